@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import counted, format_number
+from obygaze_features.common.text import counted, format_number, group_by
 from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
 from obygaze_models.bias.inputs import Lexicon, check_cells, format_table, read_rows
@@ -249,11 +249,8 @@ def emotion_rates(
         for word in words:
             (common if total[word] >= minimum else rare)[name][word] = total[word]
     emotions, conditions = (list(lexicon.groups[column]) for column in ("emotion", "condition"))
-    groups: dict[tuple[str, str, str], list[ImageCaptions]] = {}
-    for image in images:
-        if image.captions:
-            key = image.emotion, image.intensity, image.condition
-            groups.setdefault(key, []).append(image)
+    captioned = [image for image in images if image.captions]
+    groups = group_by(captioned, lambda image: (image.emotion, image.intensity, image.condition))
     rates = []
     for key in sorted(groups, key=lambda k: (emotions.index(k[0]), k[1], conditions.index(k[2]))):
         own = [] if all_words else [name for name in lexicon.words if name == key[0]]

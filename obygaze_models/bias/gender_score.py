@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from obygaze_features.common.tables import Table, map_columns
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, group_by
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import (
     Lexicon,
@@ -267,9 +267,8 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
 
 def by_object(captions: ScoredCaptions) -> list[dict[str, Any]]:
     """Return the measures of each object, those with the most captions first."""
-    rows_of: dict[str, list[int]] = {}
-    for row, name in enumerate(captions.table.columns.get("object", ())):
-        rows_of.setdefault(name, []).append(row)
+    names = captions.table.columns.get("object", ())
+    rows_of = group_by(range(len(names)), names.__getitem__)
     most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
     return [_measure(captions, name, rows_of[name]) for name in most_first]
 

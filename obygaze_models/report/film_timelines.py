@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -54,8 +53,8 @@ def film_timelines(
         )
     if frames is not None:
         scores, intervals = _read_scores(clips, frames, moments)
-        for row, axis in enumerate(scores.axes):
-            rows.setdefault(axis.film, []).append(row)
+        axes = scores.axes
+        rows = group_by(range(len(axes)), lambda row: axes[row].film)
         _check_films(frames, rows, clips_of)
     annotated = Timelines.load(timelines) if isinstance(timelines, str | Path) else timelines
     if annotated is not None:
@@ -110,10 +109,7 @@ def film_of(clip: Clip) -> str:
 
 def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
     """Return the clips of each time axis."""
-    films: dict[str, list[Clip]] = {}
-    for film, same in groupby(clips, film_of):
-        films.setdefault(film, []).extend(same)
-    return films
+    return group_by(clips, film_of)
 
 
 def with_distinct_titles(clips: Mapping[str, Clip]) -> dict[str, Clip]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from obygaze_features.common.figures import inline_svg
+from obygaze_features.common.text import group_by
 from obygaze_features.page.html import Html, html, number
 from obygaze_models.figures.dots import (
     Line,
@@ -92,7 +93,7 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
     against = ""
     if beside or (head.human is not None and head.annotators and head.annotators.merged):
         against = ", against the merged labels"
-    by_group: dict[str, list[Point]] = {}
+    points = []
     for row in head.rows[:MAX_MODELS]:
         parts = [row.title] if differ["title"] else []
         if differ["told_apart"]:  # they are tested on the same clips: only training differs
@@ -105,16 +106,15 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
         paper = row.published.get(head.metric)
         mean, reference = row.entry.mean[head.metric], paper.mean if paper else None
         group = row.average + against
-        point = Point(", ".join(parts), mean, low, high, reference, group=group)
-        by_group.setdefault(group, []).append(point)
+        points.append(Point(", ".join(parts), mean, low, high, reference, group=group))
     lines = []
     group = head.row.average + against
     if head.metric == "auroc":
         lines.append(Line(0.5, "chance"))
     elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):
-        guessed = Point(f"guess: {guess[0]}", guess[1], group=group, kind="guess")
-        by_group.setdefault(group, []).append(guessed)
+        points.append(Point(f"guess: {guess[0]}", guess[1], group=group, kind="guess"))
         lines.append(Line(guess[1], "best guess", group))
+    by_group = group_by(points, lambda point: point.group)
     return [point for same in by_group.values() for point in same], lines
 
 
