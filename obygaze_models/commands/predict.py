@@ -171,7 +171,7 @@ def predict(
     outputs = Outputs(output, tables, elan, annotations, max_rows)
     if count is not None:
         if not stores or ids or band or annotations or divided:
-            raise UsageError("--next needs a STORE, and no --ids, --band, --annotations, --divided")
+            raise UsageError("--next takes a STORE, and no --ids, --band, --annotations, --divided")
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
         if stores or band:

@@ -55,7 +55,7 @@ def test_a_store_without_new_clips_and_options_of_others_are_refused(run, world,
     write_store(tmp_path / "seen.zarr", seen, {clip: world.rows[clip] for clip in seen.ids})
     words = ("models", "predict", run.folder)
     refused(obygaze(*words, tmp_path / "seen.zarr", "--next", 5), "every clip is annotated")
-    refused(obygaze(*words, "--next", 5), "--next needs a STORE", code=2)
+    refused(obygaze(*words, "--next", 5), "--next takes a STORE", code=2)
     other = obygaze(*words, world.store, "--next", 5, "--estimator", "svm")
     refused(other, "no saved model called svm", "--estimator")
 
