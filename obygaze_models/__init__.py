@@ -107,7 +107,7 @@ def __dir__() -> list[str]:
 
 
 class _FrontDoor(ModuleType):
-    """Keeps `report` and `reproduce` the functions, also once the rooms of that name are loaded."""
+    """A module whose names `report` and `reproduce` stay functions when those rooms are loaded."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _ROOMS and isinstance(value, ModuleType)):

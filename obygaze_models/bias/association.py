@@ -24,10 +24,10 @@ Rows = ArrayLike | Mapping[str, ArrayLike]
 """Embeddings, a row each; or a mapping from names to rows."""
 P = Literal["auto", "exact", "sampled", "normal"]
 MAX_PARTITIONS = 2**23
-"""The most partitions that the exact test counts."""
-# : Scores are means of cosines, so smaller deviations are rounding.
+"""The maximum number of partitions that the exact test counts."""
+# Scores are means of cosines, so smaller deviations are rounding.
 _ROUNDING = 1e-14
-# : The most scores in memory at a time, over many partitions.
+# The maximum number of scores in memory at a time, over many partitions.
 _SCORES_AT_ONCE = 2**18
 
 

@@ -18,8 +18,7 @@ from obygaze_features.common.package import reference_file
 from obygaze_features.common.text import counted, join_some, shorten, shorten_digest, unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Association, Settings, associate, associate_each
-from obygaze_models.bias.inputs import Row, format_table, read_struct
-from obygaze_models.bias.vectors import Vectors
+from obygaze_models.bias.inputs import Row, Vectors, format_table, read_struct
 from obygaze_models.figures.dots import Line, Point, dot_plot
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ class BatteryResults:
         return list(self.results)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the results as JSON values."""
         return {
             "battery": self.battery,
             "model": self.model,
@@ -333,10 +332,10 @@ def _published_model(
         raise UsageError(unknown_name("published model", model, battery.models))
     if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):
         raise BiasError(
-            f"{vectors.where} is of {vectors.backbone} (weights "
-            f"{shorten_digest(vectors.weights)}), {texts.where} of {texts.backbone} "
-            f"({shorten_digest(texts.weights)}): cosines need a single model. "
-            "Use two stores with the same weights"
+            f"{vectors.where} has features of {vectors.backbone} (weights "
+            f"{shorten_digest(vectors.weights)}), but {texts.where} of {texts.backbone} "
+            f"({shorten_digest(texts.weights)}). Use two stores with the same weights, as cosines "
+            "need a single model"
         )
     models = [name for name, backbones in battery.models.items() if vectors.backbone in backbones]
     return model or next(iter(models), None)
@@ -376,7 +375,7 @@ def _select_sets(
             sets[name] = select(selector, [*tables, source.columns]) if selector else []
             for item in sets[name]:
                 if previous := set_of.get((source.where, item)):
-                    raise BiasError(f"{item!r} is twice in the sets {previous} and {name}")
+                    raise BiasError(f"duplicate item {item!r} (in the sets {previous} and {name})")
                 set_of[source.where, item] = name
     return sets
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import counted, format_number
+from obygaze_features.common.text import counted, format_number, group_by
 from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
 from obygaze_models.bias.inputs import Lexicon, check_cells, format_table, read_rows
@@ -31,12 +31,12 @@ MIN_COUNT = 100
 DRAWS = 1000
 INTENSITIES = {"1", "2"}
 """The intensities in file names. It is not published which is high, so 2 is not called high."""
-# : Draws of an interval in memory at a time.
+# Draws of an interval in memory at a time.
 _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
 _KEYS = ("image_id", "condition", "emotion")
 Array = NDArray[Any]
-# : The source of captions; their image, condition, emotion and intensity; and the captions.
+# The source of captions; their image, condition, emotion and intensity; and the captions.
 _Row = tuple[str, str, str, str, str, Sequence[str]]
 
 
@@ -88,7 +88,7 @@ class Rates:
         return list(dict.fromkeys(rate["words"] for rate in self.rates))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the results as JSON values."""
         return asdict(self)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -125,7 +125,10 @@ class Rates:
         names = dict.fromkeys(rate["intensity"] for rate in self.rates)
         if {"high", "low"} & names.keys() and INTENSITIES & names.keys():
             listed = ", ".join(names)
-            yield f"intensities are called {listed} and counted separately. Use the same names"
+            yield (
+                f"intensities have different names ({listed}) and are counted separately. "
+                "Use the same names"
+            )
         for name in self.lists:
             if not self.counted[name]:
                 yield (
@@ -246,11 +249,8 @@ def emotion_rates(
         for word in words:
             (common if total[word] >= minimum else rare)[name][word] = total[word]
     emotions, conditions = (list(lexicon.groups[column]) for column in ("emotion", "condition"))
-    groups: dict[tuple[str, str, str], list[ImageCaptions]] = {}
-    for image in images:
-        if image.captions:
-            key = image.emotion, image.intensity, image.condition
-            groups.setdefault(key, []).append(image)
+    captioned = [image for image in images if image.captions]
+    groups = group_by(captioned, lambda image: (image.emotion, image.intensity, image.condition))
     rates = []
     for key in sorted(groups, key=lambda k: (emotions.index(k[0]), k[1], conditions.index(k[2]))):
         own = [] if all_words else [name for name in lexicon.words if name == key[0]]

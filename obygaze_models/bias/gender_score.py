@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from obygaze_features.common.tables import Table, map_columns
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, group_by
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import (
     Lexicon,
@@ -55,10 +55,10 @@ captions with man filled in, and with woman. ``assigned`` counts the captions th
 man, and with woman; ``cooccurrence`` counts those of men, and of women.
 """
 MAX_OBJECTS = 20
-"""The most objects that are drawn and printed, starting with those with the most captions."""
-# : Cosines of 32-bit vectors can be slightly above 1.
+"""The maximum number of objects to draw and print, those with the most captions first."""
+# Cosines of 32-bit vectors can be slightly above 1.
 _ROUNDING = 1e-6
-#: Columns, and their short names in the formula.
+# Columns, and their short names in the formula.
 _COLUMNS = {
     "confidence": ["P(c)"],
     "group": ["gender"],
@@ -106,7 +106,7 @@ class ScoredCaptions:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the results as JSON values."""
         return {
             "all": all_objects(self),
             "objects": by_object(self),
@@ -148,7 +148,7 @@ class ScoredCaptions:
         measures = [name for name in MEASURES if f"{name}_to_man" in objects[0]]
         title = f"Objects and gender, {counted(len(self.table), 'caption')}"
         if len(objects) > MAX_OBJECTS:
-            title += f": the {MAX_OBJECTS} of {len(objects):,} objects that have most"
+            title += f": the {MAX_OBJECTS} most frequent of {len(objects):,} objects"
         return grouped_dots(
             {
                 row["object"]: [Dot(row[f"{name}_to_man"]) for name in measures]
@@ -267,9 +267,8 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
 
 def by_object(captions: ScoredCaptions) -> list[dict[str, Any]]:
     """Return the measures of each object, those with the most captions first."""
-    rows_of: dict[str, list[int]] = {}
-    for row, name in enumerate(captions.table.columns.get("object", ())):
-        rows_of.setdefault(name, []).append(row)
+    names = captions.table.columns.get("object", ())
+    rows_of = group_by(range(len(names)), names.__getitem__)
     most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
     return [_measure(captions, name, rows_of[name]) for name in most_first]
 

@@ -159,7 +159,7 @@ def eat(
     """
     from obygaze_models.bias.association import Settings
     from obygaze_models.bias.battery import read_battery, run_battery
-    from obygaze_models.bias.vectors import manifest_columns, open_vectors
+    from obygaze_models.bias.inputs import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
         raise UsageError("pass either the name of a battery, or --sets of a single test")

@@ -98,10 +98,10 @@ def explain(
 
     from obygaze_models.explain.analyses import analyse, describe_analysis
     from obygaze_models.explain.attributions import explain_clips
-    from obygaze_models.saved.about import read_about, say_seen
+    from obygaze_models.saved.about import describe_seen, read_about
 
     about = read_about(model)
-    count = about.said.features.stores
+    count = about.description.features.stores
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if analysis is not None:
         if ids:
@@ -119,16 +119,16 @@ def explain(
             raise UsageError("no clips. Name clips (ID...), or add --tcav or --significance")
         if concepts is not None:
             raise UsageError(
-                "--concepts is for --tcav. For single clips a network gives no reasons, and a "
-                "bottleneck has its own concepts"
+                "--concepts needs --tcav. Leave it out: a bottleneck explains clips by its own "
+                "concepts, and a network gives no reasons"
             )
         clips = explain_clips(model, stores, ids, nearest=nearest)
         if as_json:
             echo_json(msgspec.to_builtins(clips))
         else:
             echo("\n\n".join(map(_describe_clip, clips)))
-            echo_warnings(say_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
-    echo_warnings(about.said.warnings)
+            echo_warnings(describe_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
+    echo_warnings(about.description.warnings)
 
 
 def _describe_clip(clip: dict[str, Any]) -> str:
@@ -241,7 +241,7 @@ def moments(
     """
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.explain.moments import moment_figure
-    from obygaze_models.saved.about import say_seen
+    from obygaze_models.saved.about import describe_seen
 
     table, picture = _split_outputs(outputs, figure)
     tables = [path for path in (table, frames) if path]
@@ -254,7 +254,7 @@ def moments(
     if (model / RECORD).is_file():
         done = om.load_run(model).moments(estimator, task=task, store=opened, **options)
     elif estimator or task:
-        raise UsageError(f"--estimator and --task choose from a run, but {model} is a single model")
+        raise UsageError(f"--estimator and --task need a run, but {model} is a single model")
     else:
         done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
     files, lines = {}, [done.describe()]
@@ -278,7 +278,7 @@ def moments(
         save_figure(drawn, picture, overwrite=overwrite)
         echo(f"figure -> {picture}")
     seen = dict(zip(done.frames.ids, done.frames.seen, strict=True))
-    echo_warnings([*done.warnings, *say_seen(seen)])
+    echo_warnings([*done.warnings, *describe_seen(seen)])
     if table and frames:
         named = " ".join(map(for_shell, tables))
         echo(f"next: obygaze models evaluate-moments {named} TIMELINES")

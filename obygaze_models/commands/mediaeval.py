@@ -61,7 +61,7 @@ def write_run(
     """Rank a MANIFEST's test clips by a MODEL, as a run file.
 
     The file has trec_eval's format. Its tag ends in -external-data if the backbone of the features
-    was trained on other data (has any but random weights), and else in -own-data.
+    was trained on other data (its weights are not random), otherwise in -own-data.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def write_run(
     echo_warnings(run.predictions.warnings)
     if count := sum(seen != "no" for seen in run.predictions.seen):
         seen = counted(count, "test clip was", "test clips were")
-        echo_warnings([f"{seen} used to train the model, so this is no test"])
+        echo_warnings([f"{seen} used to train the model, so their scores do not test it"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
     echo(f"next: obygaze mediaeval score-run {for_shell(output)} {for_shell(manifest)}{options}")
@@ -105,7 +105,7 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
       obygaze mediaeval score-run violence.run manifests/accede --labels violence
       obygaze mediaeval score-run predictions.csv manifests/accede --labels valence --json
     """
-    from obygaze_models.mediaeval.measure import score_run as score_run_file
+    from obygaze_models.mediaeval.runs import score_run as score_run_file
 
     scored = score_run_file(run, manifest, labels=labels, split=split)
     if as_json:

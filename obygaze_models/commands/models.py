@@ -227,7 +227,7 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     if as_json:
         echo_json(models)
         return
-    described = {name: about.said for name, about in models.items()}
+    described = {name: about.description for name, about in models.items()}
     table = [[name, own.estimator, own.task, len(own.seen)] for name, own in described.items()]
     echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
 
@@ -332,13 +332,13 @@ def compare(
 
 @models.command()
 @folder_argument("experiment")
-@click.option("--films", default="2,5,10,15", show_default=True, help="Numbers of films.")
+@click.option("--films", default="2,5,10,15", show_default=True, help="Films to train on.")
 @click.option(
     "--draws",
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="How often the annotated films are drawn for each number.",
+    help="Number of random draws of films for each number.",
 )
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
@@ -348,9 +348,9 @@ def curve(
 ) -> None:
     """Score an EXPERIMENT by the number of annotated films, to see if more would help.
 
-    Each model is trained on the clips of a number of films of each training set, which are drawn
-    several times, and tested as in a run. A score is a mean over the tested films, with its 95%
-    interval; the last columns say by how much it changes from one number of films to the next.
+    From each training set, a number of films is drawn several times. Each model is trained on their
+    clips and tested as in a run. A score is a mean over the tested films, with its 95% interval.
+    The last columns show its change from one number of films to the next.
 
     \b
     Examples:
@@ -363,7 +363,7 @@ def curve(
         sizes = [int(size) for size in films.split(",")]
     except ValueError:
         raise UsageError(
-            f"--films: these are not whole numbers (got {films}). Write 2,5,10."
+            f"--films: not whole numbers (got {films}). Write, for example, 2,5,10."
         ) from None
     drawn = om.learning_curve(experiment, sizes, draws=draws, log=lambda line: echo(line, err=True))
     if as_json:

@@ -77,7 +77,7 @@ def train(
     echo_warnings(model.warnings)
     from obygaze_models.saved.about import read_about
 
-    stores = " ".join(["STORE"] * read_about(model.path).said.features.stores)
+    stores = " ".join(["STORE"] * read_about(model.path).description.features.stores)
     echo(f"next: obygaze models predict {for_shell(model.path)} {stores}")
 
 
@@ -110,16 +110,16 @@ def train(
 @click.option(
     "--divided",
     is_flag=True,
-    help="For a run: only the clips on which annotators and the model disagree, with who is "
-    "alone; those of which the model is surest first.",
+    help="For a run: only the clips on which annotators and the model disagree, with the name of "
+    "who disagrees with the rest. Clips that the model is surest about come first.",
 )
 @click.option(
     "--next",
     "count",
     type=click.IntRange(1),
     metavar="N",
-    help="Only the N clips to annotate next: those that the model is least sure of, or on which a "
-    "run's fits differ most, far from each other and of many films.",
+    help="Only the N clips to annotate next: clips of many films, unlike each other, on which the "
+    "model is least sure, or on which a run's fits differ most.",
 )
 @overwrite_option
 @json_option
@@ -143,10 +143,10 @@ def predict(
     The store must have the features that the model was trained on, or features made the same way.
     Pass several stores if it was trained on several. Without an output the first clips are printed.
 
-    A run instead of MODEL needs no store: its held-out predictions are written, each clip's by the
-    fits that were not trained on it, with the film's title, the annotators' level and concepts, and
-    the concepts' contributions to the log-odds if they add up. With --next a run takes a store as a
-    model does: all fits of its model are asked about the clips that none has seen.
+    MODEL may also be a run, which needs no STORE. Its held-out predictions are written: each clip
+    is predicted by the fits that were not trained on it. A row also has the film's title, the
+    annotators' level and concepts, and the concepts' contributions to the log-odds if they add up.
+    With --next, a run needs a STORE: all fits of its model predict the clips that none has seen.
 
     \b
     Examples:
@@ -161,8 +161,7 @@ def predict(
       obygaze models predict runs/first stores/xclip-kinetics.zarr --next 50 -o next.csv
     """
     from obygaze_models.experiments.exports import Outputs
-    from obygaze_models.experiments.next_clips import predict_next
-    from obygaze_models.experiments.predict import predict_model, predict_run
+    from obygaze_models.experiments.predict import predict_model, predict_next, predict_run
     from obygaze_models.experiments.record import RECORD
 
     if output:
@@ -176,7 +175,7 @@ def predict(
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
         if stores or band:
-            raise UsageError("a run's held-out predictions need no STORE and have no --band")
+            raise UsageError(f"{model} is a run, so leave out STORE and --band (or add --next N)")
         if annotations and not elan:
             raise UsageError("--annotations needs --elan, the folder of the copies")
         written = predict_run(
@@ -241,7 +240,7 @@ def evaluate(
             echo(f"{missing} have no features here, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
-        rest = "; only the rest test it" if scored.unseen.clips else ", so this is no test"
+        rest = "; only the rest test it" if scored.unseen.clips else ", so this does not test it"
         echo_warnings(
             [
                 f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 )
 @path_option(
     "--videos",
-    help="A folder of the films: the page plays each clip at its time, from this computer.",
+    help="A folder of the films. The page plays each clip at its time, from this computer.",
 )
 @film_option("Draw one film on a sheet instead, a PDF, SVG or PNG for -o.")
 @click.option(

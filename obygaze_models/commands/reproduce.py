@@ -72,7 +72,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     multiple=True,
     callback=_stores,
     metavar="NAME=FOLDER",
-    help="Features of xclip-kinetics, vivit or xclip-lsmdc, under the name with which they were "
+    help="Features of xclip-kinetics, vivit or xclip-lsmdc, under the name that they were "
     "extracted with. Rows whose store is missing are left out.",
 )
 @click.option(

@@ -71,7 +71,7 @@ class ClipDataset:
     scheme
         What may be annotated: it says what the levels' codes mean.
     numbers
-        The number of each clip that is to be predicted, where one is asked for; NaN for none.
+        The number to predict for each clip, if a column was named; NaN if the clip has none.
     """
 
     ids: list[str]
@@ -129,28 +129,9 @@ class ClipDataset:
     def __repr__(self) -> str:
         parts = [counted(len(self), "clip"), f"X {'x'.join(map(str, self.X.shape))}"]
         parts.append(counted(len(set(self.groups.tolist()) - {""}), group_noun(self.grouped_by)))
-        parts += [f"{count} {name}" for name, count in self._class_counts().items()]
+        if self.y is not None:
+            parts += [f"{(self.y == code).sum()} {name}" for code, name in enumerate(self.classes)]
         return f"ClipDataset({', '.join(parts)})"
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        rows = {
-            "clips": f"{len(self):,}",
-            f"{group_noun(self.grouped_by)}s": f"{len(set(self.groups.tolist()) - {''}):,}",
-            "X": " x ".join(map(str, self.X.shape)),
-            "classes": ", ".join(f"{n:,} {name}" for name, n in self._class_counts().items()),
-            "concepts": ", ".join(self.concept_names),
-        }
-        cells = [
-            f"<tr><th>{key}</th><td>{escape(rows[key])}</td></tr>" for key in rows if rows[key]
-        ]
-        return f"<table>{''.join(cells)}</table>"
-
-    def _class_counts(self) -> dict[str, int]:
-        if self.y is None:
-            return {}
-        return {name: int((self.y == code).sum()) for code, name in enumerate(self.classes)}
 
 
 @dataclass(frozen=True)
@@ -240,11 +221,11 @@ def load_dataset(
     manifest
         The manifest or its folder.
     store
-        The store, its folder, archive or URL; of several the features are concatenated.
+        The store, its folder, archive or URL; features of several stores are concatenated.
     positives, negatives
         The levels of class 1 and of class 0, by code or name.
     levels
-        Levels that are a class each.
+        Levels that each form a class.
     concept
         A concept to detect; `negatives` is then the paper's set ``"a"``, ``"b"`` or ``"c"``, see
         `obygaze_models.data.tasks.Task`. With no task at all every labelled clip is
@@ -252,7 +233,7 @@ def load_dataset(
     array, pooling
         The store's array, and how its tokens become one vector: ``max``, ``mean`` or ``first``.
     labels, split
-        The manifest's label set, by default its default one; and the split that fills `folds`.
+        The manifest's label set, by default its default; and the split that fills `folds`.
     frames
         Read the frame features, too: True for the array ``frames``, or the array's name. Clips
         that have none are left out.

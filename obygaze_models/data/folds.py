@@ -188,7 +188,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            Features, of which only the number counts.
+            Features; only their number matters.
         y
             The class of each clip. Classes are sorted, so the last is positive.
         groups

@@ -49,7 +49,7 @@ from obygaze_models.data.folds import (
 from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
-"""The least number of clips of each class for a film to test and validate; ten in the paper."""
+"""The minimum number of clips of each class for a film to test and validate; ten in the paper."""
 VALIDATION_SHARE = 10
 """One in this many development clips validates if there is no validation set."""
 S = TypeVar("S", bound="Splitter")
@@ -102,7 +102,7 @@ def find_protocol(name: str) -> type[Splitter]:
 )
 @dataclass(eq=False, repr=False)
 class LeakFree(ByFolds):
-    """A fold column for all clips: the last fold tests, the others validate one by one.
+    """A fold column for all clips: the last fold tests, and each other fold validates once.
 
     The training rows are balanced: in each fold, as many rows of each class are drawn as the
     smallest class has. The validation fold is not balanced, as in the paper.
@@ -143,7 +143,7 @@ class LeakFree(ByFolds):
 )
 @dataclass(eq=False, repr=False)
 class LeaveFilmOut(Splitter):
-    """Each eligible film tests, and each other eligible film validates, in all pairs.
+    """Each eligible film tests, once with each other eligible film as validation.
 
     N films give N * (N - 1) folds. With `validation_films` fewer films validate. With 0, only the
     tested film is left out, and N folds are enough.
@@ -159,7 +159,7 @@ class LeaveFilmOut(Splitter):
         Of each class, for a film to test.
     validation_films
         How many films, drawn for each tested film, validate in turn; 0 for none. By default, or
-        where there are fewer, all others do.
+        if there are fewer, all others do.
     balance
         As in `LeakFree`.
     random_state
@@ -326,7 +326,7 @@ class OfficialSplit(ByFolds):
         folds, last = self._column(y), self._last()
         if last < 1:
             raise ExperimentError(
-                "the split has 1 fold; official sets need two or more, of which the last tests"
+                "the split has 1 fold; official sets need at least two, the last one for testing"
             )
         train, validation = (folds >= 0) & (folds < max(1, last - 1)), folds == last - 1
         if last == 1:
@@ -350,10 +350,10 @@ class OfficialSplit(ByFolds):
     "the paper’s text",
 )
 class PaperSplit(ByFolds):
-    """The last fold tests, the second to last validates, the rest train: a fit for each of these.
+    """The last fold tests, the second to last validates, the rest train, one fit each.
 
-    All positives train. Whole folds of negatives are taken, so many that their number is nearest to
-    that of the positives. Fit r takes them from fold r on, with the first fold after the last
+    All positives train. Negatives are taken in whole folds, as many as come nearest to the number
+    of positives. Fit r takes them from fold r on, with the first fold after the last
     training fold. If there are no more negatives than positives, all fits train on the same clips.
 
     Parameters

@@ -111,21 +111,21 @@ class _StoreGroup:
     @property
     def attributes(self) -> dict[str, Any]:
         """The attributes of a single store, with the names and backbones of all."""
-        each = [store.attributes for store in self.stores]
-        backbones = [attributes["backbone"] for attributes in each]
+        parts = [store.attributes for store in self.stores]
+        backbones = [part["backbone"] for part in parts]
         reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
         synthetic = " / ".join(dict.fromkeys(filter(None, reasons)))
         return {
-            "name": " + ".join(attributes["name"] for attributes in each),
-            "items_digest": _digest(attributes["items_digest"] for attributes in each),
+            "name": " + ".join(part["name"] for part in parts),
+            "items_digest": _digest(part["items_digest"] for part in parts),
             "backbone": {
                 "name": " + ".join(backbone["name"] for backbone in backbones),
                 "weights_sha256": _digest(backbone["weights_sha256"] for backbone in backbones),
                 "config": {"synthetic": synthetic} if synthetic else {},
                 "parts": backbones,
             },
-            "preprocessing": {"parts": [attributes["preprocessing"] for attributes in each]},
-            "precision": " + ".join(dict.fromkeys(attributes["precision"] for attributes in each)),
+            "preprocessing": {"parts": [part["preprocessing"] for part in parts]},
+            "precision": " + ".join(dict.fromkeys(part["precision"] for part in parts)),
         }
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.metrics import (
     CLASSES,
     CONCEPTS,
     Array,
     Scores,
+    baselines,
     predicted_classes,
     ranking_keys,
     value_keys,
@@ -40,7 +40,7 @@ NUMBERED = "number"
 """The level of clips that have a number, where that is the target."""
 EASY, CARRIERS = "EN", ("HN", "S")
 """ObyGaze's level without any concept, and the levels from which concepts are learned."""
-# : The paper's three sets of negatives (its solid bars, its hatched bars, and a third), in short.
+# The paper's three sets of negatives (its solid bars, its hatched bars, and a third), in short.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 
 
@@ -137,7 +137,7 @@ class Classes:
         return (values >= -TOLERANCE) & (values <= 1 + TOLERANCE)
 
     def called(self, values: Array) -> Array:
-        """Return each clip's most probable class; of two, the second above one half."""
+        """Return each clip's most probable class; of two classes, the second above one half."""
         return predicted_classes(values)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
@@ -192,9 +192,9 @@ class _Numeric(Classes):
         """Return the scores of the mean of the other films, and of the film's own mean."""
         means = {"mean of the other films": others, "mean of the film": labels}
         return {
-            name: score_constant(labels, float(known.mean()), self.key)
-            for name, known in means.items()
-            if len(known)
+            name: score_constant(labels, float(labels_of.mean()), self.key)
+            for name, labels_of in means.items()
+            if len(labels_of)
         }
 
     def ranking_scores(self, *, several: bool) -> list[str]:
@@ -241,7 +241,7 @@ class Number(_Numeric):
         return np.isfinite(labels)
 
     def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip that has a number: folds are balanced by none."""
+        """Return 0 for each clip that has a number, as folds are not balanced by numbers."""
         return np.where(np.isfinite(labels), 0, UNUSED)
 
     def format_labels(self, task: Task, labels: Array) -> Array:
@@ -266,7 +266,7 @@ class Number(_Numeric):
 
 
 class Concepts(Classes):
-    """The target of several concepts that are learned at once, each tested as a task of its own.
+    """The target of several concepts that one fit learns, each tested as a separate task.
 
     A label is a row: 1 for each concept that a clip shows, 0 for those that it is a negative of,
     else `UNUSED`.
@@ -284,13 +284,13 @@ class Concepts(Classes):
         return np.asarray((labels >= 0).any(axis=1))
 
     def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip that takes part: folds are balanced by none."""
+        """Return 0 for each clip that takes part, as folds are not balanced by concepts."""
         return np.where(self.takes_part(labels), 0, UNUSED)
 
     def count(self, task: Task, labels: Array) -> Counts:
         """Count all clips, and those that show each concept."""
-        shown = (labels > 0).sum(axis=0).tolist()
-        return Counts(len(labels), None, dict(zip(task.class_keys, shown, strict=True)))
+        positives = (labels > 0).sum(axis=0).tolist()
+        return Counts(len(labels), None, dict(zip(task.class_keys, positives, strict=True)))
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
         """Return the concepts if no clip shows any: each concept may be missing."""
@@ -298,8 +298,8 @@ class Concepts(Classes):
 
     def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
         """Return the probabilities [N, 2] of one concept."""
-        shown = table[:, task.class_titles.index(test.concept)]
-        return np.column_stack([1 - shown, shown])
+        positive = table[:, task.class_titles.index(test.concept)]
+        return np.column_stack([1 - positive, positive])
 
 
 Target = Classes

@@ -171,7 +171,7 @@ def ordered_levels(scheme: LabelScheme, levels: Sequence[str]) -> Task:
     in_order = sorted(levels, key=scheme.codes.index)
     task = level_classes(scheme.name_of, in_order)
     key = " < ".join(in_order)
-    words = " < ".join(each.words for each in task.classes)
+    words = " < ".join(kind.words for kind in task.classes)
     return msgspec.structs.replace(task, key=key, title=words, target_key=Ordered.key)
 
 
@@ -201,7 +201,7 @@ def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -
 
 
 def concepts_task(tasks: Sequence[Task]) -> Task:
-    """Return the task of detecting the concepts of several tasks at once."""
+    """Return the task of detecting the concepts of several tasks by one fit."""
     classes = tuple(Class(f"concept:{t.concept}", t.concept, t.concept) for t in tasks)
     title = f"{len(tasks)} concepts at once"
     negatives = tasks[0].negatives

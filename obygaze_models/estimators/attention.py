@@ -319,7 +319,7 @@ class FrameMIL(_FrameProbe):
 
 
 def _two_columns(logits: Any) -> Any:
-    """Return a column of logits, of the second of two classes, as two; several unchanged."""
+    """Return two columns for a single column of logits; return several unchanged."""
     import torch
 
     return logits if logits.shape[-1] > 1 else torch.nn.functional.pad(logits, (1, 0))

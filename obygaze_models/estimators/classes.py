@@ -25,7 +25,7 @@ CLIPS_PER_STEP = 64
 TOLERANCE = 1e-3
 """The largest deviation of probabilities from 0, and of their sums from 1."""
 MAX_WEIGHTS = 2**27
-"""The most weights of a layer: 0.5 GB in single precision, and training keeps several copies."""
+"""The maximum number of weights of a layer: 0.5 GB in float32; training keeps several copies."""
 
 
 def find_classes(y: Array) -> tuple[Array, Array]:
@@ -73,9 +73,9 @@ class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes_: Array
 
-    @abstractmethod
     def _check(self, X: Any) -> Array:
         """Return clips as an array that `_logits` accepts."""
+        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     @abstractmethod
     def _logits(self, X: Array) -> Array:
@@ -105,9 +105,6 @@ class LinearClassifier(LogitClassifier):
         check_is_fitted(self)
         logits = self._logits(self._check(X))
         return np.asarray(logits[:, 1] if len(self.classes_) == 2 else logits)
-
-    def _check(self, X: Any) -> Array:
-        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _logits(self, X: Array) -> Array:
         return as_logits(X @ self.coef_.T + self.intercept_)

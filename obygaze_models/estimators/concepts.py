@@ -39,9 +39,9 @@ from obygaze_models.estimators.svm_solver import (
 from obygaze_models.scoring.metrics import Array, roc_area, weighted_scores
 
 Output = Literal["distance", "decision"]
-# : The number of random directions if no concepts are passed.
+# The number of random directions if no concepts are passed.
 RANDOM_DIRECTIONS = 8
-# : Concepts learned in parallel if there are many clips. Each may copy its clips.
+# Concepts learned in parallel if there are many clips. Each may copy its clips.
 CONCEPTS_AT_ONCE = 2
 
 Clips = tuple[Array, Array]
@@ -84,7 +84,7 @@ class ConceptBank(_Directions):
     Parameters
     ----------
     C
-        The cost of a clip on the wrong side; or several, of which the AUC chooses one for each
+        The cost of a clip on the wrong side; or several costs, and the AUC chooses one for each
         concept; or the C of each concept by its name.
     balance
         For rare concepts. ``"weights"``: their clips cost more (the released code).

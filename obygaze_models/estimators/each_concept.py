@@ -18,7 +18,7 @@ class EachConcept(BaseEstimator):  # type: ignore[misc]
     """A clone of a classifier for each concept, fitted to the clips that have a label of it.
 
     It is scikit-learn's ``MultiOutputClassifier`` where no label is missing. A concept whose
-    labels are all alike gets their share, 0 or 1.
+    labels are all the same gets their share, 0 or 1.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class EachConcept(BaseEstimator):  # type: ignore[misc]
     estimator: Any
 
     def fit(self, X: Any, y: Any) -> EachConcept:
-        """Fit on features [N, D] and labels [N, concepts]: 1, 0, or -1 where there is none."""
+        """Fit on features [N, D] and labels [N, concepts]: 1, 0, or -1 if unlabelled."""
         X, y = np.asarray(X), np.asarray(y)
         self.classes_, self.n_features_in_ = np.arange(y.shape[1]), X.shape[1]
         self.models_: list[Any] = []

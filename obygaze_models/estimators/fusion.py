@@ -34,7 +34,7 @@ NO_GROUPS = (
     "groups (in a cross-validation: set_fit_request(groups=True), params={'groups': films})"
 )
 _SURE = 1e-4
-"""The least distance of a probability from 0 and 1, since a tree's logits could be infinite."""
+"""The minimum distance of a probability from 0 and 1, since a tree's logits could be infinite."""
 
 
 @dataclass(eq=False, repr=False)
@@ -249,8 +249,8 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _take(name: str, value: Any, rows: Array) -> Any:
     """Return the values of a `fit` argument for some of the training clips."""
-    whole = value is None or name == "concept_names" or name.endswith("_val")
-    return value if whole else np.asarray(value)[rows]
+    is_shared = value is None or name == "concept_names" or name.endswith("_val")
+    return value if is_shared else np.asarray(value)[rows]
 
 
 def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ Folds = list[tuple[Array, Array]]
 
 
 def name_groups(groups: Any, order: Any, count: int) -> Array:
-    """Return the group of each row. A clip without a group is a group of its own.
+    """Return the group of each row. A clip without a group gets its own.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def whole_groups(
         if folds is not None:
             replaced[key] = folds
         if note:
-            text = f"{name} tunes on folds that split films: {note}."
+            text = f"{name} tunes on folds that split films ({note})."
             notes.append(RunWarning(DIVIDED, "", text))
     model.set_params(**replaced)
     try:
@@ -108,7 +108,7 @@ def _find_folds(
         folds = _group_folds(y, films, N_INNER if cv is None else int(cv))
         return folds, "" if folds else "no folds of whole films have clips of every class"
     if isinstance(cv, str | float):
-        return None, f"cv = {cv!r} does"
+        return None, f"cv = {cv!r}"
     if getattr(cv, "random_state", 0) is None:
         cv = copy(cv)
         cv.random_state = random_state

@@ -223,7 +223,7 @@ class MLPProbe(TorchClassifier):
         Watch the loss on validation clips, stop by it, and keep the best epoch. The clips are
         those that `fit` is given, or else a share of the training clips.
     validation_fraction
-        That share; of each class alike.
+        That share, the same for each class.
     n_iter_no_change
         Stop after this number of epochs without a lower validation loss.
     min_epochs

@@ -29,7 +29,7 @@ class OrderedProbe(LogitClassifier):
     """A proportional-odds model: one direction for all levels, and a cut between each two.
 
     The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so a clip is never more
-    likely to be of the lowest and the highest level than of those between them. Of two classes it
+    likely to be of the lowest and the highest level than of those between them. With two classes it
     is a logistic regression. A fit that does not converge warns.
 
     Parameters
@@ -68,7 +68,7 @@ class OrderedProbe(LogitClassifier):
         below = np.cumsum(np.bincount(codes, weights))[:-1] / weights.sum()
         cuts = logit(np.clip(below, _LEAST_GAP, 1 - _LEAST_GAP))
         gaps = np.log(np.maximum(np.diff(cuts), _LEAST_GAP))
-        found = minimize(
+        result = minimize(
             _loss,
             np.concatenate([np.zeros(X.shape[1]), cuts[:1], gaps]),
             (X, codes, weights, self.C),
@@ -76,23 +76,20 @@ class OrderedProbe(LogitClassifier):
             jac=True,
             options={"maxiter": MAX_ITER, "maxfun": 2 * MAX_ITER},
         )
-        if not found.success:
+        if not result.success:
             warnings.warn(
                 f"the proportional-odds model did not converge in {MAX_ITER} steps; lower C "
                 f"({self.C:g}), or scale the features",
                 NotConverged,
                 stacklevel=2,
             )
-        self.coef_, self.cuts_ = found.x[: X.shape[1]], _cuts_of(found.x[X.shape[1] :])
+        self.coef_, self.cuts_ = result.x[: X.shape[1]], _cuts_of(result.x[X.shape[1] :])
         return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True  # on classes without an order
         return tags
-
-    def _check(self, X: Any) -> Array:
-        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _logits(self, X: Array) -> Array:
         above = expit((X @ self.coef_)[:, None] - self.cuts_)

@@ -1,9 +1,10 @@
-"""The predictions of a fitted estimator, as a table of the target's kind."""
+"""The outputs of a fitted estimator: predictions as a table, and facts about concepts."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from obygaze_features.errors import ExperimentError
@@ -18,7 +19,7 @@ _LEAST_DEVIATION = 1e-9
 def predict_outputs(
     estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
 ) -> Array:
-    """Return the probability of each class [N, classes]; of numbers, the prediction [N, 1].
+    """Return the probability of each class [N, classes], or for numbers the prediction [N, 1].
 
     Of ordered levels a classifier predicts the mean of its levels; see `fit_spread`.
     """
@@ -69,3 +70,26 @@ def check_outputs(table: Array, shape: tuple[int, int], kind: str, where: str = 
             f"{where}: the table is {table.shape}, or has numbers that are not finite. "
             f"Give finite numbers of shape {shape}."
         )
+
+
+class _FactsWarning(msgspec.Struct):
+    subject: str
+    text: str
+
+
+class _Quality(msgspec.Struct):
+    auc: float
+
+
+class Facts(msgspec.Struct):
+    """An estimator's facts about concepts. Other facts are numbers or text for readers."""
+
+    concepts: dict[str, _Quality] = {}
+    skipped: dict[str, str] = {}
+    warnings: list[_FactsWarning] = []
+
+    @property
+    def unreliable(self) -> list[str]:
+        """The concepts whose directions are unreliable; `warnings` has the reasons."""
+        subjects = {warning.subject for warning in self.warnings}
+        return [name for name in self.concepts if name in subjects]

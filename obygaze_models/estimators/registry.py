@@ -137,7 +137,7 @@ REGRESSORS = {
         {"early_stopping": True},
     ),
 }
-"""Those for numbers and for ranks of levels."""
+"""The estimators for numbers, and for ranks of levels."""
 
 
 def plugins() -> tuple[list[Plugin], list[Plugin]]:

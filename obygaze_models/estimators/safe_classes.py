@@ -19,9 +19,9 @@ from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.registry import ESTIMATORS
 
 MAX_CLIP_NUMBERS = 2**24
-"""The most numbers that a clip may have: 64 MB in single precision."""
+"""The maximum number of features of a clip: 64 MB in single precision."""
 MAX_DEPTH, MAX_VALUES = 15, 2**20
-"""The most levels of objects and lists (a step of five pipelines), and the most values."""
+"""The maximum number of levels of objects and lists (a step of five pipelines), and of values."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
 
 
@@ -64,8 +64,10 @@ _MATRICES = """
     value
 """
 MAX_AXES = dict.fromkeys(_VECTORS.split(), 1) | dict.fromkeys(_MATRICES.split(), 2)
-"""The most axes of the arrays that a prediction reads: with one more, NumPy could broadcast a row
-of numbers to a table of any size. A prediction on one clip tests that their sizes match.
+"""The maximum number of axes of the arrays that a prediction reads.
+
+With one more, NumPy could broadcast a row of numbers to a table of any size. A prediction on one
+clip tests that their sizes match.
 """
 
 

@@ -25,15 +25,15 @@ from threadpoolctl import threadpool_limits
 from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.metrics import Array, auroc
 
-# : The values from which C is chosen by default.
+# The values from which C is chosen by default.
 DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
-# : The most clips for which libsvm solves the dual: their inner products take 128 MB.
+# The maximum number of clips for which libsvm solves the dual: their inner products take 128 MB.
 GRAM_ROWS = 4_000
-# : The most steps of libsvm per clip. Features with any signal take 1 to 10.
+# The maximum number of steps of libsvm per clip. Features with any signal take 1 to 10.
 STEPS_PER_CLIP = 50
-# : Newton's method stops at this duality gap, relative to the primal objective.
+# Newton's method stops at this duality gap, relative to the primal objective.
 GAP = 3e-6
-# : Widths of the smoothed hinge: the first, the first from a warm start, and the least as long as
+# Widths of the smoothed hinge: the first, the first from a warm start, and the least as long as
 # the gap shrinks.
 WIDE, WARM, NARROW = 4.0, 0.4, 0.002
 OUTER_STEPS, NEWTON_STEPS = 200, 50
@@ -179,7 +179,7 @@ class ChosenSVM:
     fit
         The hyperplane.
     aucs
-        The AUC of each C on the clips that chose; empty where there was no choice.
+        The AUC of each C on the clips that chose; empty if there was no choice.
     held_out
         The decision values by which cross-validation chose, [N] for the training clips; None
         where validation clips chose, or nothing.

@@ -23,8 +23,11 @@ from obygaze_models.experiments.predictions import (
     split_by,
 )
 from obygaze_models.experiments.record import MAKE, RunRecord
-from obygaze_models.scoring.annotators import AnnotatorComparison, compare_with_annotators
-from obygaze_models.scoring.ordered_annotators import compare_ordered
+from obygaze_models.scoring.annotators import (
+    AnnotatorComparison,
+    compare_ordered,
+    compare_with_annotators,
+)
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.agreement import LabelSetAgreement

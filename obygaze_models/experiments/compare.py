@@ -106,13 +106,13 @@ def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
 
 
 def _check_items(runs: Sequence[Run]) -> None:
-    """Raise if runs are over different items."""
+    """Raise if runs have different items."""
     manifest = runs[0].record.manifest
     for run in runs[1:]:
         own = run.record.manifest
         if manifest.digest != own.digest:
             raise ExperimentError(
-                f"{runs[0].folder} and {run.folder} are over different items: those of "
+                f"{runs[0].folder} and {run.folder} have different items: those of "
                 f"{manifest.name} ({manifest.digest[:12]}) and of {own.name} "
                 f"({own.digest[:12]}). Run both on the same manifest"
             )
@@ -188,7 +188,7 @@ def _compare(
         return RunWarning("not-tested", test, text)
     sides = [(runs[ref.run], tables[ref, test]) for ref in pair]
     if sides[0][0].record.task(test).classes != sides[1][0].record.task(test).classes:
-        text = f"{names} cannot be compared: {test} has other levels in each"
+        text = f"{names} cannot be compared: {test} tells different levels apart"
         return RunWarning("other-classes", test, text)
     labels = [table.drop_duplicates("id").set_index("id")["label"] for _, table in sides]
     common = labels[0].index.intersection(labels[1].index)

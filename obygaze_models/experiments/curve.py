@@ -35,7 +35,7 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A model's score on a test set if only so many films are annotated.
+    """A model's score on a test set, by the number of annotated films.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def learning_curve(
     experiment
         An `Experiment`, or the TOML file of one. Its tests stay as they are.
     films
-        How many films are annotated. For a model that uses validation clips, some of them are
+        The number of annotated films. For a model that uses validation clips, some of them are
         films that validate.
     draws
         How often the films are drawn; those of fewer films are among those of more.
@@ -164,8 +164,8 @@ def _restrict(
     if not 0 < size - held <= len(trains) or held > len(validates):
         raise ExperimentError(
             f"{plan.experiment.name!r}: {planned.name} cannot learn from {size} films (got "
-            f"{len(trains)} to train and {len(validates)} to validate). Take 2 or more, and "
-            f"at most {len(trains)}."
+            f"{len(trains)} to train and {len(validates)} to validate). Take from 2 to "
+            f"{len(trains)}."
         )
     train = fold.train[np.isin(groups[fold.train], trains[: size - held])]
     validation = fold.validation[np.isin(groups[fold.validation], validates[:held])]
@@ -175,8 +175,8 @@ def _restrict(
     strata = task.target.strata(labels)
     if balance == "undersample":
         train = balanced(train, strata, fold.seed)
-    known = np.concatenate([trains[: size - held], validates[:held]])
-    apart = np.union1d(fold.near, np.flatnonzero(~np.isin(groups, known)))
+    annotated = np.concatenate([trains[: size - held], validates[:held]])
+    apart = np.union1d(fold.near, np.flatnonzero(~np.isin(groups, annotated)))
     return replace(planned, fold=replace(fold, train=train, validation=validation, near=apart))
 
 

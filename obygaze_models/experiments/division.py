@@ -19,7 +19,7 @@ from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, release
 from obygaze_models.data.tasks import Problem, Task
 from obygaze_models.experiments.experiment import Experiment
 
-# : The authors' file for each pairing of levels. Their concepts are learned from the last.
+# The authors' file for each pairing of levels. Their concepts are learned from the last.
 RELEASED = {
     frozenset({"EN", "S"}): "02_EN_S",
     frozenset({"HN", "S"}): "02_HN_S",
@@ -163,8 +163,8 @@ def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
     gap, items = 0.0 if column else experiment.gap, manifest.items
     groups = items.groups(column, labels.ids) if column else cut_files(items, labels.ids, gap)
     # Two stretches a fold, if possible, so that each fold has some of rarely changing levels.
-    most = max(3, len({*groups}) // 2) if gap else N_FOLDS
-    folds = min(N_FOLDS, most, len({*groups}))
+    max_folds = max(3, len({*groups}) // 2) if gap else N_FOLDS
+    folds = min(N_FOLDS, max_folds, len({*groups}))
     if folds < 3 and gap:
         raise ExperimentError(
             f"{experiment.name!r}: gap = {gap:g} leaves "

@@ -39,11 +39,11 @@ class Row:
     Parameters
     ----------
     film, media, title
-        Where it is; the title is the film's, where it is known.
+        Its film and file; the title is the film's, if known.
     cells
         A row of a table, by its columns.
     tier, note
-        In ELAN; no note where there is no start and end in the film.
+        In ELAN; no note without a start and end in the film.
     reasons
         The parts of concepts in a prediction, the largest first.
     called

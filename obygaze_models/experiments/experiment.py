@@ -69,7 +69,7 @@ class _Checked(StructMeta):
 
     def __call__(self, *values: Any, **keys: Any) -> Any:
         if "stores" in keys and "store" in keys:
-            raise ExperimentError("has store and stores; take stores for several")
+            raise ExperimentError("has both store and stores. For several stores, use stores")
         if "stores" in keys:
             keys["store"] = keys.pop("stores")
         return super().__call__(*values, **keys).check()
@@ -78,8 +78,8 @@ class _Checked(StructMeta):
 class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     """Everything that decides a run's scores; the same in Python, a TOML file and ``run.json``.
 
-    One of four kinds of task is given: `positives` and `train_negatives`, or `levels`, or
-    `concepts`, or a `column`. Lists and paths may be given for tuples and texts.
+    Pass one kind of task: `positives` and `train_negatives`, `levels`, `concepts`, or a `column`.
+    Lists and paths are accepted for tuples and texts.
     """
 
     # fmt: off
@@ -88,11 +88,11 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     manifest: Annotated[_Name, Meta(
         description="A folder. The manifest of the labelled items.", examples=["mine"])]
     store: Annotated[_Name | _Names, Meta(
-        description="A folder, a zip file or a URL. The store of the features. Several stores, "
-        "as a list, are put side by side; their key may also be `stores`.",
+        description="A folder, a zip file or a URL. The store of the features. Or a list of "
+        "stores, whose features are put side by side; this key may also be called `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
-        description='`""` for ten new folds, or the name of a split. The fold column to take.',
+        description='`""` for ten new folds, or the name of a split. The fold column to use.',
         examples=["leak-free"])] = None
     positives: Annotated[tuple[_Name, ...], Meta(
         description="A list of levels. The levels to find, by code or name.",
@@ -107,8 +107,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A list of levels. Each level is a separate class, instead of `positives` "
         "and `train_negatives`.", examples=[["EN", "HN", "S"]])] = ()
     concepts: Annotated[tuple[_Name, ...], Meta(
-        description='`"all"` that can be seen, or a list of concepts. Concepts to detect, one '
-        "after another, instead of levels.", examples=[["Look", "Body"]])] = ()
+        description='`"all"` (those that can be seen), or a list of concepts. Concepts to '
+        "detect, one after another, instead of levels.", examples=[["Look", "Body"]])] = ()
     negatives: Annotated[_Name, Meta(
         description='`"a"`, `"b"` or `"c"`, for concepts (levels go into train_negatives). '
         "The clips without the concept that count: `a` Easy Negatives only, `b` all clips without "
@@ -128,8 +128,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "manifest's own. A list takes the set that was merged from these annotators.",
         examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
-        description='`"merged"` or `"soft"`. What a clip teaches: its merged label, or the label '
-        "of each annotator, who all weigh alike. Tests are the same.",
+        description='`"merged"` or `"soft"`. What models learn from: the merged label of a clip, '
+        "or the labels of all its annotators, with equal weights. Tests are the same.",
         examples=["soft"])] = "merged"
     array: Annotated[_Name, Meta(
         description="The name of an array of the store.", examples=["native"])] = "native"
@@ -143,7 +143,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="The name of a protocol, or a table with its name and options. It divides "
         "clips into training, validation and test: `leak-free`, `released`, `paper`, "
         "`leave-film-out`, `split`, `official`, or a protocol of your own. By default `official` "
-        "if the split is called so, otherwise `split`: each fold tests in turn.",
+        "if the split has this name, otherwise `split`: each fold tests once.",
         examples=["leave-film-out"])] = None
     groups: Annotated[_Name | None, Meta(
         description="The name of a column. Clips with the same value stay together, and scores are "
@@ -154,8 +154,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "to be tested by `leave-film-out`; 10 by default.", examples=[5])] = None
     validation_films: Annotated[_Count | None, Meta(
         description="A whole number from 1 up. How many other films, drawn for each tested film, "
-        "validate in turn by `leave-film-out`; all by default. It is only for estimators that use "
-        "validation clips.", examples=[3])] = None
+        "validate one fit each in `leave-film-out`; all by default. It is only for estimators that "
+        "use validation clips.", examples=[3])] = None
     gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
         description="A number of seconds from 0 up. Clips of a tested file train and validate only "
         "if they are further from its test clips. Drawn folds are then stretches of files.",
@@ -165,15 +165,15 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "default `undersample`, unless the protocol fixes the training clips.",
         examples=["weights"])] = None
     missing: Annotated[_Name, Meta(
-        description='`"drop"` or `"mean"`. What becomes of clips that one of several stores lacks: '
-        "they are left out, or count as the mean of the training clips.",
+        description='`"drop"` or `"mean"`. Clips that one of several stores lacks are left '
+        "out, or get the mean of the training clips.",
         examples=["mean"])] = "drop"
     fusion: Annotated[_Name, Meta(
         description='`"early"` or `"late"`. How several stores are joined: one model reads all, or '
         "the probabilities of one model for each store are joined.", examples=["late"])] = "early"
     each_store: Annotated[bool, Meta(
-        description="`true` or `false`. Whether to fit each estimator on each of several stores "
-        "alone, too, and on all without it.", examples=[True])] = False
+        description="`true` or `false`. Also fit each estimator on each of several stores "
+        "alone, and on all the others.", examples=[True])] = False
     concept_stores: Annotated[dict[_Name, _Name], Meta(
         description="A table of concepts and stores. Concepts that bottlenecks learn from one of "
         "several stores.", examples=[{"Voice": "clap"}])] = {}
@@ -323,7 +323,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 yield f"{key} is missing. Add {key} = {_example(key)}"
         if self.negatives != "a" and not self.concepts:
             yield (
-                "negatives is for concepts. For those of a bottleneck write "
+                "negatives goes with concepts. For the concepts of a bottleneck, write "
                 f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} among the estimators'
             )
         negatives_of_all = {level for test in self.test_negatives for level in test}
@@ -337,51 +337,49 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         needs = {Ordered.key: "levels", Number.key: "column", Concepts.key: "concepts"}
         need = needs.get(self.target)
         if need and not getattr(self, need):
-            yield f'target = "{self.target}" needs {need}; add {need} = {_example(need)}'
+            yield f'target = "{self.target}" needs {need}. Add {need} = {_example(need)}'
         if self.column and self.target != Number.key:
-            yield f'column is for numbers; add target = "{Number.key}", or leave it out'
+            yield f'column goes with numbers. Add target = "{Number.key}", or leave it out'
         if self.target == Classes.key:
             return
         if self.protocol_name in ("paper", "released"):
-            yield f"the protocol {self.protocol_name} is for two classes; take leave-film-out"
+            yield f"the protocol {self.protocol_name} is for two classes. Use leave-film-out"
         if self.target == Ordered.key:
             return
         keys = {"labels": self.labels and self.column, "targets": self.is_soft}
         for key in [key for key, value in keys.items() if value]:
-            yield f'target = "{self.target}" takes no {key}; leave it out'
+            yield f'target = "{self.target}" takes no {key}. Leave it out'
         weighs = self.balance == "weights" and not self.column
         if self.balance not in (None, "none") and not weighs:
-            yield f'balance = "{self.balance}" is for classes; leave it out'
+            yield f'balance = "{self.balance}" is for classes. Leave it out'
         if len(self.stores) > 1:
-            yield f'target = "{self.target}" reads one store; take one, or classes'
+            yield f'target = "{self.target}" reads one store. Name one, or set target = "classes"'
 
     def _estimator_slip(self, name: str, spec: EstimatorSpec) -> str:
-        """Say why an estimator does not go with the other keys; empty if it does."""
+        """Return why an estimator does not go with the other keys, or "" if it does."""
         if self.target == Number.key and not spec.predicts_numbers:
             return (
-                f"{name} tells classes apart and predicts no numbers; take "
-                f"{', '.join(REGRESSORS)}, or a regressor of scikit-learn's as package.module:Class"
+                f"{name} predicts classes, not numbers. Use {', '.join(REGRESSORS)}, or a "
+                "regressor of scikit-learn as package.module:Class"
             )
         if self.target == Concepts.key and (not spec.fuses or spec.has_bank):
             return (
-                f"{name} cannot learn several concepts at once; take one that reads features "
-                'alone, such as logistic, or target = "classes"'
+                f"{name} cannot learn several concepts in one fit. Use an estimator that reads "
+                'features alone, such as logistic, or set target = "classes"'
             )
         tells_apart = self.target in (Classes.key, Concepts.key) or len(self.stores) > 1
         if spec.predicts_numbers and tells_apart:
             return (
-                f"{name} predicts numbers and tells no classes apart; take a classifier, such as "
-                'logistic, or one store and target = "ordered" or "number"'
+                f"{name} predicts numbers, not classes. Use a classifier, such as logistic, or "
+                'a single store with target = "ordered" or "number"'
             )
         if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
-            return (
-                f"{CUT} is for two classes, and {name} tells {len(self.levels)} apart; leave it out"
-            )
+            return f"{CUT} is for two classes, but {name} predicts {len(self.levels)}. Leave it out"
         weighs = spec.takes_weights or find_entry(spec.name).before_balancing
         if self.is_soft and not weighs:
             return (
-                f"soft targets weigh a clip's labels, and {name} takes no sample_weight; leave it "
-                "out, or take logistic or a class of scikit-learn's"
+                f"soft targets weigh a clip's labels, but {name} takes no sample_weight. Leave it "
+                "out, or use logistic or a class of scikit-learn"
             )
         return ""
 
@@ -458,7 +456,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             raise ExperimentError(f"{self.name!r}: titles: {slip}")
 
     def _title_slips(self, models: Sequence[str]) -> Iterator[str]:
-        """Yield a sentence for each title of nothing, or of two models or stores."""
+        """Yield a sentence for each title without a model or store, or with two."""
         names = [*models, *self.store_names]
         for name in self.titles:
             if name not in names:

@@ -86,7 +86,7 @@ class Outputs:
 
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """Return a model's predictions, in the order of the items."""
-    tier = f"{predictions.about.said.estimator}: {predictions.about.said.task}"
+    tier = f"{predictions.about.description.estimator}: {predictions.about.description.task}"
     titles = film_titles(items)
     words = model_words(predictions.about)
     codes = predictions.probabilities.argmax(axis=1).tolist()
@@ -156,7 +156,7 @@ def held_out(
             clip, code = clips[tested[row]], called[row]
             if target.key == NUMBER:
                 clip = replace(clip, level=f"{mean['label'][row]:.6g}")
-            said = _say(target, classes, means_of[row], code)
+            text = _describe_prediction(target, classes, means_of[row], code)
             reasons = tuple(f"{concept} {format_signed(amount)}" for concept, amount in parts[row])
             odds = name_log_odds([kind.title for kind in classes])
             named = {f"{PARTS}{odds}": format_concepts(reasons)}
@@ -170,20 +170,20 @@ def held_out(
                 },
                 "model": model_title,
                 "test": test,
-                "prediction": said.title,
-                **said.cells,
+                "prediction": text.title,
+                **text.cells,
                 "fits": str(counts[row]),
                 **named,
             }
-            details = {"clip": clip.id, **said.details, **named}
-            note = annotate(clip.start, clip.end, said.words, details)
+            details = {"clip": clip.id, **text.details, **named}
+            note = annotate(clip.start, clip.end, text.words, details)
             tier = f"{model_title}: {test}"
-            place = clip.film, clip.media
-            rows.append(Row(*place, cells, tier, note, clip.title, reasons, said.key, said.sure))
+            source = clip.film, clip.media
+            rows.append(Row(*source, cells, tier, note, clip.title, reasons, text.key, text.sure))
     return rows
 
 
-class _Said(NamedTuple):
+class _PredictionText(NamedTuple):
     """A prediction: its class or number, and its cells in a table and in ELAN."""
 
     key: str
@@ -194,22 +194,25 @@ class _Said(NamedTuple):
     sure: float = 0.0
 
 
-def _say(target: Target, classes: Sequence[Class], value: Any, called: Any) -> _Said:
-    """Say what one prediction means: a probability or several, a position, or a number."""
+def _describe_prediction(
+    target: Target, classes: Sequence[Class], value: Any, called: Any
+) -> _PredictionText:
+    """Describe a prediction: one or several probabilities, a position, or a number."""
     if target.is_numeric:
         [column] = target.columns([])
         cells, details = {column: f"{value:.6f}"}, {column: f"{value:.3f}"}
         if target.key == NUMBER:
-            return _Said("", f"{value:.4g}", f"{value:.4g}", cells, details)
-        each = classes[min(called, len(classes) - 1)]
-        return _Said(each.key, each.title, each.words, cells, details)
-    each, is_two = classes[called], np.ndim(value) == 0
+            return _PredictionText("", f"{value:.4g}", f"{value:.4g}", cells, details)
+        kind = classes[min(called, len(classes) - 1)]
+        return _PredictionText(kind.key, kind.title, kind.words, cells, details)
+    kind = classes[called]
+    is_two = np.ndim(value) == 0
     share = value if is_two else value[called]
-    of = (classes[1] if is_two else each).title
-    cells = {PROBABILITY: f"{share:.6f}", f"{PROBABILITY} of": of}
-    details = {f"{PROBABILITY} of {of}": f"{share:.3f}"}
+    title = (classes[1] if is_two else kind).title
+    cells = {PROBABILITY: f"{share:.6f}", f"{PROBABILITY} of": title}
+    details = {f"{PROBABILITY} of {title}": f"{share:.3f}"}
     sure = float(1 - share if is_two and called == 0 else share)
-    return _Said(each.key, each.title, each.words, cells, details, sure)
+    return _PredictionText(kind.key, kind.title, kind.words, cells, details, sure)
 
 
 def export_files(
@@ -263,11 +266,11 @@ def export_files(
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"no file in {annotations} for {named} (only the models' tiers)")
+            lines.append(f"only the models' tiers for {named}: no file in {annotations}")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
-                f"{counted(untimed, 'clip')} not in them: the manifest has no start and end in "
-                "the film"
+                f"{counted(untimed, 'clip')} left out for ELAN: the manifest has no start and end "
+                "in the film"
             )
     return files, lines
 
@@ -375,9 +378,9 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     refuse_to_overwrite(output, overwrite=overwrite)
     estimator, about = load_model(folder)
     about.require_classes("ONNX")
-    said = about.said
+    description = about.description
     layers = _layers(estimator, folder)
-    layers[-1][1][1] -= logit(said.cut)
+    layers[-1][1][1] -= logit(description.cut)
     graph = _graph(onnx, layers, getattr(estimator, "means_", None))
     written = onnx.helper.make_model(
         graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
@@ -386,9 +389,9 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     onnx.helper.set_model_props(
         written,
         {
-            "task": said.task,
-            "classes": ", ".join(said.classes),
-            "array": said.features.array,
+            "task": description.task,
+            "classes": ", ".join(description.classes),
+            "array": description.features.array,
             "backbone_weights_sha256": about["features"]["backbone"]["weights_sha256"],
         },
     )

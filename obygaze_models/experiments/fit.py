@@ -63,7 +63,7 @@ class Fit:
     facts, warnings
         The estimator's choices, and the warnings about it.
     cut
-        Where it says "positive", as validation clips chose it: of two classes the probabilities
+        The threshold of "positive", as validation clips chose it. Of two classes the probabilities
         are moved so that one half is this cut.
     target
         The key of the target.
@@ -169,8 +169,8 @@ class FitResult:
 
 def skipped_fit(model: str, task: Task, fold: Fold, reason: str) -> Skipped:
     """Return the record that a model has no predictions for a fold."""
-    what = f"{model}, {fold.name}"
-    return Skipped(task=task.key, fit=fold.index, what=what, why=reason)
+    title = f"{model}, {fold.name}"
+    return Skipped(task=task.key, fit=fold.index, what=title, why=reason)
 
 
 def test_predictions(
@@ -182,8 +182,8 @@ def test_predictions(
         if (rows := fold.tests.get(test.key)) is not None:
             ids, labels = [data.ids[row] for row in rows.tolist()], test.labels(data)[rows]
             own, train = table[np.searchsorted(all_rows, rows)], problem.train
-            given = train.target.outputs_of(train, test, own)
-            predictions.append(tabulate(test, model, fold.index, ids, labels, given))
+            outputs = train.target.outputs_of(train, test, own)
+            predictions.append(tabulate(test, model, fold.index, ids, labels, outputs))
     return predictions
 
 
@@ -291,19 +291,20 @@ def fit_estimator(
     with plugin_errors(modules_of(model)):
         X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
+    pool = all_train[target.takes_part(labels[all_train])]
     if find_entry(spec.name).before_balancing:
-        train = all_train[target.takes_part(labels[all_train])]
+        train = pool
     learn, choose = train, validation
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
     targets, soft = labels[learn], {}
     if votes is not None and "sample_weight" in accepted:
-        who, which = np.nonzero(votes[:, learn] >= 0)
-        learn = learn[which]
-        targets, soft = votes[who, learn], {"sample_weight": np.full(len(learn), 1 / len(votes))}
-    concepts, films = data.concepts, data.groups.astype(str)
-    if "concepts" in accepted:
-        concepts = clip_targets(data, spec.negatives)
+        annotators, columns = np.nonzero(votes[:, learn] >= 0)
+        learn = learn[columns]
+        targets = votes[annotators, learn]
+        soft = {"sample_weight": np.full(len(learn), 1 / len(votes))}
+    films = data.groups.astype(str)
+    concepts = clip_targets(data, spec.negatives) if "concepts" in accepted else data.concepts
     offered = {
         "concepts": concepts[learn],
         "concepts_val": concepts[choose],
@@ -325,11 +326,10 @@ def fit_estimator(
     if task is not None and target.key != Classes.key:
         classes = len(task.classes)
     fit = Fit(model, classes, seen, reads, target=target.key)
-    known = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
-    fit = _fit_model(fit, spec.name, X[learn], targets, known, arguments, seed)
+    inner_groups = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
+    fit = _fit_model(fit, spec.name, X[learn], targets, inner_groups, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
         fit = replace(fit, facts={"negatives": spec.negatives, **fit.facts})
-    pool = all_train[target.takes_part(labels[all_train])]
     return _settle(fit, spec, data, validation, pool, labels)
 
 
@@ -376,14 +376,14 @@ def _fit_model(
     name: str,
     X: Array,
     y: Array,
-    known: tuple[Array | None, Array | None],
+    inner_groups: tuple[Array | None, Array | None],
     arguments: Mapping[str, Any],
     seed: int,
 ) -> Fit:
     """Fit a model, and collect its choices and warnings.
 
-    `known` are the films and the rows of `X`, for inner folds that keep films whole. A fusion does
-    this itself.
+    `inner_groups` are the films and the rows of `X`, for inner folds that keep films whole. A
+    fusion does this itself.
     """
     model = fit.estimator
     # The names in the signatures decide who gets what, even if a caller has enabled routing.
@@ -396,7 +396,7 @@ def _fit_model(
         warnings.simplefilter("error", NotConverged)
         try:
             strata = np.zeros(len(y)) if fit.target in (Number.key, CONCEPTS) else y
-            with whole_groups(model, strata, *known, random_state=seed) as divided:
+            with whole_groups(model, strata, *inner_groups, random_state=seed) as divided:
                 model.fit(X, y, **arguments)
         except NotConverged as problem:
             raise ExperimentError(str(problem)) from None

@@ -22,7 +22,7 @@ from obygaze_models.data.folds import ByFolds
 from obygaze_models.data.protocols import FILM_CLIPS, PROTOCOLS, LeaveFilmOut
 from obygaze_models.data.stores import describe_missing
 from obygaze_models.data.warnings import RunWarning, leak_warning, origin_warnings, unique_warnings
-from obygaze_models.estimators.facts import Facts
+from obygaze_models.estimators.outputs import Facts
 from obygaze_models.estimators.registry import PluginError, find_entry, plugins
 from obygaze_models.experiments.division import OFFICIAL, RELEASED, RELEASED_CONCEPTS
 from obygaze_models.experiments.experiment import Experiment, as_toml
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.plan import Plan
 
 MAX_ROWS = 20
-"""The most folds or films that an error lists."""
-# : The most reasons for skipped fits among the warnings; run.json has all.
+"""The maximum number of folds or films that an error lists."""
+# The maximum number of reasons for skipped fits among the warnings; run.json has all.
 SHOWN = 10
 RARE = 0.1
 """The share of its clips below which a model hardly ever predicts the positive class."""
@@ -155,8 +155,8 @@ def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
     if films.unnamed and films.tested:
         total = counted(films.clips, "test clip")
         yield RunWarning("unnamed", "", f"{films.unnamed:,} of {total} have no {noun}.")
-    if why := record.lacks_interval:
-        yield RunWarning("one-film", "", f"{why[0].upper()}{why[1:]}.")
+    if reason := record.lacks_interval:
+        yield RunWarning("one-film", "", f"{reason[0].upper()}{reason[1:]}.")
     if films.also_trained and films.tested > 1:
         text = f"Of the {films.tested:,} {noun}s in the test sets, {films.also_trained:,} have "
         yield RunWarning("also-trained", "", f"{text}other clips in training.")
@@ -181,8 +181,8 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
 def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
     """Yield a warning for each test set with clips that a fit has used."""
     for test, counts in leaks_by_test(leaks).items():
-        most = max(leak.train + leak.validation + leak.otherwise for leak in counts)
-        clips = f"up to {most:,} of the {counts[0].clips:,} test clips"
+        used = max(leak.train + leak.validation + leak.otherwise for leak in counts)
+        clips = f"up to {used:,} of the {counts[0].clips:,} test clips"
         yield leak_warning(test, clips, "the same fit")
 
 
@@ -213,8 +213,8 @@ def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
 def _skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
     by_reason = group_by(skipped, lambda skip: (skip.task, skip.why))
     warnings = [
-        RunWarning("skipped", task, f"{task}, {join_some([s.what for s in own], 3)}: {why}.")
-        for (task, why), own in list(by_reason.items())[:SHOWN]
+        RunWarning("skipped", task, f"{task}, {join_some([s.what for s in own], 3)}: {reason}.")
+        for (task, reason), own in list(by_reason.items())[:SHOWN]
     ]
     if (more := len(by_reason) - SHOWN) > 0:
         warnings.append(RunWarning("skipped", "", f"{more} more, listed in run.json."))

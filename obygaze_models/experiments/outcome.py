@@ -48,9 +48,8 @@ from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import store_fingerprint
 from obygaze_models.data.tasks import uses_external_data
 from obygaze_models.data.warnings import RunWarning, origin_warnings
-from obygaze_models.estimators.facts import Facts
 from obygaze_models.estimators.inner_folds import DIVIDED
-from obygaze_models.estimators.outputs import check_outputs
+from obygaze_models.estimators.outputs import Facts, check_outputs
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.annotators import compare_models
 from obygaze_models.experiments.fit import Fit, FitResult, PlannedFit, test_predictions
@@ -111,7 +110,7 @@ class FinishedFits:
         The data and settings on which the fits depend, as JSON values.
     log
         Called with a line for the user.
-    anew
+    restart
         Drop the fits of an interrupted run.
     """
 
@@ -121,7 +120,7 @@ class FinishedFits:
         identity: Mapping[str, Any],
         log: Callable[[str], None],
         *,
-        anew: bool = False,
+        restart: bool = False,
     ) -> None:
         self.folder = output.with_name(f"{output.name}.partial")
         self._identity = _with_header(identity)
@@ -134,9 +133,9 @@ class FinishedFits:
         changed = [
             key.removeprefix("version of ") for key in keys if earlier.get(key) != now.get(key)
         ]
-        if changed and not anew:
+        if changed and not restart:
             log(f"{self.folder} is not resumed: {join_some(changed)} changed. Starting again.")
-        if changed or anew:
+        if changed or restart:
             self.discard()
             return
         fits = len(list(self.folder.glob(f"{FITS}/*/[!.]*")))
@@ -156,21 +155,21 @@ class FinishedFits:
         """
         from obygaze_models.saved.persistence import load_model
 
-        place, rows, classes = planned.place, planned.fold.test_rows, len(planned.task.classes)
-        files, name = Folder(self.folder), f"{FITS}/{place}.json"
+        key, rows, classes = planned.place, planned.fold.test_rows, len(planned.task.classes)
+        files, name = Folder(self.folder), f"{FITS}/{key}.json"
         if not files.exists(name):
             return None
         try:
             content, _, digest = files.read(name).rpartition(b"\n")
-            found = msgspec.json.decode(content, type=_FitFile, dec_hook=_as_array)
-            model = f"{MODELS}/{place}"
-            sums = {part: sha256_at(files, f"{model}/{part}") for part in found.files}
-            if _digest(content) != digest or sums != found.files:
+            saved = msgspec.json.decode(content, type=_FitFile, dec_hook=_as_array)
+            model = f"{MODELS}/{key}"
+            sums = {part: sha256_at(files, f"{model}/{part}") for part in saved.files}
+            if _digest(content) != digest or sums != saved.files:
                 raise ValueError("a digest differs")
-            fit, table = found.fit, found.table
+            fit, table = saved.fit, saved.table
             kinds = fit.seen.dtype.kind, table.dtype.kind, fit.classes
             clips = {*fit.seen.tolist()} <= {*range(len(data))}
-            if found.key != planned.key:
+            if saved.key != planned.key:
                 raise ValueError("it belongs to another fit")
             if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
                 raise ValueError("it is of other clips, classes or types")
@@ -178,7 +177,7 @@ class FinishedFits:
             width = 1 if target.is_numeric else classes
             check_outputs(table, (len(rows), width), target.key)
             msgspec.convert(fit.facts, Facts)
-            if not found.not_saved:
+            if not saved.not_saved:
                 fit = replace(fit, estimator=load_model(self.folder / model)[0])
                 fit.probabilities(data, rows[:1])  # raises if the model needs other features
         except StoreUnreadable:
@@ -186,7 +185,7 @@ class FinishedFits:
         except Exception:  # damage can cause any error
             self._log(f"{self.folder / name} is damaged, so the fit is repeated.")
             return None
-        self._kept[place] = found.not_saved
+        self._kept[key] = saved.not_saved
         return FitResult(planned, fit, table)
 
     def keep(self, planned: PlannedFit, fit: Fit, table: Array, about: Mapping[str, Any]) -> str:
@@ -196,11 +195,11 @@ class FinishedFits:
         """
         from obygaze_models.saved.persistence import save_model
 
-        place, not_saved = planned.place, ""
-        if place in self._kept:
-            return self._kept[place]
+        key, not_saved = planned.place, ""
+        if key in self._kept:
+            return self._kept[key]
         self.begin()
-        model = self.folder / MODELS / place
+        model = self.folder / MODELS / key
         shutil.rmtree(model, ignore_errors=True)  # from a damaged or unfinished fit
         # `become` removes what a killed process leaves; `new_folder` would look at each model.
         begun = model.with_name(f"{prefix(model)}model.partial")
@@ -213,8 +212,8 @@ class FinishedFits:
         files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
         record = _FitFile(planned.key, replace(fit, estimator=None), table, not_saved, files)
         content = msgspec.json.encode(record, enc_hook=np.ndarray.tolist)
-        write_bytes(self.folder / FITS / f"{place}.json", content + b"\n" + _digest(content))
-        self._kept[place] = not_saved
+        write_bytes(self.folder / FITS / f"{key}.json", content + b"\n" + _digest(content))
+        self._kept[key] = not_saved
         return not_saved
 
     def begin(self) -> None:
@@ -320,7 +319,7 @@ class Outcome:
     warnings: list[RunWarning] = field(default_factory=list)
 
     def add(self, result: FitResult, finished: FinishedFits) -> None:
-        """Add a fit, which is kept, or a failure."""
+        """Add a fit, which is kept on disk, or a failure."""
         planned, fit = result.planned, result.fit
         name, task, fold = planned.name, planned.task, planned.fold
         if fit is None or result.table is None:
@@ -422,7 +421,7 @@ class Outcome:
     def planned(self, warnings: list[RunWarning]) -> dict[str, Any]:
         """Return the part of ``run.json`` that needs no scores."""
         plan, experiment = self.plan, self.plan.experiment
-        manifest, attributes = plan.manifest, plan.store.attributes
+        attributes = plan.store.attributes
         official = None
         if plan.measure:
             external = uses_external_data(attributes["backbone"])
@@ -434,16 +433,7 @@ class Outcome:
             "protocol": plan.division.protocol,
             "split": plan.division.split,
             "warnings": warnings,
-            "manifest": ManifestRecord(
-                name=manifest.name,
-                version=manifest.version,
-                digest=manifest.digest,
-                labels=plan.labels.name,
-                levels=plan.scheme.name_of,
-                licence=manifest.licence,
-                citation=manifest.citation,
-                senses=plan.scheme.senses,
-            ),
+            "manifest": ManifestRecord.of(plan.manifest, plan.labels.name, plan.scheme),
             "official": official,
             "store": msgspec.convert(
                 attributes | {"fingerprint": store_fingerprint(plan.store)}, StoreRecord

@@ -80,7 +80,7 @@ class Plan:
     division
         How the protocol divides the clips.
     outside, outside_predictions
-        Models that only bring predictions, and these.
+        Models from outside, and their predictions.
     data, join
         The clips that take part; and what was missing on either side.
     folds, skipped
@@ -329,7 +329,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
+class _FoldPosition:
     """The position of a fold among the folds that a protocol makes with one seed."""
 
     folds: Sequence[Fold]
@@ -345,29 +345,31 @@ def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
     """
     experiment, name = plan.experiment, problem.train.key
     seeds = experiment.seeds or (experiment.seed,)
-    places: list[_Place] = []
+    positions: list[_FoldPosition] = []
     for validates in _kinds_of_folds(plan, problem):
         options = _fold_options(experiment, validates=validates)
         for seed in seeds:
             folds = plan.division.folds(plan.data, problem, seed=seed, near=near, **options)
             title = f", seed {seed}" if len(seeds) > 1 else ""
-            places += [_Place(folds, number, title, validates) for number in range(len(folds))]
+            positions += [
+                _FoldPosition(folds, number, title, validates) for number in range(len(folds))
+            ]
 
     def make_fold(index: int, tests: Collection[str]) -> Fold:
-        place = places[index]
-        fold = place.folds[place.number]
-        kept = {test: rows for test, rows in fold.tests.items() if test in tests}
-        return replace(fold, index=index, name=fold.name + place.title, tests=kept)
+        position = positions[index]
+        fold = position.folds[position.number]
+        usable_sets = {test: rows for test, rows in fold.tests.items() if test in tests}
+        return replace(fold, index=index, name=fold.name + position.title, tests=usable_sets)
 
     usable: list[tuple[int, tuple[str, ...]]] = []
     all_tests = [task.key for task in problem.tests]
-    for index, place in enumerate(places):
+    for index, position in enumerate(positions):
         fold = make_fold(index, all_tests)
-        if tests := _usable_tests(plan, problem, fold, validates=place.validates):
+        if tests := _usable_tests(plan, problem, fold, validates=position.validates):
             usable.append((index, tests))
     plan.folds[name] = MadeWhenNeeded(len(usable), lambda number: make_fold(*usable[number]))
     if plan.division.protocol == "leave-film-out":
-        plan.whole_from[name] = sum(places[index].validates for index, _ in usable)
+        plan.whole_from[name] = sum(positions[index].validates for index, _ in usable)
 
 
 def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
@@ -382,8 +384,8 @@ def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
     kinds = {spec.uses_validation for spec in experiment.learners.values()}
     options = _fold_options(experiment, validates=False)
     films = plan.division.folds(plan.data, problem, seed=experiment.seed, **options)
-    most = len(films) * max(1, len(experiment.seeds))
-    kinds |= {_fit_count(model) > most for model in plan.outside}
+    max_fits = len(films) * max(1, len(experiment.seeds))
+    kinds |= {_fit_count(model) > max_fits for model in plan.outside}
     return sorted(kinds, reverse=True)
 
 
@@ -525,12 +527,12 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         if not missing:
             return False
         reason = f"the {name} has no clip of {' or '.join(missing)}"
-        what = fold.name + where
-        plan.skipped.append(Skipped(task=problem.train.key, fit=fold.index, what=what, why=reason))
+        title = fold.name + where
+        plan.skipped.append(Skipped(task=problem.train.key, fit=fold.index, what=title, why=reason))
         return True
 
     train = problem.train
-    # Concepts that are learned at once share folds, of which some have clips of one class only.
+    # Concepts of one fit share folds, and some folds have clips of one class only.
     least = 1 if train.target_key == Concepts.key else 2
     if skip(fold.train, "training set", train, None):
         return ()

@@ -1,4 +1,4 @@
-"""Predictions as files and text: a run's held-out predictions, or those of a saved model."""
+"""Predictions as files and text: held out in a run, by a saved model, or to annotate next."""
 
 from __future__ import annotations
 
@@ -9,16 +9,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.special import entr
+
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
+from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import Stores
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments import annotators, exports
-from obygaze_models.experiments.exports import Outputs
-from obygaze_models.experiments.run_folder import Run
-from obygaze_models.saved.about import read_about, say_seen
-from obygaze_models.saved.inference import Predictions, open_for, predict
-from obygaze_models.scoring.metrics import CONCEPTS
+from obygaze_models.experiments.exports import Outputs, export_files, model_rows
+from obygaze_models.experiments.record import RECORD
+from obygaze_models.experiments.run_folder import Run, load_run
+from obygaze_models.saved.about import describe_seen, read_about
+from obygaze_models.saved.inference import (
+    Predictions,
+    feature_blocks,
+    name_predictions,
+    open_for,
+    predict,
+)
+from obygaze_models.scoring.metrics import CONCEPTS, Array
 from obygaze_models.scoring.values import NUMBER
 
 
@@ -94,15 +105,15 @@ def predict_model(
         "prediction",
         replace(outputs, table=None),
         warnings=predictions.warnings,
-        levels=predictions.about.said.levels,
-        concepts=predictions.about.said.senses,
+        levels=predictions.about.description.levels,
+        concepts=predictions.about.description.senses,
     )
     if outputs.table:
         files[outputs.table] = predictions.to_csv()
         lines.insert(0, f"a row per clip -> {outputs.table}")
     first_rows = list(itertools.islice(_as_json(predictions), outputs.max_rows))
     text = [*_describe_rows(first_rows, predictions), *lines]
-    seen = say_seen(dict(zip(predictions.ids, predictions.seen, strict=True)))
+    seen = describe_seen(dict(zip(predictions.ids, predictions.seen, strict=True)))
     return WrittenPredictions(_as_json(predictions), files, text, predictions.warnings, [*seen])
 
 
@@ -137,3 +148,117 @@ def _describe_rows(rows: list[dict[str, Any]], predictions: Predictions) -> list
         counts = Counter(name for text in predictions.predicted for name in text.split("|") if name)
     predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     return [*lines, f"{counted(total, 'clip')}: {predicted}"]
+
+
+TIER = "to annotate next"
+"""The linguistic type of the tier in ELAN."""
+
+
+def predict_next(
+    source: Path, stores: Stores, count: int, outputs: Outputs, *, estimator: str | None = None
+) -> WrittenPredictions:
+    """Write the clips of a store to annotate next, by a saved model or by all fits of a run.
+
+    The clips are those that no fit has seen and, for a run, that are not annotated. Several fits
+    count by their mean, which is unsure where they differ; for numbers, by their deviation.
+    """
+    folders, annotated = _models_of(source, estimator)
+    about = read_about(folders[0])
+    opened = open_for(about, stores)
+    parts = [predict(folder, opened) for folder in folders]
+    seen = [np.array(part.seen) != "no" for part in parts]
+    rows = np.flatnonzero(~np.any([*seen, np.isin(parts[0].ids, annotated)], axis=0))
+    if not len(rows):
+        raise ExperimentError(
+            f"{opened.where}: every clip is annotated or was used to train. Pass a store with "
+            "other clips."
+        )
+    table = np.stack([part.probabilities for part in parts])[:, rows]
+    gains = expected_gain(table, parts[0])
+    ids = [parts[0].ids[row] for row in rows.tolist()]
+    blocks = [features for _, features in feature_blocks(about, opened, ids)]
+    items = opened.items
+    films = np.array([items.films[items.row(clip)] for clip in ids])
+    X = np.nan_to_num(np.concatenate(blocks)).reshape(len(ids), -1)
+    chosen = choose_next(gains, X, films, count)
+    mean, names = table.mean(axis=0)[chosen], [ids[row] for row in chosen]
+    predicted = name_predictions(about, mean).tolist()
+    unseen = ["no"] * len(chosen)
+    first = replace(parts[0], ids=names, probabilities=mean, predicted=predicted, seen=unseen)
+    by_clip = {row.cells["clip"]: row for row in model_rows(first, items)}
+    written = []
+    for rank, row in enumerate(chosen, start=1):
+        own = by_clip[ids[row]]
+        cells = {"rank": rank, **own.cells, "gain": f"{gains[row]:.6f}"}
+        written.append(replace(own, tier=f"{TIER} (by {own.tier})", cells=cells))
+    files, lines = export_files(
+        written, TIER, outputs, warnings=first.warnings,
+        levels=about.description.levels, concepts=about.description.senses,
+    )  # fmt: skip
+    fits = counted(len(folders), "fit")
+    text = [f"{counted(len(chosen), 'clip')} of {len(set(films[chosen])):,} films, by {fits}"]
+    first_rows = itertools.islice(written, outputs.max_rows)
+    text += [f"  {row.cells['rank']}. {row.cells['clip']}" for row in first_rows]
+    as_json = [dict(row.cells) for row in written]
+    return WrittenPredictions(as_json, files, [*text, *lines], first.warnings)
+
+
+def _models_of(source: Path, estimator: str | None) -> tuple[list[Path], list[str]]:
+    """Return the folder of a model; or those of all fits of a run's model, and annotated clips."""
+    if not (source / RECORD).is_file():
+        return [source], []
+    run = load_run(source)
+    name = estimator or run.record.headline_model
+    folders = [
+        row["folder"]
+        for row in run.models()
+        if row["model"] == name and row["task"] == run.record.learned[0]
+    ]
+    if not folders:
+        raise ExperimentError(
+            f"{source} has no saved model called {name}. Choose another: --estimator NAME."
+        )
+    return folders, run.clips()["id"].tolist()
+
+
+def expected_gain(table: Array, predictions: Predictions) -> Array:
+    """Return what each clip would teach, from 0 to 1, by the predictions of fits [F, N, C].
+
+    It is the entropy of the fits' mean: high where they are unsure, and where they differ. For
+    several concepts it is the mean over these, and for numbers the deviation over the fits.
+    """
+    about = predictions.about
+    if about.is_numeric:
+        if len(table) < 2:
+            raise ExperimentError(
+                f'--next needs several fits for target = "{about.target_key}": one fit is never '
+                "unsure. Pass a run instead of a model."
+            )
+        spread = table.std(axis=0)[:, 0]
+        return np.asarray(spread / max(float(spread.max()), np.finfo(float).tiny))
+    mean = table.mean(axis=0)
+    if about.target_key == CONCEPTS:
+        return np.asarray((entr(mean) + entr(1 - mean)).mean(axis=1) / np.log(2))
+    return np.asarray(entr(mean).sum(axis=1) / np.log(mean.shape[1]))
+
+
+def choose_next(gains: Array, X: Array, films: Array, count: int) -> list[int]:
+    """Return the rows of clips with a high gain that are far from each other, of many films.
+
+    One after another, the clip with the highest product of its gain, its distance to the nearest
+    clip that is chosen, and one over one plus the number of chosen clips of its film.
+    """
+    scaled = X - X.mean(axis=0)
+    scaled = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)
+    _, film = np.unique(films, return_inverse=True)
+    distance, chosen_of_film = np.ones(len(X)), np.zeros(film.max() + 1)
+    worth = gains + 1e-9
+    chosen: list[int] = []
+    for _ in range(min(count, len(X))):
+        score = worth * distance / (1 + chosen_of_film[film])
+        score[chosen] = -1.0
+        best = int(score.argmax())
+        chosen.append(best)
+        chosen_of_film[film[best]] += 1
+        distance = np.minimum(distance, (1 - scaled @ scaled[best]) / 2)
+    return chosen

@@ -8,11 +8,12 @@ A table of predictions is a frame with a row for each model, test set, fit and c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -30,6 +31,10 @@ from obygaze_models.experiments.record import (
 from obygaze_models.experiments.tables import format_frame, read_frame
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, mean_scores, score_groups
 from obygaze_models.scoring.metrics import TREC, Scores, score, trec_ranks
+
+if TYPE_CHECKING:
+    from obygaze_models.experiments.record import ModelScores
+    from obygaze_models.experiments.run_folder import Run
 
 ANY_FIT = -1
 Array = NDArray[Any]
@@ -251,7 +256,7 @@ def score_test_sets(
 def score_guesses(
     target: Target, parts: Iterable[pd.Series[Any]], every: pd.Series[Any]
 ) -> dict[str, Scores]:
-    """Return what each way of guessing scores, by the labels of each group: the mean over these."""
+    """Return the mean score over groups of each way of guessing, from the labels of each group."""
     forms = [
         target.guesses(labels.to_numpy(), every.drop(labels.index).to_numpy()) for labels in parts
     ]
@@ -328,3 +333,55 @@ def read_outside(path: Path) -> list[OutsideModel]:
     except (ManifestError, ValueError) as problem:
         raise ExperimentError(f"{path} cannot be read: {problem}") from None
     return list(models.values())
+
+
+TOLERANCE = 1e-6
+"""The tolerance for scores computed with other library versions."""
+
+
+def differing_scores(run: Run) -> list[str]:
+    """Return the scores, intervals and guesses of a run that its predictions do not reproduce."""
+    record, predictions = run.record, run.predictions()
+    clips = run.clips()
+    group_of = dict(zip(clips["id"], clips["group"], strict=True))
+    scores = score_models(predictions, group_of, measure=record.measure)
+    tasks = [record.task(name) for name in record.tests]
+    tests = score_test_sets(predictions, tasks, scores, group_of)
+    pairs = (_by_model(record.scores), _by_model(scores)), (record.tests, tests)
+    return [
+        difference
+        for written, computed in pairs
+        for difference in _differences("", *map(msgspec.to_builtins, (written, computed)))
+    ]
+
+
+def _by_model(scores: Sequence[ModelScores]) -> dict[str, dict[str, ModelScores]]:
+    models: dict[str, dict[str, ModelScores]] = {}
+    for own in scores:
+        models.setdefault(own.model, {})[own.test] = own
+    return models
+
+
+def _differences(where: str, written: Any, computed: Any) -> Iterator[str]:
+    """Yield a sentence for each value that differs."""
+    if isinstance(written, Mapping) and isinstance(computed, Mapping):
+        for key in dict.fromkeys([*computed, *written]):
+            if key in written and key in computed:
+                yield from _differences(f"{where}{key}: ", written[key], computed[key])
+            else:
+                yield f"{where}{key}: only {'run.json' if key in written else 'a new score'} has it"
+    elif isinstance(written, list) and isinstance(computed, list) and len(written) == len(computed):
+        for number, (old, new) in enumerate(zip(written, computed, strict=True)):
+            yield from _differences(f"{where}{number}: ", old, new)
+    elif not _is_same(written, computed):
+        yield f"{where}{_shown(written)} in run.json, {_shown(computed)} by the predictions"
+
+
+def _is_same(written: Any, computed: Any) -> bool:
+    if isinstance(written, float | int) and isinstance(computed, float | int):
+        return bool(np.isclose(written, computed, rtol=TOLERANCE, atol=TOLERANCE))
+    return bool(written == computed)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)[:60]

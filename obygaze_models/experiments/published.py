@@ -26,7 +26,7 @@ CHANCE = {"random": "Random", "all positive": "All positive"}
 """Our chance baselines -> the paper's rows."""
 CHANCE_VERSIONS = {"f1": "v1", "f1_weighted": "v2"}
 """Metric -> the version of the paper that prints its chance baselines with this average of F1."""
-# : Protocols that test one fold, as in Table 2.
+# Protocols that test one fold, as in Table 2.
 _ONE_FOLD = ("leak-free", "released", "paper")
 
 

@@ -16,7 +16,7 @@ from obygaze_features.common.files import read_format, write_text
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
-from obygaze_features.manifests import obygaze_scheme
+from obygaze_features.manifests import LabelScheme, Manifest, obygaze_scheme
 from obygaze_models.data.dataset import Joined
 from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
@@ -77,6 +77,25 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
     licence: str
     citation: str
     senses: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, manifest: Manifest, labels: str, scheme: LabelScheme) -> ManifestRecord:
+        """Return the record of a label set of a manifest."""
+        return cls(
+            name=manifest.name,
+            version=manifest.version,
+            digest=manifest.digest,
+            labels=labels,
+            levels=scheme.name_of,
+            licence=manifest.licence,
+            citation=manifest.citation,
+            senses=scheme.senses,
+        )
+
+    @property
+    def label_key(self) -> tuple[str, str]:
+        """The key of these labels of these items, to compare runs."""
+        return self.digest, self.labels
 
     @property
     def is_obygaze(self) -> bool:
@@ -195,7 +214,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
     stores
         The names of the stores that it reads.
     variant_of
-        The model that reads more stores and is otherwise the same; empty where there is none.
+        The model that reads more stores and is otherwise the same; "" without one.
     """
 
     title: str
@@ -236,7 +255,7 @@ class ModelScores(_Part, frozen=True, kw_only=True):
         The mean over the groups that count, such as films. An official measure is of all clips
         together, and so are all scores where `pooled`.
     interval
-        Its 95% interval; None where there is none.
+        Its 95% interval, or None.
     groups
         The scores of each group that counts.
     left_out
@@ -315,9 +334,9 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     blank
         The tested clips whose features are zeros only.
     annotators
-        By test set the models beside each annotator, where the labels were merged of several.
+        By test set, the models beside each annotator; only if labels of several were merged.
     cuts
-        By model the cut that validation clips chose in each fit, where they were asked to.
+        By model, the cut that validation clips chose in each fit, if requested.
     files
         The digest of each file that the scores are of.
     """
@@ -364,7 +383,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         for task in self.tasks:
             if task.key == name:
                 return task
-        raise ValueError(f"there is no task {name!r}")
+        raise ValueError(f"unknown task {name!r}")
 
     def title_of(self, model: str) -> str:
         """Return the name of a model in tables and pages."""
@@ -392,7 +411,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def main_metric(self) -> str:
-        """The score by which models are ranked, and that sentences mention."""
+        """The score that ranks models, and that sentences mention."""
         return self.measure or self.ranking_metric
 
     @property
@@ -411,8 +430,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         films = [scores.films for scores in self.scores]
         if min(films) >= MIN_GROUPS:
             return ""
-        which = "the" if max(films) < MIN_GROUPS else "some"
-        return f"{which} scores are of {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
+        subject = "the" if max(films) < MIN_GROUPS else "some"
+        return f"{subject} scores are of {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
 
     @property
     def unscored(self) -> list[str]:

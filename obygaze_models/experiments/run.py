@@ -49,7 +49,6 @@ from obygaze_models.experiments.outcome import (
 )
 from obygaze_models.experiments.plan import Plan, make_plan, plan_clips
 from obygaze_models.experiments.predictions import format_predictions
-from obygaze_models.experiments.reasons import explain_models
 from obygaze_models.experiments.record import RECORD, write_record
 from obygaze_models.experiments.run_folder import (
     EARLIER,
@@ -60,7 +59,7 @@ from obygaze_models.experiments.run_folder import (
     format_clips,
     load_run,
 )
-from obygaze_models.experiments.tables import format_fits, format_frame
+from obygaze_models.experiments.tables import explain_models, format_fits, format_frame
 
 
 def run_experiment(
@@ -101,7 +100,7 @@ def run_experiment(
                 return load_run(output)
             check_new_folder(output, overwrite=overwrite, marker=RECORD)
             plan = make_plan(experiment)
-            finished = FinishedFits(output, plan.identity(), log, anew=overwrite)
+            finished = FinishedFits(output, plan.identity(), log, restart=overwrite)
             for note in plan_notes(plan):
                 log(f"{plan.experiment.name}: {note}")
             with threadpool_limits(1):  # small steps are slower on several threads
@@ -306,14 +305,14 @@ def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
 
 
 def _held_out(folds: NDArray[Any], labels: NDArray[Any], last: int, classes: int) -> NDArray[Any]:
-    """Return which clips stop the training: of the last fold, or few folds, with every class."""
-    every = range(last, -1, -1)
-    for fold in every:
+    """Return a mask of the clips that stop training: the last fold or folds with all classes."""
+    last_first = range(last, -1, -1)
+    for fold in last_first:
         held: NDArray[Any] = folds == fold
         if len({*labels[held].tolist()}) == len({*labels[~held].tolist()}) == classes:
             return held
     held = np.zeros(len(folds), bool)
-    for fold in every:  # those that add a class
+    for fold in last_first:  # those that add a class
         if {*labels[folds == fold].tolist()} - {*labels[held].tolist()}:
             held |= folds == fold
     return held

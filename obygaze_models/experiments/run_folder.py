@@ -41,9 +41,8 @@ from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes
 from obygaze_models.experiments.predictions import read_predictions, split_by
-from obygaze_models.experiments.reasons import read_reasons
 from obygaze_models.experiments.record import MAKE, RECORD, RunRecord, read_record
-from obygaze_models.experiments.tables import read_fits
+from obygaze_models.experiments.tables import read_fits, read_reasons
 from obygaze_models.saved.about import convert
 
 if TYPE_CHECKING:
@@ -72,9 +71,9 @@ class Clip:
     id, film, media
         As in the manifest.
     title
-        The film's; its id where it is not known.
+        The film's title, or its id.
     start, end
-        Seconds in the film; None where the clip is a file of its own.
+        Seconds in the film; None if the clip has its own file.
     level, concepts
         As annotated.
     fold
@@ -83,7 +82,7 @@ class Clip:
         Why it took no part: ``no-features``, ``no-fold``, ``not-in-task`` or, on a page of a larger
         label set, ``not-in-labels``; empty if it took part.
     group
-        By which the run kept clips together: the film, unless it named another column.
+        The group that the run kept together: the film, unless it named another column.
     leaked
         Whether a fit that tested it has used it, too.
     """
@@ -127,7 +126,7 @@ class Run:
     record
         What its ``run.json`` says.
     tables
-        Its tables, where they are in memory; else they are read when they are asked for.
+        Its tables, if they are in memory; otherwise they are read when needed.
     """
 
     folder: Path
@@ -177,7 +176,7 @@ class Run:
 
     def check(self) -> list[str]:
         """Score the predictions again, and describe each difference to ``run.json``."""
-        from obygaze_models.experiments.check import differing_scores
+        from obygaze_models.experiments.predictions import differing_scores
 
         return differing_scores(self)
 

@@ -40,9 +40,9 @@ def folder_name(text: str) -> str:
 class EstimatorSpec:
     """An estimator by name, its parameters, the set of negatives of its concepts, and its cut.
 
-    Of several stores it reads those that `use` names, or all, by `fusion`; concepts that
-    `concept_stores` names it learns from one. `variant_of` names the estimator of the same list
-    whose part on some of its stores this is. With `numbers` it may be a regressor.
+    It reads the stores that `use` names, or all, joined by `fusion`. It learns each concept of
+    `concept_stores` from the store there. If it is an estimator of the same list on some of its
+    stores, `variant_of` names that one. With `numbers` it may be a regressor.
     """
 
     name: str

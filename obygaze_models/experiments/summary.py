@@ -161,9 +161,9 @@ def describe_scores(record: RunRecord) -> str:
         text += f"; no interval: {record.lacks_interval}."
     else:
         text += f"; the interval is a t interval over the {noun}s' scores."
-        few = dict.fromkeys(scores.test for scores in means if scores.films < MIN_GROUPS)
-        if few:
-            text += f" No interval below {MIN_GROUPS} {noun}s: {join_some([*few])}."
+        too_few = dict.fromkeys(scores.test for scores in means if scores.films < MIN_GROUPS)
+        if too_few:
+            text += f" No interval below {MIN_GROUPS} {noun}s: {join_some([*too_few])}."
     if pooled := dict.fromkeys(scores.test for scores in record.scores if scores.pooled):
         text += (
             f" For all test clips together, without an interval, as fewer than two {noun}s have "

@@ -1,4 +1,11 @@
-"""A run's tables as CSV: frames that are written the same on every machine, and read back."""
+"""A run's tables as CSV: frames that are written the same on every machine, and read back.
+
+In ``reasons.csv`` a fit has a row for each of its clips and concepts: the clip's score on it
+(``value``), and its ``part`` in the logit of a ``class``, by key. The class is empty if a clip's
+features are all zero, because nothing is said or seen in it. The row of an intercept has no value.
+A tree has no parts, but a row for each question on a clip's path: the number of the ``step``, and
+whether the value was ``above`` the ``threshold``. Numbers have six significant digits.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +13,24 @@ import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from obygaze_features.common.plugins import one_line
+from obygaze_features.common.progress import progress
 from obygaze_features.errors import ExperimentError
-from obygaze_models.estimators.facts import Facts
+from obygaze_models.estimators.outputs import Facts
 from obygaze_models.experiments.record import MAKE
+from obygaze_models.explain.parts import INTERCEPT, questions, values_of
+
+if TYPE_CHECKING:
+    from obygaze_models.data.dataset import ClipDataset
+    from obygaze_models.experiments.fit import FitResult
+    from obygaze_models.explain.attributions import Attribution
 
 FITS = {
     "model": "str", "task": "str", "fit": "int64", "name": "str", "seed": "int64",
@@ -85,3 +100,99 @@ def read_fits(path: Path) -> pd.DataFrame:
             msgspec.convert(fits[name].tolist(), list[kind])  # type: ignore[valid-type]
 
     return read_frame(path, FITS, check)
+
+
+FIT = ["model", "task", "fit", "kind"]
+COLUMNS = {
+    "model": "category", "task": "category", "fit": "int64", "kind": "category",
+    "id": "category", "class": "category", "concept": "category",
+    "value": "float64", "part": "float64",
+    "step": "Int64", "above": "boolean", "threshold": "float64",
+}  # fmt: skip
+"""The columns, with their types in a frame."""
+NUMBERS = ["value", "part", "threshold"]
+KINDS = {"sum", "path", "sensitivity", "stores"}
+"""``sensitivity`` is a network's derivatives, which do not add up, in runs of earlier versions."""
+
+
+def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
+    """Return the reasons of all models with concepts, and of late fusions."""
+    from obygaze_models.estimators.fusion import StoreFusion
+    from obygaze_models.explain.attributions import attribute, bank_of
+
+    tables = list[pd.DataFrame]()
+    read = [(r.planned, r.fit) for r in results if r.fit is not None and r.fit.reads == "features"]
+    for planned, fit in progress(read, "explain", unit="model"):
+        model, task, fold = fit.estimator, planned.task, planned.fold
+        is_late = isinstance(model, StoreFusion) and model.stacker_ is not None
+        if not is_late and bank_of(model) is None:
+            continue  # random directions explain nothing
+        X = data.X[fold.test_rows]
+        attribution = attribute(model, X, classes=task.class_keys, cut=fit.cut)
+        if attribution is not None:
+            ids = [data.ids[row] for row in fold.test_rows.tolist()]
+            labels = np.where(np.nan_to_num(X).any(axis=1), attribution.labels, "")
+            table = tabulate_reasons(ids, labels.tolist(), attribution)
+            tables.append(table.assign(model=planned.name, task=task.key, fit=fold.index))
+    return join_reasons(tables)
+
+
+def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate the rows of all fits, as `read_reasons` returns them."""
+    filled = [table for table in tables if len(table)]
+    joined = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=[*COLUMNS])
+    return joined[[*COLUMNS]].astype(COLUMNS)
+
+
+def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution) -> pd.DataFrame:
+    """Return the rows of a fit, clip by clip, without ``model``, ``task`` and ``fit``.
+
+    `labels` has the key of each clip's class, or "".
+    """
+    rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
+    measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
+    blocks = [pd.DataFrame({**measured, "value": values.ravel()})]
+    if attribution.amounts is not None:
+        blocks[0]["part"] = attribution.amounts.ravel()
+    if attribution.intercept is not None:
+        intercept = {"row": rows, "concept": INTERCEPT, "part": attribution.intercept}
+        blocks.append(pd.DataFrame(intercept))
+    if attribution.steps is not None:
+        answers = [
+            (row, step.concept, step.value, number, step.above, step.threshold)
+            for row, path in enumerate(attribution.steps)
+            for number, step in enumerate(path)
+        ]
+        names = ["row", "concept", "value", "step", "above", "threshold"]
+        blocks.append(pd.DataFrame(answers, columns=names))
+    table = pd.concat(blocks).sort_values("row", kind="stable", ignore_index=True)
+    table = table.reindex(columns=["row", *COLUMNS])
+    table[NUMBERS] = table[NUMBERS].apply(_round)
+    row = table.pop("row").to_numpy(dtype=np.intp)
+    table["id"] = np.array(ids, dtype=object)[row]
+    table["class"] = np.array(labels, dtype=object)[row]
+    return table.assign(kind=attribution.kind)
+
+
+def _round(numbers: pd.Series[Any]) -> NDArray[Any]:
+    """Return numbers with six significant digits."""
+    return np.char.mod("%.6g", numbers.to_numpy(dtype=np.float64)).astype(np.float64)
+
+
+def read_reasons(path: Path) -> pd.DataFrame:
+    """Read the table of `explain_models`; raise `ExperimentError` if rows are missing or differ."""
+    return read_frame(path, COLUMNS, _check)
+
+
+def _check(reasons: pd.DataFrame) -> None:
+    answers, values = questions(reasons), values_of(reasons)
+    if not KINDS.issuperset(reasons["kind"].cat.categories):
+        raise ValueError("an unknown kind")
+    if answers[["value", "above", "threshold"]].isna().any(axis=None):
+        raise ValueError("a question without a value or an answer")
+    if np.isinf(reasons[NUMBERS].to_numpy()).any():
+        raise ValueError("an infinite number")
+    once = values.drop_duplicates([*FIT, "id", "concept"]).groupby(FIT, observed=True).size()
+    of_fit = pd.concat([values, answers]).groupby(FIT, observed=True)[["id", "concept"]].nunique()
+    if once.sum() != len(values) or not once.equals(of_fit.prod(axis=1)):
+        raise ValueError("a clip of a fit without one of its concepts, or with one twice")

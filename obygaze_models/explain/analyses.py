@@ -100,16 +100,16 @@ def analyse(
     seed
         Fixes the random directions.
     """
-    whole, about = load_model(folder)
+    model, about = load_model(folder)
     about.require_classes("an analysis of concepts")
-    fitted, _ = unfuse(whole)
+    fitted, _ = unfuse(model)
     source, holder, bank_about = folder, fitted, about
     if kind == "tcav":
         if concepts is None:
             raise UsageError("--tcav needs concepts. Add --concepts FOLDER of a saved bottleneck")
-        if not isinstance(whole, MLPProbe):
+        if not isinstance(model, MLPProbe):
             raise ExperimentError(
-                f"{folder} is a {type(whole).__name__}, but TCAV needs a network (mlp) of one store"
+                f"{folder} is a {type(model).__name__}, but TCAV needs a network (mlp) of one store"
             )
         source, (holder, bank_about) = concepts, load_model(concepts)
     bank = getattr(holder, "bank_", holder)
@@ -119,7 +119,7 @@ def analyse(
         )
     if bank_about.get("features") != about.get("features"):
         raise ExperimentError(f"the concepts of {source} do not have the model's features")
-    seen, test = _read_clips(folder, (whole, about), store, manifest, labels)
+    seen, test = _read_clips(folder, (model, about), store, manifest, labels)
     if kind == "tcav":
         labels_of_test = learned_task(about).labels(test)
         test = test.select(labels_of_test == len(fitted.classes_) - 1)
@@ -137,11 +137,11 @@ def analyse(
             tcav(fitted, test.X, len(fitted.classes_) - 1, bank.cavs_, bank.names_, null)
         )
     else:
-        shown, held = (_targets(bank, about, clips) for clips in (seen, test))
+        trained, held = (_targets(bank, about, clips) for clips in (seen, test))
         result = tuple(
-            concept_significance(bank, seen.X, shown, test.X, held, runs=draws, random_state=seed)
+            concept_significance(bank, seen.X, trained, test.X, held, runs=draws, random_state=seed)
         )
-    features = about.said.features
+    features = about.description.features
     backbone = features.backbone.name if features.backbone else ""
     name = "/".join(folder.resolve().parts[-2:])
     return Analysis(name, f"{backbone}, {features.array}", **{kind: result})
@@ -154,7 +154,7 @@ def _read_clips(
     model, about = loaded
     opened = open_for(about, store)
     check_features(about, opened)
-    content, features = Manifest.load(manifest), about.said.features
+    content, features = Manifest.load(manifest), about.description.features
     data, _ = join_clips(
         content,
         opened,
@@ -165,7 +165,7 @@ def _read_clips(
         concepts=content.label_scheme(labels).concept_names,
     )
     data = replace(data, X=unfuse(model, data.X)[1])
-    is_seen = np.isin(data.ids, about.said.seen)
+    is_seen = np.isin(data.ids, about.description.seen)
     if not is_seen.any():
         raise ExperimentError(
             f"{folder} was trained on none of the labelled clips of {manifest} that have features. "
@@ -187,10 +187,10 @@ def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
 
 def _targets(bank: ConceptBank, about: About, clips: ClipDataset) -> Array:
     """Return the targets of the bank's columns: 1 shown, 0 not shown, -1 unknown."""
-    negatives = about.said.options.get("negatives", "b")
-    shown = clip_targets(clips, negatives)[:, _columns(clips, bank.names_)]
+    negatives = about.description.options.get("negatives", "b")
+    marked = clip_targets(clips, negatives)[:, _columns(clips, bank.names_)]
     targets = np.full((len(clips), int(max(bank.columns_)) + 1), -1, dtype=np.int8)
-    targets[:, bank.columns_] = shown
+    targets[:, bank.columns_] = marked
     return targets
 
 

@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Condition:
-    """A tree path's questions about a concept, merged, in percentiles of clips.
+    """The condition that a tree's path sets on a concept, in percentiles of clips.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Condition:
             bounds.append(f"{high}% or less")
         return (
             f"{self.words}: more of it than in {percentile}% of {clips}; "
-            f"the tree asks for {' and '.join(bounds)}"
+            f"the tree requires {' and '.join(bounds)}"
         )
 
 
@@ -157,7 +157,7 @@ def attribute(
     classes
         The name of each label from 0 on, where labels are numbers; by default the labels.
     cut
-        Where the model says its second class, of two; its log-odds are taken from the intercept.
+        The threshold of the second of two classes; its log-odds are subtracted from the intercept.
     """
     model, X = unfuse(model, X)
     names = _class_names(model, classes)
@@ -300,7 +300,7 @@ def explain_clips(
     """
     fitted, about = load_model(folder)
     about.require_classes("an explanation")
-    info = about.said
+    info = about.description
     if info.reads == "frames":
         raise ExperimentError(
             f"{folder} ({info.estimator}) reads sequences of frames, but concepts and nearest "
@@ -380,7 +380,7 @@ def explain_rows(
     classes
         The name of each label from 0 on, where labels are numbers; by default the labels.
     cut
-        Where the model says its second class, of two.
+        The threshold of the second of two classes.
 
     Returns
     -------
@@ -402,9 +402,9 @@ def explain_rows(
     explanations = []
     for row in rows:
         own = dict(zip(labels, probabilities[row].tolist(), strict=True))
-        why = None if attribution is None else _why(attribution, row, tree, labels)
+        reasons = None if attribution is None else _why(attribution, row, tree, labels)
         label = labels[int(probabilities[row].argmax())]
-        explanations.append({"label": label, "probabilities": own, "why": why})
+        explanations.append({"label": label, "probabilities": own, "why": reasons})
     return explanations
 
 

@@ -76,7 +76,7 @@ def error_factors(
     names
         The names of the factors.
     films
-        The film of each clip; "" where it has none, which is in no draw of films.
+        The film of each clip; clips with "" are in no draw of films.
     penalty
         The ridge penalty on the coefficients; the intercept has none.
     draws
@@ -182,8 +182,8 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     """Return the coefficients of a ridge logistic regression for each row of weights, [B, F].
 
     The intercept has no penalty. Clips that have the same factors and the same outcome are one
-    clip of their summed weight, and Newton's method takes a step for all regressions at once: for
-    500 draws of a film a hundred times as fast as scikit-learn's solver, draw by draw.
+    clip of their summed weight, and each step of Newton's method serves all regressions. For 500
+    draws of a film that is a hundred times as fast as scikit-learn's solver, draw by draw.
     """
     kinds, kind_of = np.unique(np.column_stack([X, y]), axis=0, return_inverse=True)
     clips = np.arange(len(X))

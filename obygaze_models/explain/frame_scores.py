@@ -59,7 +59,7 @@ class AxisFrames:
     probabilities
         Between two edges, the mean of the frames that stand for this time [K]; NaN without any.
     loudness
-        The same of their loudness; None where it is unknown.
+        The same for their loudness; None if it is unknown.
     """
 
     edges: Array
@@ -91,9 +91,9 @@ class FrameScores:
     probabilities
         From 0 to 1.
     seen
-        Whether the model was trained on the clip, as in `Predictions`; empty where unknown.
+        Whether the model was trained on the clip, as in `Predictions`; empty if unknown.
     loudness
-        Of the sound, in dB; None, or NaN, where it is unknown.
+        The loudness of the sound in dB; None or NaN if unknown.
     """
 
     axes: list[Axis]

@@ -30,6 +30,7 @@ from obygaze_models.explain.frame_scores import (
 from obygaze_models.explain.moments import Moments, cut
 from obygaze_models.scoring.intervals import estimate_mean, jackknife, leave_each_out
 from obygaze_models.scoring.metrics import Array, ranking_scores
+from obygaze_models.scoring.values import none_if_nan
 
 if TYPE_CHECKING:
     from obygaze_features import Timelines
@@ -280,7 +281,7 @@ def _score_annotator(
     ]
     by_film = []
     for film, guess in pairs:
-        own = {k: _defined(v[0]) for k, v in measure([film], [guess], np.ones((1, 1))).items()}
+        own = {k: none_if_nan(v[0]) for k, v in measure([film], [guess], np.ones((1, 1))).items()}
         seconds = float(film.seconds.sum()), float(film.seconds @ film.labels)
         counts = len(film.segments), film.outside, len(guess.moments)
         by_film.append(FilmScores(film.name, *seconds, *counts, own))
@@ -291,17 +292,13 @@ def _score_annotator(
         else:
             estimate = jackknife(values)
         chance_value = np.mean([random[key][0] for random in randoms])
-        ignorant = _defined(constant[key][0]), _defined(chance_value)
+        ignorant = none_if_nan(constant[key][0]), none_if_nan(chance_value)
         scores[key] = MeasureScore(estimate.value, estimate.interval, *ignorant)
     return AnnotatorScores(annotator, by_film, scores)
 
 
 def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.2f}"
-
-
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 class AnnotatedFilm:

@@ -50,7 +50,7 @@ from obygaze_models.explain.frame_scores import (
     read_spans,
     to_microseconds,
 )
-from obygaze_models.saved.about import said_of
+from obygaze_models.saved.about import description_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -244,7 +244,7 @@ def find_moments(
             for start, end in join_spans(film.spans(inside), max(own_gap - 1, MAX_ROUNDING_US)):
                 if end - start >= shortest:
                     moments.append(_make_moment(axis, start, end, film, frames))
-    facts = said_of(predictions.about)
+    facts = description_of(predictions.about)
     of_axis = {axis.film: clip for axis, clip in zip(frames.axes, frames.ids, strict=True)}
     media = {film: locate_clip(clip, items, manifest)[0].media for film, clip in of_axis.items()}
     title = f"{facts.estimator}: {facts.task}"
@@ -286,7 +286,7 @@ def moment_figure(
     timelines
         Annotators' segments, drawn above, a row an annotator.
     manifest
-        The clips' labels, drawn below these.
+        The clips' labels, drawn below the segments.
     """
     axis = _find_axis(moments, film)
     timelines = timelines and timelines.named_as([axis.name])

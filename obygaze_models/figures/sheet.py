@@ -270,8 +270,8 @@ def scale_x(
     if low == high:
         low, high = low - 0.5, high + 0.5
     ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)
-    least, most = limits or (math.inf, -math.inf)
-    axes.set_xlim(low if low >= least else ticks[0], high if high <= most else ticks[-1])
+    smallest, greatest = limits or (math.inf, -math.inf)
+    axes.set_xlim(low if low >= smallest else ticks[0], high if high <= greatest else ticks[-1])
     axes.xaxis.set_major_locator(AutoLocator())  # as many as fit
     if percent:
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

@@ -45,16 +45,7 @@ class Annotation:
     def about(self) -> ManifestRecord:
         """The labelled items, as in the record of a run."""
         scheme = self.manifest.shared_scheme([self.manifest.labels(self.labels)])
-        return ManifestRecord(
-            name=self.manifest.name,
-            version=self.manifest.version,
-            digest=self.manifest.digest,
-            labels=self.labels,
-            levels=scheme.name_of,
-            licence=self.manifest.licence,
-            citation=self.manifest.citation,
-            senses=scheme.senses,
-        )
+        return ManifestRecord.of(self.manifest, self.labels, scheme)
 
     @property
     def rule(self) -> str:

@@ -1,4 +1,4 @@
-"""The annotators of a run compared with each other, as a standard for models."""
+"""The annotators of a page: their agreement with each other, and their marks by film."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from obygaze_features.annotations.agreement import (
     find_disagreements,
     find_pairs,
 )
+from obygaze_features.annotations.figures import levels_by_film
+from obygaze_features.annotations.film_shares import MarkedFilms, count_shares
 from obygaze_features.annotations.measures import (
     Distances,
     cohen_kappas,
@@ -32,7 +34,7 @@ from obygaze_features.annotations.measures import (
 )
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.figures import inline_svg
-from obygaze_features.manifests import Manifest
+from obygaze_features.manifests import LabelSet, Level, Manifest
 from obygaze_features.page.html import Html
 from obygaze_models.experiments.annotators import find_differing
 from obygaze_models.figures.dots import Line, Point, dot_plot
@@ -40,7 +42,7 @@ from obygaze_models.report.annotation import Source
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, jackknife, leave_each_out
 
 MIN_MARKED = 20
-"""The least number of clips for an agreement to mean much."""
+"""The minimum number of clips for an agreement to mean much."""
 PARTS, MIN_PART = 10, 8
 """The parts of a film that gamma's interval leaves out, and the least clips of a part."""
 
@@ -103,7 +105,7 @@ class Annotators:
 
     @cached_property
     def kappas_of_films(self) -> dict[str, dict[str, float]]:
-        """The same by film."""
+        """The mean kappa of each concept over annotators, by film."""
         films = dict.fromkeys(film for pair in self.pairs for film in pair.by_film_and_concept)
         return {
             film: self._mean_kappas([pair.by_film_and_concept.get(film, ()) for pair in self.pairs])
@@ -218,10 +220,12 @@ def _concept_intervals(
         for pair in in_films:
             levels = zip(pair.rows, pair.levels_a, pair.levels_b, strict=True)
             ids = [manifest.ids[row] for row, a, b in levels if a is not None and b is not None]
-            has = [[concept in marks[name][clip] for clip in ids] for name in (pair.a, pair.b)]
-            rated.append(Rated(pair.film, (pair.a, pair.b), *has))
-        both = {r.names for r in rated if any(r.first)} & {r.names for r in rated if any(r.second)}
-        if interval := _kappa_over_films([r for r in rated if r.names in both]).interval:
+            marked = [[concept in marks[name][clip] for clip in ids] for name in (pair.a, pair.b)]
+            rated.append(Rated(pair.film, (pair.a, pair.b), *marked))
+        marked_first = {r.names for r in rated if any(r.first)}
+        marked_second = {r.names for r in rated if any(r.second)}
+        marked_by_both = marked_first & marked_second
+        if interval := _kappa_over_films([r for r in rated if r.names in marked_by_both]).interval:
             intervals[concept] = interval
     return intervals
 
@@ -279,3 +283,51 @@ def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | No
         limits=(min(0.0, low), 1.0),
     )
     return Html(inline_svg(figure))
+
+
+def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
+    """Count the shares of each film by annotator, or by the page's labels without annotators."""
+    clips, names = source.clips.values(), source.about.levels
+    own = [c.id for c in clips], [c.level for c in clips], [c.concepts for c in clips]
+    label_sets = [LabelSet("annotators", *own)]
+    if annotators is not None and source.manifest is not None:
+        label_sets = [*map(source.manifest.labels, annotators.levels)]
+    levels = [Level(code, names.get(code, code)) for code in source.positives]
+    film_of = {clip.id: clip.film for clip in clips if clip.film}
+    return count_shares(label_sets, levels, film_of, {clip.film: clip.title for clip in clips})
+
+
+def levels_figure(marked: MarkedFilms) -> Html | None:
+    """Draw who gives the highest level more often, or return None for one annotator or film."""
+    if len(marked.annotators) < 2 or len(marked.films) < 2:
+        return None
+    return Html(inline_svg(levels_by_film(marked)))
+
+
+def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, str, str]]:
+    """Divide the clips with the highest level by who gave it, among those that two annotated.
+
+    Each part has its number of clips, who gave them the level, and the class of its colour. The
+    clips of a single annotator are on either side of the shared clips.
+    """
+    if annotators is None:
+        return []
+    names, levels = [*annotators.levels], source.positives
+    gave = [
+        tuple(annotators.levels[name].get(clip) in levels for name in names)
+        for clip in annotators.differ
+    ]
+    if len(names) == 2:
+        counts = Counter(gave)
+        parts = [
+            (counts[True, False], f"only {names[0]}", "s1"),
+            (counts[True, True], "both", "both"),
+            (counts[False, True], f"only {names[1]}", "s2"),
+        ]
+    else:
+        by_number, all_of_them = Counter(map(sum, gave)), len(names)
+        parts = [
+            (by_number[n], f"{n} of {all_of_them} annotators", f"n{min(n, 6)}")
+            for n in range(all_of_them, 0, -1)
+        ]
+    return parts if any(clips for clips, *_ in parts) else []

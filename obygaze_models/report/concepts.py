@@ -109,8 +109,9 @@ def _agreed_figure(
     by_sense: Callable[[Sequence[str]], list[list[str]]],
 ) -> tuple[Html, Html]:
     """Draw how far annotators agree on each concept."""
-    few = [name for name in concepts if annotators.few_clips(name)]
-    intervals = {name: ends for name, ends in annotators.kappa_intervals.items() if name not in few}
+    rare = [name for name in concepts if annotators.few_clips(name)]
+    kappa_intervals = annotators.kappa_intervals
+    intervals = {name: ends for name, ends in kappa_intervals.items() if name not in rare}
     kappas = annotators.kappas
     dots = [Dot(kappas.get(name), *intervals.get(name, (None, None))) for name in concepts]
     limits = start_of_axis(dots, 0.0), 1.0
@@ -120,7 +121,7 @@ def _agreed_figure(
         "How far annotators agree on each concept. 0 is chance; without a dot, only one of them "
         "marked it.{}{}",
         " Lines: the 95% interval of each, by the jackknife over films." if intervals else "",
-        f" Marked in too few films or clips to judge: {join_some(few)}." if few else "",
+        f" Marked in too few films or clips to judge: {join_some(rare)}." if rare else "",
     )
     return _figure(by_sense(concepts), panel, "Agreed on by annotators", caption)
 
@@ -268,22 +269,18 @@ def _detected_by(
         detected[f"measured by {model}"] = {
             name: Dot(entry.auroc, *_deviation(entry)) for name, entry in by_concept.items()
         }
-    manifest = run.record.manifest
-    same = [
-        own for own in runs
-        if own.kind == "concepts" and own.record.manifest.digest == manifest.digest
-        and own.record.manifest.labels == manifest.labels
-    ]  # fmt: skip
-    names = Counter(other.reads for other in same)
-    models = {scores.model for other in same for scores in other.record.scores}
-    for other in same:
-        of = other.reads if names[other.reads] == 1 else other.name
-        for scores in other.record.scores:
+    labels = run.about.label_key
+    same = [own for own in runs if own.kind == "concepts" and own.about.label_key == labels]
+    names = Counter(detector.reads for detector in same)
+    models = {scores.model for detector in same for scores in detector.record.scores}
+    for detector in same:
+        title_of_run = detector.reads if names[detector.reads] == 1 else detector.name
+        for scores in detector.record.scores:
             ends = scores.interval.get("auroc") or (None, None)
-            title = other.record.title_of(scores.model)
+            title = detector.record.title_of(scores.model)
             alone = len(models) == 1 and title == scores.model
-            dots = detected.setdefault(of if alone else f"{title}, {of}", {})
-            dots[other.record.task(scores.test).concept] = Dot(scores.mean["auroc"], *ends)
+            dots = detected.setdefault(title_of_run if alone else f"{title}, {title_of_run}", {})
+            dots[detector.record.task(scores.test).concept] = Dot(scores.mean["auroc"], *ends)
     return detected
 
 

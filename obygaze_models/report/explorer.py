@@ -21,7 +21,7 @@ from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.tasks import two_classes
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.record import ManifestRecord
-from obygaze_models.experiments.run_folder import Clip
+from obygaze_models.experiments.run_folder import Clip, Unused
 from obygaze_models.explain.attributions import join_steps
 from obygaze_models.explain.parts import mean_parts, measured, name_log_odds, questions
 from obygaze_models.report.annotation import Annotation, Source
@@ -36,7 +36,7 @@ from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 
 Array = NDArray[Any]
 MAX_LABEL_SETS = 6
-"""The most lanes of annotators that a film has."""
+"""The maximum number of lanes of annotators that a film has."""
 
 
 def explorer_data(
@@ -106,13 +106,10 @@ def explorer_data(
     }
 
 
-def _unused(clips: Sequence[Clip]) -> dict[str, list[int]]:
+def _unused(clips: Sequence[Clip]) -> dict[Unused, list[int]]:
     """Return the numbers of the clips that a run did not use, by reason."""
-    unused: dict[str, list[int]] = {}
-    for number, clip in enumerate(clips):
-        if clip.used:
-            unused.setdefault(clip.used, []).append(number)
-    return unused
+    numbers = [number for number, clip in enumerate(clips) if clip.used]
+    return group_by(numbers, lambda number: clips[number].used)
 
 
 def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:

@@ -34,12 +34,11 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.choose_films import find_film
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.run_folder import Clip
-from obygaze_models.report.annotators import load_annotators
+from obygaze_models.report.annotators import load_annotators, marked_films
 from obygaze_models.report.explorer import in_scene_order
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.glossary import citation, perceived
 from obygaze_models.report.headline import Headline, headline
-from obygaze_models.report.marked import marked_films
 from obygaze_models.report.page import Origin, open_sources
 from obygaze_models.report.runs import default_run, score_tables
 from obygaze_models.scoring.metrics import METRICS
@@ -124,11 +123,11 @@ class FilmFacts:
 
     @cached_property
     def lanes(self) -> dict[str, dict[str, str]]:
-        """Annotator -> clip -> level; without annotators of their own, the page's labels."""
-        annotators, ids = self.head.annotators, [clip.id for clip in self.clips]
+        """Annotator -> clip -> level; the page's labels if it names no annotators."""
+        ids = [clip.id for clip in self.clips]
         lanes = {
             name: {clip: levels[clip] for clip in ids if clip in levels}
-            for name, levels in (annotators.levels if annotators else {}).items()
+            for name, levels in self.head.levels_by_annotator.items()
         }
         lanes = {name: levels for name, levels in lanes.items() if levels}
         return lanes or {"annotators": {clip.id: clip.level for clip in self.clips}}
@@ -167,7 +166,10 @@ class FilmFacts:
         """The share of clips that annotators mark, then the model's ranking of them."""
         noun, levels = self.head.source.noun, self.head.source.positives
         total = len(self.clips)
-        counts = {n: sum(v in levels for v in of.values()) for n, of in self.lanes.items()}
+        counts = {
+            name: sum(level in levels for level in level_of.values())
+            for name, level_of in self.lanes.items()
+        }
         start = f"Of {total:,} {noun if total != 1 else noun.removesuffix('s')}"
         if len(counts) == 1:
             [(name, number)] = counts.items()
@@ -180,10 +182,11 @@ class FilmFacts:
         if len(counts) > MAX_NAMED:
             ends = f"{min(counts.values()):,} to {max(counts.values()):,}"
             who = f"{len(counts)} annotators mark {ends} each as {self.marked.level}"
-        shared = [c.id for c in self.clips if all(c.id in of for of in self.lanes.values())]
-        both = sum(all(of[clip] in levels for of in self.lanes.values()) for clip in shared)
+        lanes = self.lanes.values()
+        shared = [c.id for c in self.clips if all(c.id in level_of for level_of in lanes)]
+        agreed = sum(all(level_of[clip] in levels for level_of in lanes) for clip in shared)
         everyone = "both" if len(counts) == 2 else f"all {len(counts)}"
-        shared_marks = f"{both:,} are" if both > 1 else ("1 is" if both else "none is")
+        shared_marks = f"{agreed:,} are" if agreed > 1 else ("1 is" if agreed else "none is")
         return f"{start}, {who}; {shared_marks} {self.marked.level} to {everyone}."
 
     @property
@@ -252,7 +255,7 @@ class _Sheet:
     def write(
         self, y: float, text: str, size: float, *, x: float = MARGIN, lines: int = 1, **style: Any
     ) -> None:
-        """Write text below `y`; what does not fit in so many lines ends in an ellipsis."""
+        """Write text below `y`; text beyond `lines` lines ends in an ellipsis."""
         room, bold = self.width - x - MARGIN, 1.12 if "weight" in style else 1.0
         content = "\n".join(wrap(text, room, bold * size, lines))
         at = x / self.width, 1 - y / HEIGHT
@@ -286,7 +289,7 @@ def _colour(row: int) -> str:
 
 
 def _draw_lanes(sheet: _Sheet, facts: FilmFacts) -> None:
-    """Draw who marked what, in time, where they differ, and the model's probabilities."""
+    """Draw each annotator's marks over time, where they differ, and the model's probabilities."""
     lanes = dict(islice(facts.lanes.items(), MAX_LANES))
     levels = facts.head.source.about.levels
     names, colours = [*lanes], [*map(_colour, range(len(lanes)))]
@@ -305,8 +308,8 @@ def _draw_lanes(sheet: _Sheet, facts: FilmFacts) -> None:
         axes.set_xlim(0, end)
         axes.set_xticks([])
     order = [*levels]
-    for row, of in enumerate(lanes.values()):
-        bars = [(*facts.spans[clip], order.index(level)) for clip, level in of.items()]
+    for row, level_of in enumerate(lanes.values()):
+        bars = [(*facts.spans[clip], order.index(level)) for clip, level in level_of.items()]
         draw_level_bars(axes, -row, bars, levels)
     for clip in facts.differ:
         start, end = facts.spans[clip]
@@ -349,13 +352,15 @@ def _draw_levels(sheet: _Sheet, facts: FilmFacts, shares: FilmShares, width: flo
     sheet.write(PANELS_TOP - 20, f"How much is {marked.level}", 9.5, weight="bold")
     axes = sheet.add_axes(MARGIN + LANE_NAMES, PANELS_TOP, width - LANE_NAMES, 72)
     names = marked.annotators
-    for row, (_, of, size) in enumerate(rows):
-        low, high = min(of.values()), max(of.values())
+    for row, (_, shares_of, size) in enumerate(rows):
+        low, high = min(shares_of.values()), max(shares_of.values())
         axes.plot([low, high], [-row, -row], color=LINE, linewidth=3 * unit, zorder=2)
-        for name, share in of.items():
+        for name, share in shares_of.items():
             colour = _colour(names.index(name))
             axes.plot(share, -row, "o", color=colour, markersize=size * unit, zorder=3)
-        ends = [(low, "right", -1), (high, "left", 1)] if len(of) > 1 else [(high, "left", 1)]
+        ends = [(high, "left", 1)]
+        if len(shares_of) > 1:
+            ends.insert(0, (low, "right", -1))
         for share, side, sign in ends:
             offset: Any = {"xytext": (8 * sign * unit, 0), "textcoords": "offset points"}
             text = format_number(share, percent=True)
@@ -363,7 +368,7 @@ def _draw_levels(sheet: _Sheet, facts: FilmFacts, shares: FilmShares, width: flo
             behind: Any = {"bbox": {"facecolor": paper(), "edgecolor": "none", "pad": 1}}
             axes.annotate(text, (share, -row), ha=side, va="center", color=INK, weight=weight,
                           fontsize=9.5 * unit, **offset, **behind)  # fmt: skip
-    highest = max(max(of.values()) for _, of, _ in rows) or 0.1
+    highest = max(max(shares_of.values()) for _, shares_of, _ in rows) or 0.1
     axes.set_xlim(-0.3 * highest, 1.3 * highest)
     axes.set_ylim(0.6 - len(rows), 0.6)
     axes.set_xticks([0], ["0%"], color=SOFT)

@@ -1,4 +1,4 @@
-"""The explorer's time axis of a film, with clips, frames, moments and annotators' segments.
+"""The explorer's time axis and video of a film, with frames, moments and annotators' segments.
 
 If the clips' positions in the film are unknown, the clips follow each other in scene order. Times
 are whole hundredths of a second, probabilities whole thousandths.
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from obygaze_features import Timelines
 from obygaze_features.common.figures import level_colour_names
-from obygaze_features.common.text import group_by, shorten
+from obygaze_features.common.text import group_by, join_some, shorten
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.items.films import distinct_titles
-from obygaze_features.items.items import name_film
+from obygaze_features.items.items import Item, name_film
+from obygaze_features.items.media import find_videos
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.explain.frame_scores import Axis, FrameScores, loudness_heights
 from obygaze_models.explain.moments import Moment, Moments
@@ -52,8 +53,8 @@ def film_timelines(
         )
     if frames is not None:
         scores, intervals = _read_scores(clips, frames, moments)
-        for row, axis in enumerate(scores.axes):
-            rows.setdefault(axis.film, []).append(row)
+        axes = scores.axes
+        rows = group_by(range(len(axes)), lambda row: axes[row].film)
         _check_films(frames, rows, clips_of)
     annotated = Timelines.load(timelines) if isinstance(timelines, str | Path) else timelines
     if annotated is not None:
@@ -108,10 +109,7 @@ def film_of(clip: Clip) -> str:
 
 def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
     """Return the clips of each time axis."""
-    films: dict[str, list[Clip]] = {}
-    for film, same in groupby(clips, film_of):
-        films.setdefault(film, []).extend(same)
-    return films
+    return group_by(clips, film_of)
 
 
 def with_distinct_titles(clips: Mapping[str, Clip]) -> dict[str, Clip]:
@@ -256,3 +254,34 @@ def _lanes(film: str, timelines: Timelines, concepts: Sequence[str]) -> dict[str
 
 def _hundredths(seconds: Any) -> Any:
     return np.round(np.asarray(seconds) * 100).astype(np.int64)
+
+
+def video_data(clips: Sequence[Clip], folder: str | Path | None, page: Path) -> dict[str, Any]:
+    """Return the address of each film's file, or of each clip's, for the explorer.
+
+    Addresses are relative where the folder is below the page's; then both can be moved together.
+    ``missing`` names the films without a file.
+    """
+    if folder is None:
+        return {"of": {}, "missing": ""}
+    items = [Item(c.id, film=c.film, media=c.media, start=c.start, end=c.end) for c in clips]
+    titles = {clip.film: clip.title for clip in clips if clip.film}
+    videos = find_videos(items, titles, Path(folder))
+    addresses: dict[str, str] = {}
+    missing = []
+    for film, same in by_film(clips).items():
+        own = {clip.id: _address(videos[clip.id], page) for clip in same if clip.id in videos}
+        if film and len(own) == len(same) and len({*own.values()}) == 1:
+            own = {film: next(iter(own.values()))}
+        addresses |= own
+        if not own:
+            missing.append(same[0].title or film)
+    return {"of": addresses, "missing": join_some(missing)}
+
+
+def _address(path: Path, page: Path) -> str:
+    """Return a file's address: below the page's folder relative to it, else with its whole path."""
+    path, folder = path.resolve(), page.resolve().parent
+    if path.is_relative_to(folder):
+        return quote(f"./{path.relative_to(folder).as_posix()}")
+    return path.as_uri()

@@ -18,8 +18,7 @@ from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ScoreRow
-from obygaze_models.scoring.guesses import baselines
-from obygaze_models.scoring.metrics import METRICS, Scores
+from obygaze_models.scoring.metrics import METRICS, Scores, baselines
 
 TICK_S = 1800
 
@@ -116,12 +115,9 @@ def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, 
     """Return the colour of each clip by lane: each annotator's, the model's, and who differs."""
     row, annotators = head.row if head.rows else None, head.annotators
     clips = (row.run if row else head.source).clips
-    label_sets = {"annotators": {clip.id: clip.level for clip in clips.values()}}
-    if annotators is not None:
-        label_sets = {name: dict(levels) for name, levels in annotators.levels.items()}
     lanes = {
         name: {clip: colour_of.get(level, "") for clip, level in levels.items()}
-        for name, levels in label_sets.items()
+        for name, levels in head.levels_by_annotator.items()
     }
     if row:
         means = row.results.predictions

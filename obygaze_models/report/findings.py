@@ -80,9 +80,9 @@ def _concepts_found(head: Headline) -> Html:
             (better if is_better else others).append(concept)
     noun = head.run.group_noun
     tested = len(better) + len(others)
-    who, what = _subject(head), _BESIDE_GUESS[METRICS[head.metric].ranks].better
+    who, claim = _subject(head), _BESIDE_GUESS[METRICS[head.metric].ranks].better
     if head.metric == "auroc":
-        what = "ranks clips with a concept above those without it, better than chance,"
+        claim = "ranks clips with a concept above those without it, better than chance,"
     if not tested:
         return html("There are too few clips or {}s to say how good {} is.", noun, head.row.who)
     text = "{} {} for {} of {} ({} as a mean over {}s; p below .05, adjusted for {} by Holm){}{}{}."
@@ -96,7 +96,7 @@ def _concepts_found(head: Headline) -> Html:
     ]
     counts = number(len(better), form=","), counted(len(rows), "concept")
     title = METRICS[head.metric].title
-    return html(text, who, what, *counts, title, noun, tested, *parts)
+    return html(text, who, claim, *counts, title, noun, tested, *parts)
 
 
 def _annotated(head: Headline, *, by_all: bool = True) -> Html:
@@ -203,13 +203,13 @@ def _agreement(head: Headline) -> list[Html]:
         _interval_of(annotators.agreement),
         _extremes(start, "gamma", of_films),
     )
-    few = [name for name in annotators.kappas if annotators.few_clips(name)]
-    kappas = {name: kappa for name, kappa in annotators.kappas.items() if name not in few}
+    rare = [name for name in annotators.kappas if annotators.few_clips(name)]
+    kappas = {name: kappa for name, kappa in annotators.kappas.items() if name not in rare}
     concepts = [_extremes("Among concepts they", "kappa", kappas, KAPPA_ENDS)]
-    if few:
+    if rare:
         text = "{} marked in fewer than {} films or {} clips, too few to judge agreement: {}."
-        names = join_some(few)
-        verb = "A concept was" if len(few) == 1 else f"{len(few)} concepts were"
+        names = join_some(rare)
+        verb = "A concept was" if len(rare) == 1 else f"{len(rare)} concepts were"
         concepts.append(html(text, verb, MIN_GROUPS, MIN_MARKED, names))
     return [sentence, *filter(None, concepts)]
 
@@ -241,8 +241,8 @@ def _model(head: Headline, who: str) -> Html:
         return html(text, who, share, row.averaged, score)
     is_told = head.metric == "auroc" and head.interval is not None  # by the verdict
     ranks = Html("") if is_told else _pairs(head)
-    told = [*_title(row), *_official_scores(row)]
-    model = html(" ({})", joined(told)) if told else Html("")
+    details = [*_title(row), *_official_scores(row)]
+    model = html(" ({})", joined(details)) if details else Html("")
     if mean["precision"] is None:
         return html("{}{} names no clip at all.{}", who, model, ranks)
     start, target = Html(""), html("of “{}”", row.task.title)
@@ -255,13 +255,13 @@ def _model(head: Headline, who: str) -> Html:
         top = " or ".join(names.get(code, code) for code in row.run.positives)
         target = html("of the {} that are {}", number(row.test.positives, form=","), top)
         who = who[0].lower() + who[1:]
-    found, right = number(mean["recall"], form="%"), number(mean["precision"], form="%")
+    recall, precision = number(mean["recall"], form="%"), number(mean["precision"], form="%")
     text = "{}{}{} finds {} {}{}; of the {} that it names, {} are right.{}"
-    return html(text, start, who, model, found, target, row.averaged, noun, right, ranks)
+    return html(text, start, who, model, recall, target, row.averaged, noun, precision, ranks)
 
 
 def _title(row: ScoreRow) -> list[Html]:
-    """Return the model's title; empty where it goes without saying which model is meant."""
+    """Return the model's title; empty if the sentence needs none."""
     return [] if row.who == "the model" else [html("{}", row.title)]
 
 
@@ -281,8 +281,8 @@ def _certainty(head: Headline) -> Html:
         ends = map(number, head.interval)
         text = "; the average over other such {}s would probably be {} to {}"
         return html(text, head.row.run.group_noun, *ends)
-    few = head.row.too_few(head.metric)
-    return html("; {}", few) if few else Html("")
+    too_few = head.row.too_few(head.metric)
+    return html("; {}", too_few) if too_few else Html("")
 
 
 def _pairs(head: Headline) -> Html:
@@ -381,15 +381,15 @@ _BESIDE_GUESS = {
 def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None = None) -> Html:
     """Say if a score is above the best guess's, film by film: a verb and the numbers."""
     guess, score = row.best_guess(metric), row.entry.mean[metric]
-    verbs, few = _BESIDE_GUESS[METRICS[metric].ranks], row.too_few(metric)
+    verbs, too_few = _BESIDE_GUESS[METRICS[metric].ranks], row.too_few(metric)
     numbers = html("{} {}", METRICS[metric].title, number(score))
     if ends:
         numbers = html("{}, {} to {}", numbers, *map(number, ends))
     if guess is None or score is None:
         return html("{} {}", verbs.scores, numbers)
     numbers = html("{}; guessing {}", numbers, number(guess[1]))
-    if few and score > guess[1]:
-        return html("{} above guessing ({}), on {} more", verbs.scores, numbers, few)
+    if too_few and score > guess[1]:
+        return html("{} above guessing ({}), on {} more", verbs.scores, numbers, too_few)
     if row.beats_guess(metric):
         verb = verbs.better
     elif score > guess[1]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from obygaze_features.common.package import obygaze_version, reference_json
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, group_by
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.summary import metrics_of
@@ -82,9 +82,7 @@ def concept_meanings(about: ManifestRecord) -> dict[str, str]:
 
 def about(runs: Sequence[Source]) -> str:
     """Describe the annotation and the models' predictions, for each scheme of levels."""
-    schemes: dict[tuple[tuple[str, str], ...], list[Source]] = {}
-    for run in runs:
-        schemes.setdefault(tuple(run.about.levels.items()), []).append(run)
+    schemes = group_by(runs, lambda run: tuple(run.about.levels.items()))
     lines = []
     for same in schemes.values():
         levels = _levels(same)

@@ -38,6 +38,13 @@ class Headline:
         return next((row for row in own if row.model == name), own[0])
 
     @property
+    def levels_by_annotator(self) -> dict[str, dict[str, str]]:
+        """Annotator -> clip -> level; the page's labels if it names no annotators."""
+        if self.annotators is None:
+            return {"annotators": {clip.id: clip.level for clip in self.source.clips.values()}}
+        return {name: dict(levels) for name, levels in self.annotators.levels.items()}
+
+    @property
     def opens(self) -> ScoreRow:
         """The model that the explorer opens on: the first that gives reasons, if any."""
         return next((row for row in self.rows if row.results.gives_reasons), self.row)
@@ -74,15 +81,13 @@ def headline(
     run = source
     metric = run.record.ranking_metric
     test = max(run.record.tests, key=lambda name: run.record.tests[name].clips)
-    manifest = run.record.manifest
     rows = [
         row
         for table in tables
         for row in table.rows
         if table.kind == run.kind
         and row.run.protocol == run.protocol
-        and (row.run.record.manifest.digest, row.run.record.manifest.labels)
-        == (manifest.digest, manifest.labels)
+        and row.run.about.label_key == run.about.label_key
         and (run.kind == "concepts" or row.task.classes == run.record.task(test).classes)
         and metric in row.entry.mean
     ]

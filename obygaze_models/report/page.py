@@ -22,17 +22,21 @@ from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
 from obygaze_models.explain.analyses import read_analysis
 from obygaze_models.report.annotation import Annotation, Source, open_annotation
-from obygaze_models.report.annotators import gamma_figure, load_annotators
-from obygaze_models.report.cautions import cautions, concept_notes
+from obygaze_models.report.annotators import (
+    gamma_figure,
+    levels_figure,
+    load_annotators,
+    marked_films,
+    overlap,
+)
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
-from obygaze_models.report.film_timelines import film_timelines
+from obygaze_models.report.film_timelines import film_timelines, video_data
 from obygaze_models.report.films import film_strips
 from obygaze_models.report.findings import beside_annotators, findings, store_tables
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary, page_title
 from obygaze_models.report.headline import Headline, headline
-from obygaze_models.report.limits import alarms, limits
-from obygaze_models.report.marked import levels_figure, marked_films, overlap
+from obygaze_models.report.limits import alarms, cautions, concept_notes, limits
 from obygaze_models.report.results import MAX_ROWS, differences, results, score_cell
 from obygaze_models.report.runs import (
     ReportRun,
@@ -42,7 +46,6 @@ from obygaze_models.report.runs import (
     score_tables,
 )
 from obygaze_models.report.score_figure import score_figure
-from obygaze_models.report.videos import video_data
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -68,7 +71,7 @@ def report(
 ) -> Path:
     """Write annotations, or the results of runs, as one HTML page, and return its path.
 
-    Whatever comes from data is escaped.
+    All data is escaped.
 
     Parameters
     ----------
@@ -88,7 +91,7 @@ def report(
     frames, moments
         CSV files of ``obygaze models moments``, shown on the time axis of each film.
     timelines
-        A folder of annotators' segments, shown above these.
+        A folder of annotators' segments, shown above the frames.
     videos
         A folder of the films, or of a file per clip: each clip plays at its time.
     overwrite
@@ -98,12 +101,12 @@ def report(
     pages = _templates()
     runs, annotation = open_sources(sources)
     _require_classes(runs)
-    shown: list[Source] = [annotation] if annotation else [*runs]
+    page_sources: list[Source] = [annotation] if annotation else [*runs]
     main: Source = annotation or default_run(runs)
     tables = score_tables(runs)
     annotators = load_annotators(main)
     head = headline(tables, main, annotators)
-    clips = {clip.id: clip for source in shown for clip in source.clips.values()}
+    clips = {clip.id: clip for source in page_sources for clip in source.clips.values()}
     images = {} if thumbnails is None else read_thumbnails(Path(thumbnails), clips)
     store = None if nearest is None else open_store(nearest)
     ordered = in_scene_order(clips)
@@ -115,14 +118,14 @@ def report(
     title = title or page_title(runs, main)
     body: str = pages.get_template("page.html").render(
         _findings(head, runs, tables)
-        | _annotated(head, shown, ordered)
+        | _annotated(head, page_sources, ordered)
         | _models(head, runs, tables),
         title=title,
         analyses=[read_analysis(Path(path)) for path in analyses],
         rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(
-            explorer_data(opens, shown, images, store, lanes) | {"videos": played}
+            explorer_data(opens, page_sources, images, store, lanes) | {"videos": played}
         ),
         played=played["of"],
         unplayed=played["missing"],
@@ -137,7 +140,7 @@ def report(
 
 
 def _require_classes(runs: Sequence[ReportRun]) -> None:
-    """Raise if a run does not tell classes apart, which is all that the page has words for."""
+    """Raise if a run predicts no classes, because the page describes only these."""
     for run in runs:
         record = run.record
         if any(record.task(test).target.is_numeric for test in record.tests):
@@ -179,7 +182,9 @@ def _findings(
     }
 
 
-def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip]) -> dict[str, Any]:
+def _annotated(
+    head: Headline, sources: Sequence[Source], ordered: Sequence[Clip]
+) -> dict[str, Any]:
     """Return the content on films, annotators and terms."""
     main, annotators = head.source, head.annotators
     marked = marked_films(main, annotators)
@@ -192,10 +197,10 @@ def _annotated(head: Headline, shown: Sequence[Source], ordered: Sequence[Clip])
         "noun": main.noun,
         "top": " or ".join(main.about.levels.get(code, code) for code in main.positives),
         "levels": main.about.levels,
-        "eyebrow": eyebrow(shown),
-        "about": about(shown),
-        "citation": citation(shown),
-        "glossary": glossary(shown, kappa=bool(agreed), gamma=gammas is not None),
+        "eyebrow": eyebrow(sources),
+        "about": about(sources),
+        "citation": citation(sources),
+        "glossary": glossary(sources, kappa=bool(agreed), gamma=gammas is not None),
         "films": films,
         "titles": titles,
         "annotators": annotators,
@@ -228,7 +233,7 @@ def _models(
 def open_sources(
     sources: Origin | Sequence[Origin],
 ) -> tuple[list[ReportRun], Annotation | None]:
-    """Open the runs, or the annotations if there are none."""
+    """Open the runs, or else the annotations."""
     if isinstance(sources, Run | Manifest | Timelines | str | Path):
         sources = [sources]
     annotations = [annotation for part in sources if (annotation := open_annotation(part))]

@@ -17,11 +17,11 @@ from obygaze_models.scoring.intervals import Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_ROWS = 8
-"""The most rows in the first screen. The rest are folded."""
+"""The maximum number of rows in the first screen. The rest are folded."""
 MAX_DIFFERENCES = 3
-"""The most runs that the first screen's run is compared with."""
+"""The maximum number of runs that the first screen's run is compared with."""
 MAX_CONCEPTS = 3
-"""The most concepts of a run that are all shown. With more, only the best and the lowest are."""
+"""The maximum number of a run's concepts to show. Of more, only the best and the lowest are."""
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,7 @@ def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
 
 def _is_comparable(run: ReportRun, head: Headline) -> bool:
     """Return True if a run answers the first screen's question from other features."""
-    data, main_data = run.record.manifest, head.run.record.manifest
-    same_labels = (data.digest, data.labels) == (main_data.digest, main_data.labels)
+    same_labels = run.about.label_key == head.run.about.label_key
     same_test = run.kind == "levels" and head.row.entry.test in run.record.tests
     return same_labels and same_test and run.reads != head.run.reads
 

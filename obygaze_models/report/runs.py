@@ -29,9 +29,8 @@ from obygaze_models.experiments.run_folder import (
 )
 from obygaze_models.experiments.summary import describe_left_out, metrics_of, span
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
-from obygaze_models.scoring.guesses import baselines
 from obygaze_models.scoring.intervals import MIN_SHARE, Estimate, estimate_mean, restrict, too_few
-from obygaze_models.scoring.metrics import METRICS
+from obygaze_models.scoring.metrics import METRICS, baselines
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +40,9 @@ class ModelResults:
     Parameters
     ----------
     model, task
-        The model; and the test set, where each test set has a model of its own (concepts).
+        The model, and the test set if each test set has its own model (concepts).
     classes
-        What clips are told apart by; of two the second is the positive class.
+        The classes of the task; of two, the second is the positive class.
     predictions
         Means over the fits that tested a clip.
     reasons
@@ -122,9 +121,9 @@ class ReportRun:
         return self.record.films.noun
 
     def who(self, model: str) -> str:
-        """Return what sentences call a model: a run's only one, unless it has a title, the model.
+        """Return the name of a model in sentences.
 
-        Others go by their titles.
+        A run's only model is "the model" unless it has a title. Others have their titles.
         """
         title = self.record.title_of(model)
         is_alone = len(self.record.models) == 1 and title == model
@@ -312,9 +311,10 @@ def _models(run: Run) -> Iterator[ModelResults]:
             fit: dict(zip(part["id"], probabilities_of(part), strict=True))
             for fit, part in split_by(own, "fit").items()
         }
-        given = reasons[(reasons["model"] == model) & ((reasons["task"] == task) | (task == ""))]
+        is_of_task = (reasons["task"] == task) | (task == "")
+        own_reasons = reasons[(reasons["model"] == model) & is_of_task]
         classes = run.record.task(largest).classes
-        yield ModelResults(model, task, classes, average_over_fits(own), given, by_fit)
+        yield ModelResults(model, task, classes, average_over_fits(own), own_reasons, by_fit)
 
 
 @dataclass(frozen=True, eq=False)

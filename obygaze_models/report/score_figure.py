@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from obygaze_features.common.figures import inline_svg
+from obygaze_features.common.text import group_by
 from obygaze_features.page.html import Html, html, number
 from obygaze_models.figures.dots import (
     Line,
@@ -23,7 +24,7 @@ from obygaze_models.scoring.annotators import ALL_POSITIVE
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 12
-"""The most models in the first chart."""
+"""The maximum number of models in the first chart."""
 
 
 def score_figure(head: Headline) -> Html:
@@ -68,9 +69,8 @@ def score_figure(head: Headline) -> Html:
 def _level_figure(head: Headline) -> Html:
     """Draw how often each annotator gave each level."""
     names = head.source.about.levels
-    sets = {"annotators": {clip.id: clip.level for clip in head.source.clips.values()}}
-    levels_by_annotator = dict(head.annotators.levels) if head.annotators else sets
-    counts = {name: Counter(levels.values()) for name, levels in levels_by_annotator.items()}
+    levels_of = head.levels_by_annotator
+    counts = {name: Counter(levels.values()) for name, levels in levels_of.items()}
     rows = [[Dot(n[code] / n.total()) for n in counts.values()] for code in names]
     largest = max(dot.value or 0.0 for dots in rows for dot in dots)
     series, axis = numbered_series([*counts]), f"share of the {head.source.noun}"
@@ -93,7 +93,7 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
     against = ""
     if beside or (head.human is not None and head.annotators and head.annotators.merged):
         against = ", against the merged labels"
-    by_group: dict[str, list[Point]] = {}
+    points = []
     for row in head.rows[:MAX_MODELS]:
         parts = [row.title] if differ["title"] else []
         if differ["told_apart"]:  # they are tested on the same clips: only training differs
@@ -106,16 +106,15 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
         paper = row.published.get(head.metric)
         mean, reference = row.entry.mean[head.metric], paper.mean if paper else None
         group = row.average + against
-        point = Point(", ".join(parts), mean, low, high, reference, group=group)
-        by_group.setdefault(group, []).append(point)
+        points.append(Point(", ".join(parts), mean, low, high, reference, group=group))
     lines = []
     group = head.row.average + against
     if head.metric == "auroc":
         lines.append(Line(0.5, "chance"))
     elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):
-        guessed = Point(f"guess: {guess[0]}", guess[1], group=group, kind="guess")
-        by_group.setdefault(group, []).append(guessed)
+        points.append(Point(f"guess: {guess[0]}", guess[1], group=group, kind="guess"))
         lines.append(Line(guess[1], "best guess", group))
+    by_group = group_by(points, lambda point: point.group)
     return [point for same in by_group.values() for point in same], lines
 
 
@@ -130,12 +129,12 @@ def _beside_annotators(head: Headline) -> list[Point]:
     raters = {(rater.name, rater.kind): rater for rater in compared.raters}
     model = raters[head.row.model, "model"]
     who = head.row.who.removeprefix("the ")
-    both = " with ".join(compared.annotators)
+    together = " with ".join(compared.annotators)
     rows = {
         f"{who} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
         for name in compared.annotators
     }
-    name = both if len(compared.annotators) == 2 else "annotators with each other"
+    name = together if len(compared.annotators) == 2 else "annotators with each other"
     rows[name] = compared.f1, compared.f1_interval, "annotators"
     points = []
     if guess := [r for r in compared.raters if (r.name, r.kind) == (ALL_POSITIVE, "guess")]:

@@ -23,7 +23,7 @@ from obygaze_models.reproduce.drawings import DEPTH, count_visits, first_nodes, 
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 from obygaze_models.reproduce.table2 import HEADS, READINGS, bottlenecks, model_name
 from obygaze_models.saved.persistence import load_model
-from obygaze_models.scoring.guesses import baselines
+from obygaze_models.scoring.metrics import baselines
 
 BARS = {"a": "solid bars", "b": "hatched bars"}
 """The bars of each set of negatives in the paper's figure 3."""
@@ -142,7 +142,7 @@ def _dot(value: Value | None, chance: float | None) -> Dot:
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
-    """Yield a warning with the number of vectors that call every test clip the same."""
+    """Yield a warning with the number of vectors that give every test clip the same class."""
     called = [
         called_of(fit)
         for run in runs

@@ -20,12 +20,12 @@ from obygaze_models.explain.error_factors import factors_of_clips
 from obygaze_models.reproduce.context import Needs, ReproductionContext, Runs, Setting, Target
 from obygaze_models.reproduce.drawings import error_factors
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
-from obygaze_models.scoring.guesses import baselines
+from obygaze_models.scoring.metrics import baselines
 
 FILMS_LEFT_OUT = Setting("leave-film-out", "leave-film-out", None, "Each film left out")
 TEST = "EN+HN vs S"
 MODEL = "mlp"
-# : The authors' list of clips for this table, if the manifest has it.
+# The authors' list of clips for this table, if the manifest has it.
 _CLIPS = "movieset_ENHN_S"
 _GUESSES = {column: f"all positive, {column}" for column in AVERAGES}
 _COLUMNS = [*AVERAGES, "clips", "of them S", *_GUESSES.values()]

@@ -38,7 +38,7 @@ from obygaze_models.reproduce.render import FORMS, Artifacts, Table
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
-"""The most worker processes. Each holds torch and its features."""
+"""The maximum number of worker processes. Each holds torch and its features."""
 _MEMO = FitMemo()
 """The concept banks that a worker process keeps between runs."""
 

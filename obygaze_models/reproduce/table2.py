@@ -16,15 +16,14 @@ from obygaze_models.experiments.messages import notes, released_leaks, table_war
 from obygaze_models.reproduce import context as shared
 from obygaze_models.reproduce.context import Needs, Planned, ReproductionContext, Runs, Setting
 from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value, Values
-from obygaze_models.scoring.guesses import baselines
-from obygaze_models.scoring.metrics import f1_titles
+from obygaze_models.scoring.metrics import baselines, f1_titles
 
 Levels = tuple[str, ...]
 EASY: Levels = ("EN",)
 HARD: Levels = ("HN",)
 TESTS: tuple[Levels, ...] = (EASY, (*EASY, *HARD))
 """The negatives of the test sets. Sure clips are positive in training and tests."""
-# : Column -> the negatives of training, and of the test.
+# Column -> the negatives of training, and of the test.
 COLUMNS: dict[str, tuple[Levels, Levels]] = {
     "EN-S/EN-S": (EASY, TESTS[0]),
     "HN-S/EN-S": (HARD, TESTS[0]),

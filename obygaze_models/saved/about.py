@@ -24,7 +24,7 @@ from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.facts import Facts
+from obygaze_models.estimators.outputs import Facts
 from obygaze_models.scoring.metrics import CLASSES, CONCEPTS
 from obygaze_models.scoring.values import NUMBER, ORDERED
 
@@ -38,7 +38,7 @@ REMEDY = f"train the model again ({MAKE})"
 WHOLE = (-math.inf, math.inf)
 SEEN_RENAMED = "under another id"
 """The value for clips that show seconds of a file which the model has seen under other ids."""
-#: Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
+# Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
@@ -103,32 +103,32 @@ class Header(msgspec.Struct):
 
 
 class About(dict[str, Any]):
-    """The description of a model: as JSON, and in `said` with types."""
+    """The description of a model: as JSON, and in `description` with types."""
 
     def __init__(self, values: Mapping[str, Any], where: object = "the model") -> None:
         super().__init__(values)
         self._where = where
 
     @cached_property
-    def said(self) -> Description:
+    def description(self) -> Description:
         """The keys that obygaze reads; `ExperimentError` if one has another type."""
         return convert(dict(self), Description, f"{self._where}/{HEADER} (about)", REMEDY)
 
     @property
     def target_key(self) -> str:
         """The key of the target that the model predicts."""
-        return str(self.said.learns.get("target_key", CLASSES))
+        return str(self.description.learns.get("target_key", CLASSES))
 
     @property
     def is_numeric(self) -> bool:
         """True if the model predicts numbers or positions of ordered levels."""
         return self.target_key in (NUMBER, ORDERED)
 
-    def require_classes(self, what: str) -> None:
-        """Raise if the model tells no classes apart, which some command needs."""
+    def require_classes(self, operation: str) -> None:
+        """Raise if the model predicts no classes, which an operation needs."""
         if self.target_key != CLASSES:
             raise ExperimentError(
-                f"{self._where}: {what} needs a model that tells classes apart (got target = "
+                f"{self._where}: {operation} needs a model that tells classes apart (got target = "
                 f'"{self.target_key}"). Use models run, compare or predict.'
             )
 
@@ -139,18 +139,18 @@ class About(dict[str, Any]):
         """Return the description; raise `ExperimentError` if one of these keys is missing."""
         for key in keys:
             self[key]
-        return self.said
+        return self.description
 
 
-def said_of(about: Mapping[str, Any]) -> Description:
+def description_of(about: Mapping[str, Any]) -> Description:
     """Return the description of a model, with types."""
-    return (about if isinstance(about, About) else About(about)).said
+    return (about if isinstance(about, About) else About(about)).description
 
 
 def read_about(path: Path) -> About:
     """Return a model's description, without loading it."""
     about = read_header(Path(path))[1]
-    _ = about.said  # checks its types
+    _ = about.description  # checks its types
     return about
 
 
@@ -209,7 +209,7 @@ def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] |
 
 @lru_cache(1)
 def _all_spans(items: Items) -> list[tuple[str, list[float] | None]]:
-    """Return the spans of all clips, which the fits of a run ask for in turn."""
+    """Return the spans of all clips; each fit of a run needs them."""
     return _spans(items, items.ids)
 
 
@@ -241,7 +241,7 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     ids
         Some of these items.
     """
-    info = said_of(about)
+    info = description_of(about)
     trained_on = frozenset(info.seen)
     spans: list[tuple[str, Any]] = [(n, span) for n, own in info.footage.items() for span in own]
     others, tested = np.split(np.arange(len(spans) + len(ids)), [len(spans)])
@@ -268,8 +268,11 @@ def read_models(folder: Path) -> dict[str, About]:
     return models
 
 
-def say_seen(seen: Mapping[str, str]) -> Iterator[str]:
-    """Yield notes on predictions that are no test, from clip -> `seen_in_training`."""
+def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
+    """Yield a note on each kind of clip whose predictions do not test the model.
+
+    `seen` maps clips to `seen_in_training`.
+    """
     counts, total = Counter(seen.values()), counted(len(seen), "clip")
     if counts["yes"]:
         yield f"{counts['yes']:,} of {total} were used to train the model, so they do not test it"
@@ -294,7 +297,7 @@ def model_card(
     trained, validated
         The numbers of clips it learned from, and of those that stopped the training.
     """
-    info = said_of(about)
+    info = description_of(about)
     features = info.features
     backbone = features.backbone or Backbone()
     weights = [f"`{part.weights_sha256}`" for part in backbone.each]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -39,13 +39,21 @@ from obygaze_models.saved.about import (
     About,
     Backbone,
     Description,
+    description_of,
     read_about,
-    said_of,
     seen_in_training,
 )
 from obygaze_models.saved.persistence import load_model
-from obygaze_models.scoring.guesses import baselines
-from obygaze_models.scoring.metrics import CLASSES, CONCEPTS, TREC, Array, Scores, score, trec_ranks
+from obygaze_models.scoring.metrics import (
+    CLASSES,
+    CONCEPTS,
+    TREC,
+    Array,
+    Scores,
+    baselines,
+    score,
+    trec_ranks,
+)
 from obygaze_models.scoring.values import NUMBER
 
 BLOCK_VALUES = 2**22
@@ -83,10 +91,10 @@ class Predictions:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes; of numbers, what these are called."""
+        """The names of the classes, or of the numbers."""
         if self.about.is_numeric:
             return TARGETS[self.about.target_key].columns([])
-        return self.about.said.classes
+        return self.about.description.classes
 
     @property
     def columns(self) -> list[str]:
@@ -152,9 +160,9 @@ class PartScore:
     Parameters
     ----------
     clips, positives
-        How many clips were scored, and how many of them are of the last class.
+        The numbers of scored clips, and of those with the last class.
     classes
-        How many classes they are of. Where it is 1 there is nothing to tell apart.
+        The number of classes that they have. With 1 there is nothing to tell apart.
     scores
         None where a score is undefined.
     baselines
@@ -250,7 +258,7 @@ def predict(
 
 def name_predictions(about: About, table: Array) -> Array:
     """Return each clip's class, its nearest level, or its number as a text."""
-    classes = np.array(about.said.classes, dtype=object)
+    classes = np.array(about.description.classes, dtype=object)
     if about.target_key == NUMBER:
         return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
     if about.target_key == CONCEPTS:
@@ -273,18 +281,22 @@ def predict_frames(
     """
     estimator, about = load_model(Path(folder))
     about.require_classes("a prediction of each frame")
-    info = about.said
+    info = about.description
     if info.reads not in ("", "frames") or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
             f"{folder} ({info.estimator or type(estimator).__name__}) does not predict "
             "frames. Train a model that does, such as attention-probe or frame-mil"
         )
-    clips = _read_sequences(about, store, ids)
-    shape = *clips.features.shape[:2], len(estimator.classes_)
+    opened = open_for(about, store)
+    ids = opened.done_ids() if ids is None else ids
+    require_clips(opened, ids)
+    clips, features = features_of(about, opened, ids)
+    seen, warnings = _describe_clips(about, opened, clips)
+    shape = *features.shape[:2], len(estimator.classes_)
     table = np.zeros((*shape[:2], len(info.classes)))
-    if clips.ids:
+    if clips:
         with plugin_errors(modules_of(estimator)):
-            frames = np.asarray(estimator.predict_frames(clips.features), dtype=np.float64)
+            frames = np.asarray(estimator.predict_frames(features), dtype=np.float64)
         if frames.shape != shape:
             raise ExperimentError(
                 f"{folder} ({info.estimator}): predict_frames gave {frames.shape}, not {shape}: "
@@ -292,13 +304,13 @@ def predict_frames(
             )
         table[..., estimator.classes_] = frames
         table[np.isnan(frames).any(axis=2)] = np.nan
-    times = read_frame_times(clips.store, clips.ids, shape[1])
+    times = read_frame_times(opened, clips, shape[1])
     times[np.isnan(table).any(axis=2)] = np.nan
-    loudness = read_frame_times(clips.store, clips.ids, shape[1], "loudness")
+    loudness = read_frame_times(opened, clips, shape[1], "loudness")
     probabilities = table[..., 1] if table.shape[2] == 2 else table
     threshold = float(getattr(estimator, "threshold_", 0.5))
     return FramePredictions(
-        about, clips.ids, times, probabilities, threshold, clips.seen, clips.warnings,
+        about, clips, times, probabilities, threshold, seen, warnings,
         None if np.isnan(loudness).all() else loudness,
     )  # fmt: skip
 
@@ -316,7 +328,7 @@ def evaluate(
         The manifest or its folder. Its labels are the truth; clips of levels that the model does
         not tell apart take no part.
     labels
-        Which of its label sets; by default its default one.
+        Its label set; by default the manifest's default.
     """
     about = read_about(Path(folder))
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
@@ -334,12 +346,12 @@ def evaluate(
     rows = np.flatnonzero(task.target.takes_part(own)).tolist()
     code_of = {clips.ids[row]: own[row] for row in rows}
     if not code_of:
-        raise ExperimentError(f"no clip of {manifest.name} takes part in {about.said.task}")
+        raise ExperimentError(f"no clip of {manifest.name} takes part in {about.description.task}")
     predictions = predict(folder, opened, ids=[clip for clip in code_of if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
             f"none of the {len(code_of)} clips of {manifest.name} that take part in "
-            f"{about.said.task} is in {opened.where}"
+            f"{about.description.task} is in {opened.where}"
         )
     codes = np.array([code_of[clip] for clip in predictions.ids])
     probabilities = predictions.probabilities
@@ -352,7 +364,7 @@ def evaluate(
 
     every, unseen = score_rows(np.arange(len(codes))), score_rows(np.flatnonzero(~seen))
     return ModelScore(
-        task=about.said.task,
+        task=about.description.task,
         every=every,
         unseen=unseen,
         seen=np.array(predictions.ids)[seen].tolist(),
@@ -366,7 +378,7 @@ def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[R
     """Yield warnings about levels of a model's task that the scored labels name differently."""
     names = scheme.name_of
     used = learned_task(about).levels
-    for code, name in said_of(about).levels.items():
+    for code, name in description_of(about).levels.items():
         if code in used and name_key(names.get(code, name)) != name_key(name):
             text = f"level {code} is {name!r} for the model, but {names[code]!r} in these labels."
             yield RunWarning("levels", code, text)
@@ -375,24 +387,17 @@ def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[R
 def _score_part(
     target: Target, labels: Array, probabilities: Array, ranks: Array | None
 ) -> PartScore:
+    clips, classes, positives = len(labels), probabilities.shape[1], 0
+    guesses: dict[str, Scores] = {}
     if target.is_numeric:
-        return PartScore(
-            clips=len(labels),
-            positives=0,
-            classes=len(np.unique(labels)),
-            scores=score(labels, probabilities[:, 0], kind=target.key),
-            baselines=target.guesses(labels, np.array([])),
-        )
-    classes = probabilities.shape[1]
-    clips, positives = len(labels), int((labels == classes - 1).sum())
-    guessable = classes == 2 and 0 < positives < clips
-    return PartScore(
-        clips=clips,
-        positives=positives,
-        classes=len(np.unique(labels)),
-        scores=score(labels, probabilities[:, 1] if classes == 2 else probabilities, ranks),
-        baselines=baselines(positives / clips) if guessable else {},
-    )
+        guesses = target.guesses(labels, np.array([]))
+    else:
+        positives = int((labels == classes - 1).sum())
+        if classes == 2 and 0 < positives < clips:
+            guesses = baselines(positives / clips)
+    table = probabilities if classes > 2 else probabilities[:, -1]
+    scores = score(labels, table, ranks, kind=target.key)
+    return PartScore(clips, positives, len(np.unique(labels)), scores, guesses)
 
 
 def check_features(about: Mapping[str, Any], store: Store) -> None:
@@ -405,7 +410,7 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
     store
         From `open_store`.
     """
-    info = said_of(about)
+    info = description_of(about)
     features = info.features
     if features.backbone is None:
         raise ExperimentError(
@@ -430,31 +435,12 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         )
 
 
-class _Clips(NamedTuple):
-    """The clips of a store as a model reads them, and the warnings about them."""
-
-    store: Store
-    ids: list[str]
-    features: Array
-    seen: list[str]
-    warnings: list[RunWarning]
-
-
-def _read_sequences(about: Mapping[str, Any], store: Stores, ids: Sequence[str] | None) -> _Clips:
-    """Return the requested clips of a store, by default all that are done."""
-    opened = open_for(about, store)
-    ids = opened.done_ids() if ids is None else ids
-    require_clips(opened, ids)
-    clips, features = features_of(about, opened, ids)
-    return _Clips(opened, clips, features, *_describe_clips(about, opened, clips))
-
-
 def _describe_clips(
     about: Mapping[str, Any], store: Store, clips: Sequence[str]
 ) -> tuple[list[str], list[RunWarning]]:
     """Return for each clip if it was seen in training, and warnings about all clips."""
     seen = seen_in_training(about, store.items, clips)
-    warnings = origin_warnings(store.items, store.attributes, said_of(about).warnings)
+    warnings = origin_warnings(store.items, store.attributes, description_of(about).warnings)
     if missing := describe_missing(store, clips):
         warnings.append(RunWarning("missing", "", f"{missing}."))
     return seen, warnings
@@ -471,7 +457,7 @@ def require_clips(store: Store, ids: Sequence[str]) -> None:
 
 def open_for(about: Mapping[str, Any], store: Stores) -> Store:
     """Open the store or stores of a model, handling clips that a store lacks as in training."""
-    return open_stores(store, said_of(about).features.missing)
+    return open_stores(store, description_of(about).features.missing)
 
 
 def features_of(
@@ -491,7 +477,7 @@ def features_of(
         The clips, in order. Those that the store lacks are left out.
     """
     check_features(about, store)
-    info = said_of(about)
+    info = description_of(about)
     features = info.features
     if info.reads == "frames":
         return read_frames(store, ids, features.array)
@@ -506,7 +492,7 @@ def feature_blocks(
     Sequences of frames and pooled arrays are a single block.
     """
     check_features(about, store)
-    info = said_of(about)
+    info = description_of(about)
     spec = next(spec for spec in store.specs if spec.name == info.features.array)
     step = max(1, len(ids))
     if info.reads != "frames" and info.features.pooling is None:

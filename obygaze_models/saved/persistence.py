@@ -60,14 +60,14 @@ from obygaze_models.saved.about import (
 ARRAYS = "model.safetensors"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-# : Results of `fit`, which are saved in ``about``, and metadata requests.
+# Results of `fit`, which are saved in ``about``, and metadata requests.
 _NOT_SAVED = ("facts_", "warnings_", "_metadata_request")
 _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
-# : The saved state of nearest neighbours, which are fitted again: clips, their classes by number.
+# The saved state of nearest neighbours, which are fitted again: clips, their classes by number.
 _ROWS = ("_fit_X", "_y", "classes_")
-# : The saved parameters of a pipeline. A memory belongs to the process that fitted.
+# The saved parameters of a pipeline. A memory belongs to the process that fitted.
 _PIPELINE = ("steps", "transform_input", "verbose")
-# : Options of models of format 2, with the values that predict the same now; ... means any.
+# Options of models of format 2, with the values that predict the same now; ... means any.
 _FORMER: dict[str, dict[str, Any]] = {
     "obygaze_models.estimators.concepts:ConceptBank": {"kind": "svm"},
     "obygaze_models.estimators.attention:AttentionProbe": {
@@ -77,12 +77,12 @@ _FORMER: dict[str, dict[str, Any]] = {
         "pooling": "top-k", "hidden_layer_sizes": (),
     },
 }  # fmt: skip
-# : The methods that a trial calls, if the model has them.
+# The methods that a trial calls, if the model has them.
 _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
     "predict_attention",
 )  # fmt: skip
-# : Every text of an array takes as much memory as the longest.
+# Every text of an array takes as much memory as the longest.
 _MAX_TEXTS_BYTES = 2**26
 
 

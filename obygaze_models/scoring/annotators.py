@@ -24,6 +24,7 @@ from obygaze_models.scoring.intervals import (
     weigh_groups,
 )
 from obygaze_models.scoring.metrics import Array, auroc, clip_losses, predicted_classes
+from obygaze_models.scoring.values import none_if_nan, weighted_kappa
 
 ESTIMATE = "estimated truth"
 """The name of Dawid and Skene's estimate in a rater's scores."""
@@ -33,7 +34,7 @@ ALL_POSITIVE = "all positive"
 """The guess that assigns every clip to the second of two classes."""
 _MAX_STEPS, _STEP = 10_000, 1e-9
 _LEAST = 1e-15
-"""The least probability in the cross-entropy, as in scikit-learn."""
+"""The minimum probability in the cross-entropy, as in scikit-learn."""
 
 
 class Rater(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +178,7 @@ def compare_with_annotators(
     Returns
     -------
     The comparison on the clips that all annotators labelled and at least one model was asked about.
-    A model that was not asked about all of them is compared on the rest. None without such clips.
+    A model without predictions of some of them is compared on the rest. None without such clips.
     """
     tables = {
         name: np.column_stack([1 - table, table]) if table.ndim == 1 else table
@@ -216,9 +217,9 @@ def compare_with_annotators(
         clips=len(rows),
         films=annotators.count,
         too_few=too_few(np.min(counts, axis=0).tolist(), annotators.count),
-        agreement=_defined(annotators.agreement(cohen_kappas, all_clips)[0]),
+        agreement=none_if_nan(annotators.agreement(cohen_kappas, all_clips)[0]),
         raters=raters,
-        f1=None if scores is None else _defined(scores[0]),
+        f1=None if scores is None else none_if_nan(scores[0]),
         f1_interval=None if scores is None else estimate_weighted(scores).interval,
     )
 
@@ -287,10 +288,10 @@ class _Annotators:
             del targets[name]
         tables = {key: self.tables(codes, target, part) for key, target in targets.items()}
         kappas = {key: cohen_kappas(counts) for key, counts in tables.items()}
-        numbers: dict[str, Any] = {"kappa": {key: _defined(k[0]) for key, k in kappas.items()}}
+        numbers: dict[str, Any] = {"kappa": _firsts(kappas)}
         if self.classes == 2:
             scores = {key: f1_of_tables(counts) for key, counts in tables.items()}
-            numbers["f1"] = {key: _defined(values[0]) for key, values in scores.items()}
+            numbers["f1"] = _firsts(scores)
             numbers["f1_interval"] = {
                 key: estimate_weighted(values, cross_validated=crossed).interval
                 for key, values in scores.items()
@@ -307,7 +308,7 @@ class _Annotators:
                 }
             mean = np.mean([kappas[key] for key in self.labels], axis=0)
             differences = mean - self.agreement(cohen_kappas, part)
-            numbers["difference"] = _defined(differences[0])
+            numbers["difference"] = none_if_nan(differences[0])
             estimate = estimate_weighted(differences, cross_validated=crossed)
             numbers["interval"] = estimate.interval
         return Rater(name=name, kind=kind, clips=int(part.sum()), **numbers)
@@ -362,9 +363,64 @@ def _mean_auroc(labels: Array, scores: Array, films: Array) -> float | None:
     return float(np.mean(defined)) if defined else None
 
 
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
 def _number(value: float | None, minus: str = "-") -> str:
     return "undefined" if value is None else f"{value:.2f}".replace("-", minus)
+
+
+def compare_ordered(
+    votes: Mapping[str, Array],
+    models: Mapping[str, Array],
+    films: Sequence[str],
+    classes: Sequence[str],
+    *,
+    cross_validated: bool = False,
+) -> AnnotatorComparison | None:
+    """Compare models with each annotator, and these with each other, by the same weighted kappa.
+
+    Parameters and result are those of `compare_with_annotators`; a model's predictions [N] are
+    positions on the scale of the levels. The clips are those that every annotator labelled and
+    every model was asked about.
+    """
+    answered = [labels >= 0 for labels in votes.values()]
+    answered += [np.isfinite(values) for values in models.values()]
+    rows = np.flatnonzero(np.logical_and.reduce(answered))
+    if not len(rows) or len(votes) < 2:
+        return None
+    columns, count = group_columns([films[row] for row in rows.tolist()])
+    weights = weigh_groups(count)[:, columns]
+    own = {name: labels[rows].astype(np.float64) for name, labels in votes.items()}
+    ratings = {("model", name): values[rows] for name, values in models.items()}
+    ratings |= {("annotator", name): values for name, values in own.items()}
+    kappas = {
+        rater: {who: weighted_kappa(truth, values, weights) for who, truth in own.items()}
+        for rater, values in ratings.items()
+    }
+    pairs = [kappas["annotator", first][second] for first, second in combinations(own, 2)]
+    agreement = np.mean(pairs, axis=0)
+    raters = []
+    for name in models:
+        own_kappas = kappas["model", name]
+        difference = np.mean([*own_kappas.values()], axis=0) - agreement
+        estimate = estimate_weighted(difference, cross_validated=cross_validated)
+        beside, interval = _firsts(own_kappas), estimate.interval
+        rater = Rater(name=name, kind="model", clips=len(rows), kappa=beside, interval=interval)
+        raters.append(msgspec.structs.replace(rater, difference=estimate.value))
+    for name in own:
+        mutual = {who: kappa for who, kappa in kappas["annotator", name].items() if who != name}
+        rater = Rater(name=name, kind="annotator", clips=len(rows), kappa=_firsts(mutual))
+        raters.append(rater)
+    counts = [np.bincount(labels[rows], minlength=len(classes)) for labels in votes.values()]
+    return AnnotatorComparison(
+        annotators=[*votes],
+        classes=[*classes],
+        clips=len(rows),
+        films=count,
+        too_few=too_few(np.min(counts, axis=0).tolist(), count),
+        agreement=estimate_weighted(agreement).value,
+        raters=raters,
+    )
+
+
+def _firsts(scores: Mapping[str, Array]) -> dict[str, float | None]:
+    """Return the scores of all clips, with None for undefined ones."""
+    return {name: none_if_nan(own[0]) for name, own in scores.items()}

@@ -34,15 +34,15 @@ from obygaze_models.scoring.metrics import (
     trec_ranks,
     weighted_scores,
 )
-from obygaze_models.scoring.values import NUMBER, ORDERED
+from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan
 
 LEVEL = 0.95
 MIN_CLIPS, MIN_GROUPS = 10, 5
-"""The fewest clips of a class, and the fewest groups, for which there is an interval."""
+"""The minimum numbers of clips of a class, and of groups, for an interval."""
 MIN_SHARE = 0.1
-"""The least share of positive clips for which `Metric.skewed` scores have an interval."""
+"""The minimum share of positive clips for which `Metric.skewed` scores have an interval."""
 MAX_CELLS = 4_000_000
-"""The most weights in memory at a time."""
+"""The maximum number of weights in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class ScoredClips:
         return self.kind in (NUMBER, ORDERED)
 
     def has_enough(self, rows: Array) -> bool:
-        """Return True if some rows have clips of every class; of numbers, two different ones."""
+        """Return True if the rows have clips of every class, or two different numbers."""
         different = len(np.unique(self.labels[rows]))
         return different > 1 if self.is_numeric else different == self.classes
 
@@ -430,11 +430,7 @@ def estimate_weighted(values: Array, *, cross_validated: bool = False) -> Estima
     (0.533, [0.498, 0.782])
     """
     estimate = jackknife(values[1:], cross_validated=cross_validated)
-    return replace(estimate, value=_defined(values[0]))
-
-
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return replace(estimate, value=none_if_nan(values[0]))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

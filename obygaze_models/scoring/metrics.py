@@ -1,4 +1,4 @@
-"""Metrics, and the scores of predictions for one or many weightings of the clips.
+"""Metrics, the scores of guessing, and those of predictions for many weightings of the clips.
 
 `weighted_scores` computes all metrics for many weightings of the clips at once, as resampling
 needs: a clip that was drawn twice has weight 2. `score` uses weight 1 for every clip. The tests
@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_models.scoring.values import NUMBER, ORDERED, score_values
+from obygaze_features.errors import ExperimentError
+from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan, score_values
 
 Array = NDArray[Any]
 CLASSES, CONCEPTS = "classes", "concepts"
-"""The kinds of targets that tell classes apart, and that detect several concepts at once."""
+"""The kinds of targets that tell classes apart, and that detect several concepts by one fit."""
 Scores = dict[str, float | None]
 """A metric's key -> its value, or None if undefined."""
 
@@ -33,7 +34,7 @@ CALIBRATION_BINS = 10
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, and what is printed of it.
+    """A metric, and how it is printed.
 
     Parameters
     ----------
@@ -207,7 +208,7 @@ METRICS = {
 
 
 def ranking_keys(*, multiclass: bool) -> list[str]:
-    """Return the keys of the scores by which models can be ranked."""
+    """Return the keys of the scores that can rank models."""
     return [
         key
         for key, metric in METRICS.items()
@@ -246,7 +247,7 @@ def f1_titles(*, multiclass: bool) -> dict[str, str]:
 
 
 def predicted_classes(probabilities: Array) -> Array:
-    """Return the most probable class of each clip; of two, the second above a probability of .5.
+    """Return the most probable class of each clip; of two classes, the second above .5.
 
     Parameters
     ----------
@@ -268,7 +269,7 @@ def score(
     labels
         A class from 0 on for each of N clips; of two classes 1 is the positive one.
     probabilities
-        [N] of the positive class, or [N, classes] where there are more than two.
+        [N] for the positive class, or [N, classes] for more than two.
     trec
         The clips' `trec_ranks`, where trec_eval's average precision is wanted. Every clip here is
         ranked: positive clips that are not count against `trec_average_precision` alone.
@@ -276,7 +277,7 @@ def score(
         That of the target; of others than classes, labels and predictions are numbers.
     """
     values = weighted_scores(labels, probabilities, np.ones((1, len(labels))), trec, kind)
-    scores = {key: _defined(values[key]) for key in METRICS if key in values}
+    scores = {key: none_if_nan(values[key][0]) for key in METRICS if key in values}
     if probabilities.ndim == 2:
         areas = [auroc(labels == code, column) for code, column in enumerate(probabilities.T)]
         defined = [area for area in areas if area is not None]
@@ -286,7 +287,7 @@ def score(
 
 def auroc(labels: Array, scores: Array) -> float | None:
     """Return the area under the ROC curve of 0/1 labels, or None if a class is missing."""
-    return _defined(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"])
+    return none_if_nan(ranking_scores(labels, scores, np.ones((1, len(labels))))["auroc"][0])
 
 
 def roc_area(labels: Array, scores: Array) -> float:
@@ -312,12 +313,7 @@ def average_precision(labels: Array, scores: Array) -> float | None:
     Clips with the same score share a rank.
     """
     values = ranking_scores(labels, scores, np.ones((1, len(labels))))
-    return _defined(values["average_precision"])
-
-
-def _defined(values: Array) -> float | None:
-    """Return the only value, or None for NaN."""
-    return None if np.isnan(values[0]) else float(values[0])
+    return none_if_nan(values["average_precision"][0])
 
 
 def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
@@ -477,3 +473,40 @@ def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Ar
 def _ratio(top: Array, bottom: Array) -> Array:
     ratio: Array = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom != 0)
     return ratio
+
+
+def baselines(share: float) -> dict[str, Scores]:
+    """Return the scores of every way of guessing if `share` of the clips are positive.
+
+    These are the paper's baselines, in closed form. Its v1 prints their positive-class F1, its v2
+    the support-weighted F1, both for the share of positives of the whole dataset. Test folds have
+    other shares, so a baseline is a function of the share in the clips that were scored.
+    """
+    return {
+        # A fair coin: half of each class is called positive.
+        "random": _guess_scores(share, called_positive=0.5),
+        "all positive": _guess_scores(share, called_positive=1.0),
+        # Every clip gets the more common class, or the positive class in a tie.
+        "majority": _guess_scores(share, called_positive=1.0 if share >= 0.5 else 0.0),
+    }
+
+
+def _guess_scores(share: float, *, called_positive: float) -> Scores:
+    """Return the scores of calling each clip positive with the same probability."""
+    if not 0 < share < 1:
+        raise ExperimentError(f"the share of positives must be between 0 and 1 (got {share})")
+    positive = _harmonic_mean(share, called_positive)
+    negative = _harmonic_mean(1 - share, 1 - called_positive)
+    return {
+        "f1": positive,
+        "f1_weighted": share * positive + (1 - share) * negative,
+        "precision": share if called_positive else None,
+        "recall": called_positive,
+        # With one score for all clips, half of the pairs are in order, and precision equals share.
+        "auroc": 0.5,
+        "average_precision": share,
+    }
+
+
+def _harmonic_mean(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall)

@@ -23,6 +23,11 @@ def weighted_kappa(labels: Array, values: Array, weights: Array) -> Array:
     return _ratio(2 * moments["covariance"], spread + apart)
 
 
+def none_if_nan(value: float) -> float | None:
+    """Return a number, or None for NaN."""
+    return None if np.isnan(value) else float(value)
+
+
 def score_values(labels: Array, values: Array, weights: Array, kind: str) -> dict[str, Array]:
     """Return a metric's key -> [draws] for many weightings; NaN where it is undefined.
 

@@ -14,7 +14,7 @@ from obygaze_features.errors import BiasError
 from obygaze_features.manifests import LabelSet
 from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.bias.battery import read_battery
-from obygaze_models.bias.vectors import open_vectors
+from obygaze_models.bias.inputs import open_vectors
 from obygaze_models.estimators.concepts import ConceptBank
 from obygaze_models.saved.persistence import save_model
 from tests.kit.clips import CLIP, STIMULI, WEIGHTS, sets, tree_on

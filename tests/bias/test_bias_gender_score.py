@@ -130,4 +130,4 @@ def test_figures_show_the_tables_numbers(tmp_path, obygaze):
     assert "and 15 more objects" in result.stdout
     assert len(json.loads((tmp_path / "all.json").read_text())["objects"]) == 35
     assert list(tips(tmp_path / "all.svg")) == [f"o{n:02d}, co-occurrence" for n in range(20)]
-    assert "the 20 of 35 objects" in title(tmp_path / "all.svg")
+    assert "the 20 most frequent of 35 objects" in title(tmp_path / "all.svg")

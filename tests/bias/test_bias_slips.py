@@ -70,7 +70,7 @@ SLIPS = {
         ("id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant' of A has length zero"),
     ],
     f"eat --store words.txt {SETS}": [
-        ("rose 1 2\n", "words.txt: embeddings must be NAME.vec"),
+        ("rose 1 2\n", "words.txt: unknown kind of embeddings. Pass NAME.vec"),
     ],
     f"eat --store b.csv {SETS}": [(None, "b.csv")],
 }  # fmt: skip

@@ -22,7 +22,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.targets import concept_targets
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.spec import EstimatorSpec
-from obygaze_models.scoring.guesses import baselines
+from obygaze_models.scoring.metrics import baselines
 from tests.kit.clips import small_clips
 
 

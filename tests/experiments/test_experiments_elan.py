@@ -254,9 +254,9 @@ def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named
     call = ("--elan", tmp_path / "out", "--annotations", annotated)
     lines = run_obygaze("models", "predict", run.folder, *call, code=0).stdout.splitlines()
     assert len([*(tmp_path / "out").glob("*.eaf")]) == len(FILMS)
-    start = f"no file in {annotated} for "
-    lacking = [line.removeprefix(start) for line in lines if line.startswith(start)]
-    assert [line.partition(" (")[0] for line in lacking] == ([named] if named else [])
+    lacking = [line for line in lines if line.startswith("only the models' tiers for")]
+    line = f"only the models' tiers for {named}: no file in {annotated}"
+    assert lacking == ([line] if named else [])
 
 
 def test_predictions_go_into_the_file_of_their_film(tmp_path):
@@ -301,7 +301,7 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [
-    ("{run} x.zarr", "need no STORE"),
+    ("{run} x.zarr", "leave out STORE"),
     ("{run} --estimator mpl", "did you mean mlp"),
     ("{run} --elan {out}/e --annotations {out}/a", "no .eaf files"),
     ("{run} --elan {out}/e --annotations {out}", "folder outside"),

@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from statsmodels.stats.multitest import multipletests
 
-from obygaze_models.mediaeval.measure import trec_average_precision
+from obygaze_models.mediaeval.runs import trec_average_precision
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
     ScoredClips,

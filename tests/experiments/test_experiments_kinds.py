@@ -117,7 +117,7 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     card = (tmp_path / "m/README.md").read_text()
     assert "Predicts valence, a number for each clip" in card
     asked = om.predict(tmp_path / "m", folder / "toy.zarr")
-    trained = [truth.index.get_loc(clip) for clip in asked.about.said.seen]
+    trained = [truth.index.get_loc(clip) for clip in asked.about.description.seen]
     model = Ridge().fit(X[trained], truth["valence"].iloc[trained])
     assert asked.probabilities[:, 0] == pytest.approx(model.predict(X), rel=1e-4)
     out = ("-o", tmp_path / "p.csv")
@@ -136,7 +136,7 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
 
 
 @pytest.mark.parametrize(("keys", "words"), [
-    ({"estimators": ["logistic"]}, ["logistic", "predicts no numbers", "ridge"]),
+    ({"estimators": ["logistic"]}, ["logistic", "not numbers", "ridge"]),
     ({"column": None, "levels": ["A", "B", "C"]}, ["needs column"]),
     ({"target": "classes"}, ["column", 'target = "number"']),
     ({"target": "numbr"}, ["did you mean number"]),

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import obygaze_models as om
 from obygaze_features import Manifest
-from obygaze_models.experiments.next_clips import choose_next
+from obygaze_models.experiments.predict import choose_next
 from tests.kit.files import csv_rows, refused
 from tests.kit.run import write_store
 

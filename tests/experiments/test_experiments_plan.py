@@ -128,7 +128,7 @@ def test_slips_in_keys_and_files_are_named(tmp_path):
         (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different levels (got EN, S)"),
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
         (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
-         NO_LEVELS, "for two classes, and mlp tells 3 apart"),
+         NO_LEVELS, "for two classes, but mlp predicts 3"),
         (('levels = ["EN", "HN", "S"]', 'score = "f1"'), NO_LEVELS,
          "unknown score of several classes 'f1'; choose from f1_macro"),
         (('concepts = ["Look"]', 'score = "f1_macro"'), NO_LEVELS, "unknown score 'f1_macro'"),
@@ -466,7 +466,7 @@ def test_official_sets_train_validate_and_test():
     assert sorted([*draw.train, *draw.validation]) == list(range(115))
     assert draw.tests["x"].tolist() == [115, 116]
     assert second.validation.tolist() != draw.validation.tolist()
-    with pytest.raises(ExperimentError, match="official sets need two or more"):
+    with pytest.raises(ExperimentError, match="official sets need at least two"):
         make(om.OfficialSplit, np.zeros(3), np.zeros(3))
 
 

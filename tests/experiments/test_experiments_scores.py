@@ -22,9 +22,8 @@ from obygaze_features.common.files import sha256_of
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.mediaeval.measure import trec_average_precision
-from obygaze_models.mediaeval.runs import format_run, read_run_file, run_tag
-from obygaze_models.scoring.guesses import baselines
+from obygaze_models.mediaeval.runs import format_run, read_run_file, run_tag, trec_average_precision
+from obygaze_models.scoring import metrics
 from obygaze_models.scoring.metrics import METRICS, TREC, roc_area, score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
@@ -157,7 +156,7 @@ def test_published_numbers():
         (0.236, "random", 0.32, 0.54), (0.191, "all positive", 0.32, 0.06),
         (31 / 75, "random", 0.45, 0.50), (31 / 105, "random", 0.37, 0.52),
     ):  # fmt: skip
-        scores = baselines(share)[guess]
+        scores = metrics.baselines(share)[guess]
         assert (round(scores["f1"], 2), round(scores["f1_weighted"], 2)) == (positive, weighted)
 
 
@@ -167,13 +166,13 @@ def test_constant_guesses_score_as_scikit_learn_says(name, positives):
     labels = np.arange(100) < positives
     says = name == "all positive" or positives >= 50
     predictions = np.full(100, says)
-    scores = baselines(positives / 100)[name]
+    scores = metrics.baselines(positives / 100)[name]
     assert scores["f1"] == pytest.approx(f1_score(labels, predictions))
     assert scores["f1_weighted"] == pytest.approx(f1_score(labels, predictions, average="weighted"))
     assert scores["auroc"] == roc_auc_score(labels, predictions)
     assert scores["average_precision"] == average_precision_score(labels, predictions)
     assert scores["recall"] == says
-    assert baselines(0.2)["majority"]["precision"] is None
+    assert metrics.baselines(0.2)["majority"]["precision"] is None
 
 
 @pytest.fixture(scope="module")
@@ -422,7 +421,7 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
     elsewhere = run("turned", manifest=tmp_path / "turned", split="turned", **guess)
     with pytest.raises(ExperimentError, match="they have other clips in HN vs S"):
         om.compare(a, elsewhere)
-    with pytest.raises(ExperimentError, match=r"are over different items: those of toy \("):
+    with pytest.raises(ExperimentError, match=r"have different items: those of toy \("):
         om.compare(a, run("other", manifest=tmp_path / "other", **guess))
 
 

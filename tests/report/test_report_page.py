@@ -17,12 +17,11 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.experiment import Experiment
 from obygaze_models.experiments.run_folder import Tables
-from obygaze_models.report.cautions import cautions, concept_notes
 from obygaze_models.report.concepts import concept_figures
 from obygaze_models.report.findings import findings
 from obygaze_models.report.glossary import about, citation, eyebrow
 from obygaze_models.report.headline import headline
-from obygaze_models.report.limits import alarms, limits
+from obygaze_models.report.limits import alarms, cautions, concept_notes, limits
 from obygaze_models.report.page import report as write_report
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from obygaze_models.report.score_figure import score_figure
