@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
-from obygaze_features.backbones.clip import make_text_tower
+from obygaze_features.backbones.image_families import make_text_tower
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_xclip

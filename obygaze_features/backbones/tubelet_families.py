@@ -1,17 +1,23 @@
-"""ViViT (Arnab et al., 2021) in Hugging Face's form: tubelets of 2 x 16 x 16, attended jointly."""
+"""ViViT, VideoMAE, V-JEPA 2 and TimeSformer in Hugging Face's form: tokens of a whole clip.
+
+All but TimeSformer have tubelets of 2 x 16 x 16.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
+from obygaze_features.backbones.network_config import tensor_shapes
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_vivit
-from obygaze_features.backbones.weights import load_folder
+from obygaze_features.backbones.weights import load_folder, weight_files
+from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, BrokenBackbone
 from obygaze_features.store import ArraySpec
 
@@ -158,8 +164,8 @@ def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frame
     return frames // depth
 
 
-def load(path: Path, mode: str) -> Backbone:
-    """Load a ViViT from a folder in Hugging Face's layout."""
+def load_vivit(path: Path, mode: str) -> Backbone:
+    """Load a ViViT (Arnab et al., 2021), whose tubelets are attended jointly."""
     # Without the pooler, which was never trained, and without the classifier.
     model, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
     config = model.config
@@ -169,12 +175,125 @@ def load(path: Path, mode: str) -> Backbone:
     return tubelet_backbone(model, config.num_frames, arrays, fields)
 
 
-TINY = KnownCheckpoint(
+def trunk_arrays(
+    pooled: str, steps: int, patches: int, width: int, *, finetuned: bool
+) -> tuple[ArraySpec, ...]:
+    """Return the arrays of a network without a class token, which a classifier may follow.
+
+    `pooled` describes the clip's embedding that a fine-tuned classifier takes.
+    """
+    native = pooled if finetuned else "the same as `mean`"
+    return tubelet_arrays(steps, patches, width, native=native, order="moment by moment")
+
+
+videomae_arrays = partial(trunk_arrays, "`mean`, after the classifier's layer norm")
+vjepa2_arrays = partial(trunk_arrays, "tokens, pooled by the classifier's attention")
+
+
+def tensor_names(path: Path) -> tuple[str, ...]:
+    """Return the names of a checkpoint's tensors, which tell if it is fine-tuned.
+
+    Its ``config.json`` does not: it may be that of its origin.
+    """
+    need("transformers", extra="extract")
+    return tuple(tensor_shapes(weight_files(path)))
+
+
+def load_videomae(path: Path, mode: str) -> Backbone:
+    """Load a VideoMAE (Tong et al., 2022), pretrained or fine-tuned."""
+    tensors = tensor_names(path)
+    # The trunk has a last layer norm only if the classifier does not take a mean before it.
+    has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in tensors)
+    pooling: dict[str, Any] = {"use_mean_pooling": False} if has_last_norm else {}
+    norm = None
+    if any(name.startswith(("classifier.", "fc_norm.")) for name in tensors):
+        name = "VideoMAEForVideoClassification"
+        classifier, fields = load_folder(path, mode, name, **pooling)
+        model, norm = classifier.videomae, classifier.fc_norm
+    else:
+        model, fields = load_folder(path, mode, "VideoMAEModel", **pooling)
+    settings = model.config
+    steps = count_steps(settings.num_frames, settings.tubelet_size, path)
+    patches = model.embeddings.num_patches // steps
+    arrays = videomae_arrays(steps, patches, settings.hidden_size, finetuned=norm is not None)
+    return tubelet_backbone(
+        model,
+        settings.num_frames,
+        arrays,
+        fields,
+        head=norm,
+        embed=lambda output, mean: norm(mean) if norm else mean,
+    )
+
+
+def load_vjepa2(path: Path, mode: str) -> Backbone:
+    """Load a V-JEPA 2 (Assran et al., 2025), pretrained or fine-tuned."""
+    pooler = None
+    if any(name.startswith(("classifier.", "pooler.")) for name in tensor_names(path)):
+        name = "VJEPA2ForVideoClassification"
+        classifier, fields = load_folder(path, mode, name, size="crop_size")
+        model, pooler = classifier.vjepa2, classifier.pooler
+    else:
+        model, fields = load_folder(path, mode, "VJEPA2Model", size="crop_size")
+    settings = model.config
+    # Its processor always sets this edge, ignoring its configuration.
+    fields["preprocessing"] = replace(
+        fields["preprocessing"], shortest_edge=settings.crop_size * 256 // 224
+    )
+    frames = settings.frames_per_clip
+    steps = count_steps(frames, settings.tubelet_size, path, "frames_per_clip")
+    patches = (settings.crop_size // settings.patch_size) ** 2
+    arrays = vjepa2_arrays(steps, patches, settings.hidden_size, finetuned=pooler is not None)
+    return tubelet_backbone(
+        model.encoder,  # without the predictor, which guesses the tokens of masked tubelets
+        frames,
+        arrays,
+        fields,
+        head=pooler,
+        embed=lambda output, mean: pooler(output) if pooler else mean,
+    )
+
+
+def timesformer_arrays(frames: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
+    """Return TimeSformer's arrays, of `patches` patches per frame."""
+    order = "the class token first, then frame by frame"
+    return tubelet_arrays(frames, patches, width, order=order, part="frame's {} patches")
+
+
+def load_timesformer(path: Path, mode: str) -> Backbone:
+    """Load a TimeSformer (Bertasius et al., 2021): attention in time, then in space."""
+    model, fields = load_folder(path, mode, "TimesformerModel")
+    import torch
+
+    config = model.config
+    frames, patches = config.num_frames, model.embeddings.num_patches
+    if config.attention_type == "space_only":
+        raise BackboneError(
+            f"{path / 'config.json'}: attention_type must be divided_space_time or "
+            "joint_space_time: space_only has one class token per frame, and none per clip"
+        )
+
+    def arrange(tokens: Tensor) -> Tensor:
+        """Sort the tokens, which the network has patch by patch, by frame."""
+        by_frame = tokens[:, 1:].unflatten(1, (patches, frames)).transpose(1, 2).flatten(1, 2)
+        return torch.cat([tokens[:, :1], by_frame], 1)
+
+    arrays = timesformer_arrays(frames, patches, config.hidden_size)
+    return tubelet_backbone(model, frames, arrays, fields, arrange=arrange)
+
+
+TINY_VIVIT = KnownCheckpoint(
     "tiny-vivit",
     "a small ViViT of random weights",
     Sampling(8),
     tubelet_arrays(4, 16, 32),
     write=write_vivit,
 )
-
-FAMILY = Family("vivit", "vivit", (*published("vivit", tubelet_arrays), TINY), load)
+FAMILIES = (
+    Family("vivit", "vivit", (*published("vivit", tubelet_arrays), TINY_VIVIT), load_vivit),
+    Family("videomae", "videomae", published("videomae", videomae_arrays), load_videomae),
+    Family("vjepa2", "vjepa2", published("vjepa2", vjepa2_arrays), load_vjepa2),
+    Family(
+        "timesformer", "timesformer", published("timesformer", timesformer_arrays), load_timesformer
+    ),
+)
