@@ -25,7 +25,7 @@ from obygaze_features.common.text import (
     shorten_digest,
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
-from obygaze_features.items.choose_films import find_films
+from obygaze_features.items.films import find_films
 from obygaze_features.page.html import Html, document, html
 from obygaze_features.page.pictures import read_thumbnails
 from obygaze_features.retrieval.clips import Clips, describe_clips, fill, page_part
