@@ -199,15 +199,17 @@ def stats(
     """
     from obygaze_features.common.figures import check_figure_path, save_figure
     from obygaze_features.items.films import film_titles
-    from obygaze_features.manifests.statistics import describe_statistics, statistics
+    from obygaze_features.manifests.statistics import (
+        describe_statistics,
+        statistics,
+        statistics_figure,
+    )
 
     loaded = of.Manifest.load(manifest)
     counts = statistics(loaded, **parts)
     titles = film_titles(loaded.items)
     if figure is not None:
         check_figure_path(figure, overwrite=overwrite)
-        from obygaze_features.manifests.figures import statistics_figure
-
         drawn = statistics_figure(counts, titles, by_film=by_film)
         save_figure(drawn, figure, overwrite=overwrite)
     if as_json:
