@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from obygaze_features.saliency.grad_cam import GradCamModel, grad_cam, load_grad_cam_model
-from obygaze_features.saliency.maps import SaliencyResult, write_saliency
+from obygaze_features.saliency.maps import (
+    GradCamModel,
+    SaliencyResult,
+    grad_cam,
+    load_grad_cam_model,
+    write_saliency,
+)
 
 __all__ = ["GradCamModel", "SaliencyResult", "grad_cam", "load_grad_cam_model", "write_saliency"]
