@@ -19,7 +19,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.lazy import lazy_names
+from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_models.data.dataset import ClipDataset, load_dataset

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from obygaze_features.common.lazy import lazy_names
+from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
