@@ -26,8 +26,7 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
 from obygaze_features.items.films import find_films
-from obygaze_features.page.html import Html, document, html
-from obygaze_features.page.pictures import read_thumbnails
+from obygaze_features.page.html import Html, document, html, read_thumbnails
 from obygaze_features.retrieval.clips import Clips, describe_clips, fill, page_part
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
