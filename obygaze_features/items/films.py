@@ -66,9 +66,7 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
         return matches[0]
     if matches:
         raise UsageError(f"{shorten(name)} is the title of several films: {join_some(matches)}")
-    raise UsageError(
-        unknown_name("film", name, [without_year(title) or film for film, title in titles.items()])
-    )
+    raise _unknown_film(name, titles)
 
 
 def without_year(title: str) -> str:
@@ -137,6 +135,10 @@ def _match(name: str, titles: Mapping[str, str]) -> list[str]:
         if any(map(pattern.fullmatch, (film, title, without_year(title))))
     ]
     if not films:
-        texts = [without_year(title) or film for film, title in titles.items()]
-        raise UsageError(unknown_name("film", name, texts))
+        raise _unknown_film(name, titles)
     return films
+
+
+def _unknown_film(name: str, titles: Mapping[str, str]) -> UsageError:
+    texts = [without_year(title) or film for film, title in titles.items()]
+    return UsageError(unknown_name("film", name, texts))
