@@ -99,7 +99,7 @@ _ROOMS = {name: room for room, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_ROOMS)
 
-__getattr__ = lazy_names(__name__, _ROOMS)
+__getattr__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

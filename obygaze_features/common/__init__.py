@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__`, which imports each name on first use from its module."""
+def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return a package's `__getattr__`, which imports each name on first use from its module.
+
+    `names` are those of each module.
+    """
+    modules = {name: module for module, own in names.items() for name in own}
 
     def get(name: str) -> Any:
         if name not in modules:
