@@ -27,8 +27,7 @@ from obygaze_features.common.plugins import (
 from obygaze_features.errors import BackboneError, BrokenBackbone
 
 _MODULES = (
-    "xclip",
-    "tubelet_families",
+    "video_families",
     "xclip_lsmdc",
     "image_families",
     "sound_families",

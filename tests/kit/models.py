@@ -12,7 +12,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.backbones.sound_families import ast_arrays, speech_arrays, whisper_arrays
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
-from obygaze_features.backbones.tubelet_families import (
+from obygaze_features.backbones.video_families import (
     timesformer_arrays,
     videomae_arrays,
     vjepa2_arrays,
