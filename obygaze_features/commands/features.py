@@ -176,7 +176,7 @@ def saliency(
           --text "a photo of an {emotion} person" --by condition --groups-only -o saliency
     """
     from obygaze_features.manifests import Manifest
-    from obygaze_features.saliency import load_grad_cam_model, write_saliency
+    from obygaze_features.saliency.maps import load_grad_cam_model, write_saliency
 
     loaded, model = Manifest.load(manifest), load_grad_cam_model(backbone, device)
     result = write_saliency(loaded, images, model, folder=output, **options)
