@@ -5,7 +5,7 @@ ViViT, VideoMAE and V-JEPA 2 have tubelets of 2 x 16 x 16.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -257,28 +257,29 @@ videomae_arrays = partial(trunk_arrays, "`mean`, after the classifier's layer no
 vjepa2_arrays = partial(trunk_arrays, "tokens, pooled by the classifier's attention")
 
 
-def tensor_names(path: Path) -> tuple[str, ...]:
-    """Return the names of a checkpoint's tensors, which tell if it is fine-tuned.
+def load_trunk(
+    path: Path, mode: str, model: str, head: str, tensors: Collection[str], **options: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Load a network without its classifier; return it, the part called `head`, and its fields.
 
-    Its ``config.json`` does not: it may be that of its origin.
+    The part is None if the network is not fine-tuned. Only the names of its `tensors` tell that,
+    because its ``config.json`` may be that of its origin.
     """
-    need("transformers", extra="extract")
-    return tuple(tensor_shapes(weight_files(path)))
+    if not any(name.startswith(("classifier.", f"{head}.")) for name in tensors):
+        network, fields = load_folder(path, mode, f"{model}Model", **options)
+        return network, None, fields
+    classifier, fields = load_folder(path, mode, f"{model}ForVideoClassification", **options)
+    return classifier.base_model, getattr(classifier, head), fields
 
 
 def load_videomae(path: Path, mode: str) -> Backbone:
     """Load a VideoMAE (Tong et al., 2022), pretrained or fine-tuned."""
-    tensors = tensor_names(path)
+    need("transformers", extra="extract")
+    tensors = tensor_shapes(weight_files(path))
     # The trunk has a last layer norm only if the classifier does not take a mean before it.
     has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in tensors)
     pooling: dict[str, Any] = {"use_mean_pooling": False} if has_last_norm else {}
-    norm = None
-    if any(name.startswith(("classifier.", "fc_norm.")) for name in tensors):
-        name = "VideoMAEForVideoClassification"
-        classifier, fields = load_folder(path, mode, name, **pooling)
-        model, norm = classifier.videomae, classifier.fc_norm
-    else:
-        model, fields = load_folder(path, mode, "VideoMAEModel", **pooling)
+    model, norm, fields = load_trunk(path, mode, "VideoMAE", "fc_norm", tensors, **pooling)
     settings = model.config
     steps = count_steps(settings.num_frames, settings.tubelet_size, path)
     patches = model.embeddings.num_patches // steps
@@ -295,13 +296,9 @@ def load_videomae(path: Path, mode: str) -> Backbone:
 
 def load_vjepa2(path: Path, mode: str) -> Backbone:
     """Load a V-JEPA 2 (Assran et al., 2025), pretrained or fine-tuned."""
-    pooler = None
-    if any(name.startswith(("classifier.", "pooler.")) for name in tensor_names(path)):
-        name = "VJEPA2ForVideoClassification"
-        classifier, fields = load_folder(path, mode, name, size="crop_size")
-        model, pooler = classifier.vjepa2, classifier.pooler
-    else:
-        model, fields = load_folder(path, mode, "VJEPA2Model", size="crop_size")
+    need("transformers", extra="extract")
+    tensors = tensor_shapes(weight_files(path))
+    model, pooler, fields = load_trunk(path, mode, "VJEPA2", "pooler", tensors, size="crop_size")
     settings = model.config
     # Its processor always sets this edge, ignoring its configuration.
     fields["preprocessing"] = replace(
