@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from obygaze_features.common.lazy import lazy_names
+from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.annotations import Timelines
@@ -45,25 +45,19 @@ __all__ = [
     "stratified",
 ]
 
-_ROOMS = {
-    "Backbone": "backbones",
-    "Manifest": "manifests",
-    "ObygazeError": "errors",
-    "Store": "store",
-    "Timelines": "annotations",
-    "extract": "extraction",
-    "import_features": "store.import_features",
-    "leave_film_out": "manifests",
-    "load_backbone": "backbones",
-    "merge": "store",
-    "obygaze_scheme": "manifests",
-    "open_store": "store",
-    "pull": "store.transfer",
-    "search": "retrieval.search",
-    "stratified": "manifests",
+_NAMES = {
+    "annotations": ["Timelines"],
+    "backbones": ["Backbone", "load_backbone"],
+    "errors": ["ObygazeError"],
+    "extraction": ["extract"],
+    "manifests": ["Manifest", "leave_film_out", "obygaze_scheme", "stratified"],
+    "retrieval.search": ["search"],
+    "store": ["Store", "merge", "open_store"],
+    "store.import_features": ["import_features"],
+    "store.transfer": ["pull"],
 }
 
-__getattr__ = lazy_names(__name__, _ROOMS)
+__getattr__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.lazy import lazy_names
+from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_models.data.dataset import ClipDataset, load_dataset
@@ -99,7 +99,7 @@ _ROOMS = {name: room for room, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_ROOMS)
 
-__getattr__ = lazy_names(__name__, _ROOMS)
+__getattr__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

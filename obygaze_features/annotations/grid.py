@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
-from obygaze_features.annotations.timelines import Film, Timelines
-from obygaze_features.common.tables import Table
+from obygaze_features.annotations.timelines import ORIGIN, Timelines
 from obygaze_features.common.text import counted, did_you_mean, join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.items.films import TITLE_COLUMN
 from obygaze_features.items.items import (
     MIN_SPAN_S,
+    Item,
     Items,
     format_seconds,
     media_problem,
@@ -31,9 +30,6 @@ ROUNDING_US = 2
 #: The most clips of a grid: a mistyped length such as 0.001 would fill the memory.
 MAX_CLIPS = 1_000_000
 _LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
-
-#: A film, a start and an end.
-FilmSpan = tuple[str, float, float]
 
 
 def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None]) -> list[int]:
@@ -120,43 +116,34 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
         raise UsageError(
             f"a grid of {length:g} s would have {sum(counts):,} clips; use longer ones"
         )
-    spans = [
-        (film, number * step / 1e6, min((number + 1) * step, end) / 1e6)
-        for film, end, clips in zip(films, ends, counts, strict=True)
-        for number in range(clips)
+    media = {}
+    for film in films:
+        name = timelines.films[film].name
+        media[film] = film if "/" in name or media_problem(name) else name or film
+    clips = [
+        Item(
+            f"{film}-{number + 1:04d}",
+            film=film,
+            media=media[film],
+            start=number * step / 1e6,
+            end=min((number + 1) * step, end) / 1e6,
+        )
+        for film, end, count in zip(films, ends, counts, strict=True)
+        for number in range(count)
     ]
-    name = f"a grid of {length:g} s"
-    grid = _grid_manifest(f"{timelines.name}-{format_seconds(length)}s", timelines, spans)
+    titles = [timelines.films[clip.film].title for clip in clips]
+    grid = Manifest(
+        f"{timelines.name}-{format_seconds(length)}s",
+        Items.of(clips, {TITLE_COLUMN: titles} if any(titles) else None),
+        scheme=timelines.scheme,
+        **{key: getattr(timelines, key) for key in ORIGIN},
+    )
     if not (unknown := [film for film in films if timelines.films[film].end is None]):
         return grid, []
     names = join_some([timelines.titles[film] for film in unknown])
     problem = f"{counted(len(unknown), 'film')} without an end: {names}"
-    return grid, [Remark(name, "", "", problem, "the last clip ends with the last segment")]
-
-
-def _grid_manifest(name: str, timelines: Timelines, spans: Sequence[FilmSpan]) -> Manifest:
-    """Make clips of these spans, with the films' details."""
-    numbers: Counter[str] = Counter()
-    ids = []
-    for film, _, _ in spans:
-        numbers[film] += 1
-        ids.append(f"{film}-{numbers[film]:04d}")
-    details = [timelines.films.get(film, Film()) for film, _, _ in spans]
-    columns = {
-        "id": ids,
-        "film": [film for film, _, _ in spans],
-        "media": [
-            film if "/" in about.name or media_problem(about.name) else about.name or film
-            for (film, _, _), about in zip(spans, details, strict=True)
-        ],
-        "start": [format_seconds(start) for _, start, _ in spans],
-        "end": [format_seconds(end) for _, _, end in spans],
-    }
-    if any(about.title for about in details):
-        columns[TITLE_COLUMN] = [about.title for about in details]
-    items = Items.from_table(Table(Path(name), ",", columns, range(1, len(spans) + 1)))
-    facts = {key: getattr(timelines, key) for key in ("source", "licence", "citation")}
-    return Manifest(name, items, scheme=timelines.scheme, **facts)
+    done = "the last clip ends with the last segment"
+    return grid, [Remark(f"a grid of {length:g} s", "", "", problem, done)]
 
 
 def _film_remarks(

@@ -7,7 +7,6 @@ and what was done about them).
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,7 +21,7 @@ from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_c
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
 from obygaze_features.common.importers import Importer
 from obygaze_features.common.tables import Table, format_table, map_cells, read_table
-from obygaze_features.common.text import MAX_TIME_S, counted, group_by
+from obygaze_features.common.text import MAX_TIME_S, counted, group_by, sha256_of_text
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import are_ids, format_seconds, id_problem, safe_id
@@ -144,7 +143,7 @@ class Timelines:
     @cached_property
     def sha256(self) -> str:
         """The SHA-256 of the segments, as they are saved."""
-        return hashlib.sha256(self.to_csv().encode()).hexdigest()
+        return sha256_of_text(self.to_csv())
 
     @property
     def annotators(self) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from obygaze_features.common.lazy import lazy_names
+from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint
@@ -25,14 +25,11 @@ __all__ = [
     "prefetch",
 ]
 
-_MODULES = {
-    "Backbone": "backbone",
-    "Family": "backbone",
-    "KnownCheckpoint": "backbone",
-    "families": "registry",
-    "known_checkpoints": "registry",
-    "load_backbone": "load",
-    "prefetch": "checkpoints",
+_NAMES = {
+    "backbone": ["Backbone", "Family", "KnownCheckpoint"],
+    "checkpoints": ["prefetch"],
+    "load": ["load_backbone"],
+    "registry": ["families", "known_checkpoints"],
 }
 
-__getattr__ = lazy_names(__name__, _MODULES)
+__getattr__ = lazy_names(__name__, _NAMES)

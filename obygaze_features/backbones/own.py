@@ -139,7 +139,7 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
     return output.mean(1) if pixels.ndim == 4 and output.ndim == 3 else output
 
 
-def load_library(spec: str, mode: str = "standard") -> Backbone:
+def load_library(spec: str, mode: str) -> Backbone:
     """Load ``timm:NAME``, ``torchvision:NAME``, or ``...@LAYER`` of these, from the library.
 
     The weights are the library's default for NAME, or those of a tag, as the library writes it

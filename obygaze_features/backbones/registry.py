@@ -27,19 +27,10 @@ from obygaze_features.common.plugins import (
 from obygaze_features.errors import BackboneError, BrokenBackbone
 
 _MODULES = (
-    "xclip",
-    "vivit",
+    "video_families",
     "xclip_lsmdc",
-    "clip",
-    "siglip",
-    "videomae",
-    "vjepa2",
-    "timesformer",
-    "dinov2",
-    "clap",
-    "spectrogram",
-    "speech",
-    "whisper",
+    "image_families",
+    "sound_families",
     "words",
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"

@@ -164,14 +164,14 @@ def write_clip_tokenizer(folder: Path, max_tokens: int) -> None:
     write_text(folder / "tokenizer_config.json", to_json(config))
 
 
-def clip_text_config(max_tokens: int = 77) -> dict[str, Any]:
+def clip_text_config() -> dict[str, Any]:
     """Return the configuration of a small text tower for `clip_vocabulary`."""
     vocabulary = clip_vocabulary()
     start, end = (vocabulary[token] for token in _START_END)
     return {
         **SMALL,
         "vocab_size": len(vocabulary),
-        "max_position_embeddings": max_tokens,
+        "max_position_embeddings": 77,
         "bos_token_id": start,
         "eos_token_id": end,
         "pad_token_id": end,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.network_config import check_size, loading, read_config
 from obygaze_features.common.files import SYNTHETIC, new_folder, read_json, write_text
 from obygaze_features.common.package import cache_folder, need
+from obygaze_features.common.text import sha256_of_text
 from obygaze_features.errors import BackboneError, OutputExists, translate
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Tokenizer:
         return {
             "longest": self.max_tokens,
             "padding": self.padding,
-            "vocabulary_sha256": hashlib.sha256(vocabulary.encode()).hexdigest(),
+            "vocabulary_sha256": sha256_of_text(vocabulary),
         }
 
 

@@ -1,8 +1,8 @@
 """X-CLIP (Ma et al., 2022) as its own code saves it: the backbone trained on LSMDC.
 
-This is not the X-CLIP of Ni et al. in `xclip`. CLIP embeds each frame separately, one per second; a
-small transformer then mixes the frames. A checkpoint is a bare state dict; only its video side is
-read.
+This is not the X-CLIP of Ni et al. in `video_families`. CLIP embeds each frame separately, one per
+second; a small transformer then mixes the frames. A checkpoint is a bare state dict; only its video
+side is read.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
       obygaze annotations show timelines/mobygaze --json
     """
     from obygaze_features.annotations.remarks import describe_remarks
-    from obygaze_features.items.choose_films import find_films
+    from obygaze_features.items.films import find_films
 
     loaded = of.Timelines.load(timelines)
     if films:
@@ -261,7 +261,7 @@ def figure(
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
     from obygaze_features.common.files import require_folder_name
     from obygaze_features.common.text import file_names
-    from obygaze_features.items.choose_films import find_films
+    from obygaze_features.items.films import find_films
 
     require_folder_name(output, *SUFFIXES)
     segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)

@@ -87,7 +87,7 @@ def search(
       obygaze stores search mobygaze/words.zarr --like tt0110912-0013 \\
         --manifest mobygaze/minutes --report report.html -o like.html
     """
-    from obygaze_features.items.choose_films import find_films
+    from obygaze_features.items.films import find_films
     from obygaze_features.retrieval.clips import describe_clips, link_to
     from obygaze_features.retrieval.search import check_output, match_rows, save_matches
     from obygaze_features.retrieval.search import search as search_stores

@@ -7,7 +7,6 @@ for milliseconds and writes overlapping annotations to one tier, which ELAN does
 
 from __future__ import annotations
 
-import hashlib
 import mimetypes
 import re
 from bisect import bisect_right
@@ -20,7 +19,7 @@ from xml.etree import ElementTree as Xml
 
 from obygaze_features.common.files import VIDEO_SUFFIXES
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import format_size, shorten
+from obygaze_features.common.text import format_size, sha256_of_text, shorten
 from obygaze_features.errors import ObygazeError, OutputExists, translate
 
 #: A film of a thousand segments takes half a megabyte.
@@ -444,7 +443,7 @@ def with_checksum(root: Xml.Element) -> str:
     Xml.indent(root)
     # A reader would turn a carriage return written as such into a line feed.
     body = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;") + "\n"
-    comment = f"<!-- {CHECKSUM_COMMENT} {_sha256(body)} -->"
+    comment = f"<!-- {CHECKSUM_COMMENT} {sha256_of_text(body)} -->"
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 
 
@@ -512,11 +511,7 @@ def _is_unchanged(path: Path) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     head, _, body = text.partition("-->\n")
-    return f"<!-- {CHECKSUM_COMMENT} {_sha256(body)} " in head
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return f"<!-- {CHECKSUM_COMMENT} {sha256_of_text(body)} " in head
 
 
 def _without_overlaps(annotations: Sequence[Annotation]) -> list[list[Annotation]]:

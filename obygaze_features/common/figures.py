@@ -6,7 +6,6 @@ page, colours are the page's CSS properties, so that it may turn dark.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import re
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
-from obygaze_features.common.text import format_time, unknown_name
+from obygaze_features.common.text import format_time, sha256_of_text, unknown_name
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -348,7 +347,7 @@ def inline_svg(figure: Figure) -> str:
     Its ids begin with a digest of the figure.
     """
     svg = _svg(figure, background=False)
-    prefix = f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
+    prefix = f"f{sha256_of_text(svg)[:8]}-"
     svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{prefix}", svg)
     for name, colour in LIGHT.items():
         svg = svg.replace(f": {colour}", f": var(--{name}, {colour})")
@@ -378,7 +377,7 @@ def _drawn(figure: Figure, kind: str, about: Mapping[str, str | None], **options
     from matplotlib import rc_context
 
     content = io.BytesIO()
-    salt = hashlib.sha256(str(figure.get_label()).encode()).hexdigest()[:8]
+    salt = sha256_of_text(str(figure.get_label()))[:8]
     with figure_style(), rc_context({"svg.hashsalt": salt}):
         figure.savefig(content, format=kind, metadata=dict(about), **options)
     return content.getvalue()

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from obygaze_features.common.files import read_json
-from obygaze_features.errors import ManifestError, MissingExtra, import_failure
+from obygaze_features.errors import ManifestError, MissingExtra, import_errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 WINDOWS_MEMORY = 4 * 2**30
@@ -54,14 +54,11 @@ _COMMON = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch
 
 def need(module: str, *, extra: str) -> ModuleType:
     """Import `module`; raise `MissingExtra` with the extra to install, or the cause."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as problem:
-        raise _missing(module, problem, extra) from None
-    except Exception as problem:
-        if failure := import_failure(problem):
-            raise failure from problem
-        raise
+    with import_errors():
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as problem:
+            raise _missing(module, problem, extra) from None
 
 
 def missing_extra(problem: ModuleNotFoundError, *, extra: str) -> MissingExtra | None:

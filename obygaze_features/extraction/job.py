@@ -19,7 +19,7 @@ from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
 from obygaze_features.common.text import MAX_TIME_S
 from obygaze_features.errors import UsageError, VideoError
-from obygaze_features.items.choose_films import find_films, titles_in
+from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.media import locate
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, Recipe, Store, open_store

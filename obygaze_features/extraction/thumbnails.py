@@ -17,11 +17,11 @@ from obygaze_features.extraction.job import Options, check_items
 from obygaze_features.extraction.reader import ask_decoder
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.manifests import Item, Manifest
+from obygaze_features.page.html import NOTE
 
 HALVES = Sampling(2)
 """Takes two frames, of which the second is the middle one."""
 JPEG_QUALITY = 80
-NOTE = "NOT-TO-BE-SHARED.txt"
 WARNING = (
     "These pictures are from films, under the films' copyright: look at them on this machine, and "
     "do not share them or a page that contains them."

@@ -1,15 +1,15 @@
-"""Films of items: their titles, and how to find a film by its id or title."""
+"""Films of items: their titles, and films by id, title or pattern, as for the option ``--film``."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import join_some, shorten, unknown_name
+from obygaze_features.common.text import as_list, join_some, shorten, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_features.items.items import Items
 
@@ -66,9 +66,7 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
         return matches[0]
     if matches:
         raise UsageError(f"{shorten(name)} is the title of several films: {join_some(matches)}")
-    raise UsageError(
-        unknown_name("film", name, [without_year(title) or film for film, title in titles.items()])
-    )
+    raise _unknown_film(name, titles)
 
 
 def without_year(title: str) -> str:
@@ -84,3 +82,63 @@ def without_year(title: str) -> str:
 
 def _title_key(title: str) -> str:
     return " ".join(title.split()).casefold()
+
+
+def titles_in(items: Items) -> dict[str, str]:
+    """Map each film of items to its title; empty if the title is unknown."""
+    titles = film_titles(items)
+    return {film: titles.get(film, "") for film in items.films if film}
+
+
+def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[str]:
+    """Return the ids of films named by id or title.
+
+    Commas separate names, unless the whole text is a title; * stands for any characters.
+
+    Examples
+    --------
+    >>> titles = {"tt1": "Juno (2007)", "tt2": "Crazy, Stupid, Love", "tt3": "Titanic (1997)"}
+    >>> find_films("Crazy, Stupid, Love", titles), find_films(["juno, tt3"], titles)
+    (['tt2'], ['tt1', 'tt3'])
+    >>> find_films("*t*", titles) == list(titles)
+    True
+    """
+    films: list[str] = []
+    for name in as_list(names):
+        parts = [part.strip() for part in name.split(",")]
+        try:
+            films += _match(name, titles)
+        except UsageError:
+            if len(parts) == 1:
+                raise
+            for part in filter(None, parts):
+                films += _match(part, titles)
+    return list(dict.fromkeys(films))
+
+
+def find_film(names: Collection[str] | str, titles: Mapping[str, str]) -> str:
+    """Return the id of the only film named; see `find_films`."""
+    films = find_films(names, titles)
+    if len(films) != 1:
+        raise UsageError(f"name exactly one film (got {join_some(films)})")
+    return films[0]
+
+
+def _match(name: str, titles: Mapping[str, str]) -> list[str]:
+    """Return the film with a name, or all films that match a pattern."""
+    if "*" not in name:
+        return [match_film(name, titles)]
+    pattern = re.compile(".*".join(map(re.escape, name.split("*"))), re.IGNORECASE)
+    films = [
+        film
+        for film, title in titles.items()
+        if any(map(pattern.fullmatch, (film, title, without_year(title))))
+    ]
+    if not films:
+        raise _unknown_film(name, titles)
+    return films
+
+
+def _unknown_film(name: str, titles: Mapping[str, str]) -> UsageError:
+    texts = [without_year(title) or film for film, title in titles.items()]
+    return UsageError(unknown_name("film", name, texts))

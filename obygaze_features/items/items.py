@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.tables import Table, format_table, map_cells
-from obygaze_features.common.text import MAX_TIME_S, as_list, did_you_mean, join_some, shorten
+from obygaze_features.common.text import (
+    MAX_TIME_S,
+    as_list,
+    did_you_mean,
+    join_some,
+    sha256_of_text,
+    shorten,
+)
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError
 
 KINDS = ("clip", "image", "text")
@@ -251,7 +258,7 @@ class Items:
             withheld = self.extra.get(WITHHELD) or [""] * len(self)
             for row, kind in enumerate(self.kinds):
                 if kind == "text":
-                    sources[row] = withheld[row] or _sha256(self.texts[row])
+                    sources[row] = withheld[row] or sha256_of_text(self.texts[row])
         starts, ends = (_format_times(times, _microseconds) for times in (self.starts, self.ends))
         for column in (self.ids, self.kinds, sources, starts, ends):
             digest.update("\n".join(column).encode() + b"\0")
@@ -270,7 +277,7 @@ class Items:
             return self
         texts, digests = self.texts.copy(), (self.extra.get(WITHHELD) or [""] * len(self)).copy()
         for row in np.flatnonzero(spoken).tolist():
-            texts[row], digests[row] = "", digests[row] or _sha256(texts[row])
+            texts[row], digests[row] = "", digests[row] or sha256_of_text(texts[row])
         return replace(self, texts=texts, extra={**self.extra, WITHHELD: digests})
 
     def problems(self) -> Iterator[tuple[int, str]]:
@@ -348,10 +355,6 @@ def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]
     return {name: [cells[row] for row in rows] if cells else [] for name, cells in lists.items()}
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def id_problem(identifier: str) -> str | None:
     """Return the problem with an id, or None."""
     if _ID.fullmatch(identifier) and len(identifier) <= MAX_ID_LENGTH:
@@ -391,7 +394,7 @@ def safe_id(name: str) -> str:
     safe = re.sub(r"[^A-Za-z0-9._+-]+|\.{2,}", "_", latin).strip("._-+ ")
     lost = any(unicodedata.category(mark).startswith("L") and not mark.isascii() for mark in plain)
     if lost or not safe:
-        return "-".join(filter(None, [safe, hashlib.sha256(name.encode()).hexdigest()[:8]]))
+        return "-".join(filter(None, [safe, sha256_of_text(name)[:8]]))
     return safe
 
 

@@ -2,9 +2,8 @@
 
 from obygaze_features.items.items import Item, Items
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme
-from obygaze_features.manifests.make_splits import leave_film_out, stratified
 from obygaze_features.manifests.manifest import Manifest
-from obygaze_features.manifests.splits import Run, RunSet, Split
+from obygaze_features.manifests.splits import Run, RunSet, Split, leave_film_out, stratified
 
 __all__ = [
     "Concept",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +24,7 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.importers import Importer
 from obygaze_features.common.tables import Table, format_table, read_table
-from obygaze_features.common.text import as_list, counted
+from obygaze_features.common.text import as_list, counted, sha256_of_text
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, id_problem, raise_first, seconds_problems
 from obygaze_features.items.media import Located, locate
@@ -420,7 +419,7 @@ def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
         raise UsageError(f"{part.name!r} cannot be the name of a file in {part.KIND}/")
     path = folder / part.KIND / f"{part.name}.csv"
     table = part.to_csv()
-    about = dict(part.about) | {TABLE_DIGEST: sha256(table.encode()).hexdigest()}
+    about = dict(part.about) | {TABLE_DIGEST: sha256_of_text(table)}
     files = {path: table, path.with_suffix(".json"): to_json(about)}
     write_files(files, overwrite=overwrite, first_is_described=True)
 
@@ -518,7 +517,7 @@ def _description_problems(table: Table) -> Iterator[str]:
     Line ends and quotes, which spreadsheets change, do not count.
     """
     listed = _read_description(table.path).get(TABLE_DIGEST)
-    digest = sha256(format_table(table.columns).encode()).hexdigest()
+    digest = sha256_of_text(format_table(table.columns))
     if listed not in (None, digest):
         yield (
             f"{table.path.with_suffix('.json')}: {TABLE_DIGEST} does not match "

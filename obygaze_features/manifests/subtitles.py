@@ -17,7 +17,7 @@ from obygaze_features.common.files import require_readable
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import MAX_TIME_S, counted, format_time, join_some
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.items.films import film_titles, match_film
+from obygaze_features.items.films import match_film, titles_in
 from obygaze_features.items.items import Items, media_stem
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
@@ -64,12 +64,8 @@ def with_subtitles(
         )
     problems: list[str] = []
     texts = [""] * len(items)
-    titles = {
-        film: title for film, title in film_titles(manifest.items).items() if film in items.films
-    }
-    titles |= {film: film for film in items.films if film not in titles}
     videos = {media_stem(Path(item.media).name): item.film for item in items if item.media}
-    lines_of = dict(_read(source, titles, videos, films, problems))
+    lines_of = dict(_read(source, titles_in(items), videos, films, problems))
     for film in dict.fromkeys(items.films):
         lines = [
             Line(line.start + shift, line.end + shift, line.text) for line in lines_of.get(film, ())

@@ -31,7 +31,7 @@ from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
-from obygaze_features.items.choose_films import find_film
+from obygaze_features.items.films import find_film
 from obygaze_features.manifests import Manifest
 from obygaze_features.page.html import Html, document, script_json
 from obygaze_features.retrieval.clips import Clips, describe_clips, fill, link_to, page_part

@@ -20,8 +20,7 @@ from obygaze_features.errors import UsageError
 from obygaze_features.items.films import distinct_titles, film_titles
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Item, Manifest
-from obygaze_features.page.html import Html, html
-from obygaze_features.page.pictures import draw_lanes
+from obygaze_features.page.html import Html, draw_lanes, html
 from obygaze_features.store import Store
 
 EXCERPT_CHARACTERS = 240

@@ -25,9 +25,8 @@ from obygaze_features.common.text import (
     shorten_digest,
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
-from obygaze_features.items.choose_films import find_films
-from obygaze_features.page.html import Html, document, html
-from obygaze_features.page.pictures import read_thumbnails
+from obygaze_features.items.films import find_films
+from obygaze_features.page.html import NOTE, Html, document, html, read_thumbnails
 from obygaze_features.retrieval.clips import Clips, describe_clips, fill, page_part
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from obygaze_features.backbones import Backbone
 
 SUFFIXES = (".csv", ".html", ".json")
-NOTE = "NOT-TO-BE-SHARED.txt"
-"""The file in a folder of film pictures that says why they must not be shared."""
 _COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store", "title", "from", "to")
 _NO_VECTOR = (ValueError, RecursionError, EOFError)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from obygaze_features.common.lazy import lazy_names
+from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.store.combine import merge, subset
@@ -29,17 +29,12 @@ __all__ = [
     "subset",
 ]
 
-_FILES = {
-    "ArraySpec": "format",
-    "Done": "commit",
-    "Failed": "commit",
-    "Recipe": "format",
-    "Status": "format",
-    "Store": "reader",
-    "StoreWriter": "writer",
-    "merge": "combine",
-    "open_store": "reader",
-    "subset": "combine",
+_NAMES = {
+    "combine": ["merge", "subset"],
+    "commit": ["Done", "Failed"],
+    "format": ["ArraySpec", "Recipe", "Status"],
+    "reader": ["Store", "open_store"],
+    "writer": ["StoreWriter"],
 }
 
-__getattr__ = lazy_names(__name__, _FILES)
+__getattr__ = lazy_names(__name__, _NAMES)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
-from obygaze_features.items.choose_films import find_films, titles_in
+from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.items import Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed, copy_block

@@ -75,7 +75,6 @@ def decode_frames(
     *,
     index: FrameIndex | None = None,
     tick: Callable[[], None] = lambda: None,
-    allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
 ) -> Frames:
     """Decode the frames with these numbers: each once, in ascending order; see `Frames.take`.
 
@@ -87,13 +86,10 @@ def decode_frames(
         Frame numbers, from 0. Only these are converted to RGB.
     tick
         Called at every packet.
-    allocate
-        A function that returns an array of a shape to decode into, once the pictures' size is
-        known.
     """
     index = index_file(path, tick=tick) if index is None else index
     unique = np.unique(np.asarray(numbers, np.int32))
-    return next(decode_parts(path, [unique], index=index, tick=tick, allocate=allocate))
+    return next(decode_parts(path, [unique], index=index, tick=tick))
 
 
 def decode_parts(
@@ -106,8 +102,9 @@ def decode_parts(
 ) -> Iterator[Frames]:
     """Decode frames in parts; a film that must be decoded from its start is decoded once.
 
-    `parts` are frame numbers, ascending. The remaining parameters are those of `decode_frames`;
-    `allocate` may return the same memory for each part.
+    `parts` are frame numbers, ascending. `allocate` returns an array of a shape to decode into,
+    once the pictures' size is known, and may return the same memory for each part. The remaining
+    parameters are those of `decode_frames`.
     """
     last = parts[-1][-1]
     if last >= len(index):

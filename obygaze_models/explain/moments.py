@@ -31,8 +31,7 @@ from obygaze_features.common.figures import (
 from obygaze_features.common.tables import align, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, format_time, join_some, shorten
 from obygaze_features.errors import UsageError
-from obygaze_features.items.choose_films import find_film
-from obygaze_features.items.films import known_titles
+from obygaze_features.items.films import find_film, known_titles
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.labels import SEPARATOR

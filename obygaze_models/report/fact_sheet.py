@@ -31,7 +31,7 @@ from obygaze_features.common.figures import (
 )
 from obygaze_features.common.text import counted, format_number
 from obygaze_features.errors import ExperimentError
-from obygaze_features.items.choose_films import find_film
+from obygaze_features.items.films import find_film
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.annotators import load_annotators, marked_films

@@ -11,8 +11,7 @@ from statistics import fmean
 
 from obygaze_features.common.figures import level_colour_names
 from obygaze_features.common.text import format_time
-from obygaze_features.page.html import Html, html, number
-from obygaze_features.page.pictures import draw_lanes
+from obygaze_features.page.html import Html, draw_lanes, html, number
 from obygaze_models.experiments.published import published_film
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.film_timelines import by_film, is_timed

@@ -12,8 +12,7 @@ from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, format_time
 from obygaze_features.errors import ExperimentError
-from obygaze_features.page.html import Html, document, number, script_json
-from obygaze_features.page.pictures import read_thumbnails
+from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.comparisons import STORE_COLUMNS

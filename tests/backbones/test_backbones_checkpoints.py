@@ -22,7 +22,7 @@ def processor(**changes):
 
 
 TYPES = (
-    "xclip, vivit, clip, siglip, videomae, vjepa2, timesformer, dinov2, dinov2_with_registers, "
+    "xclip, vivit, videomae, vjepa2, timesformer, clip, siglip, dinov2, dinov2_with_registers, "
     "dinov3_vit, clap, audio-spectrogram-transformer, wav2vec2, hubert, whisper, obygaze-words$"
 )
 TUBELETS = "vivit.embeddings.patch_embeddings.projection.weight"

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import obygaze_features as of
 from obygaze_features.backbones import devices
-from obygaze_features.backbones.vivit import compute_otherwise_on_gpus
+from obygaze_features.backbones.video_families import compute_otherwise_on_gpus
 from obygaze_features.common.package import usable_cores, usable_memory
 from obygaze_features.errors import BackboneError
 

@@ -10,8 +10,9 @@ from PIL import Image
 import obygaze_features as of
 from obygaze_features.common import progress
 from obygaze_features.extraction import Options
-from obygaze_features.extraction.thumbnails import NOTE, write_thumbnails
+from obygaze_features.extraction.thumbnails import write_thumbnails
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.page.html import NOTE
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.films import clips, read_frame_number, write_clip
 

@@ -24,8 +24,7 @@ from obygaze_features.annotations.figures import (
 )
 from obygaze_features.common import figures as common
 from obygaze_features.manifests import Manifest
-from obygaze_features.manifests.figures import statistics_figure
-from obygaze_features.manifests.statistics import statistics
+from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.data.example import example_path
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors

@@ -7,19 +7,17 @@ from typing import Any
 
 from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
-from obygaze_features.backbones.clip import clip_arrays
-from obygaze_features.backbones.dinov2 import dino_arrays
+from obygaze_features.backbones.image_families import clip_arrays, dino_arrays, siglip_arrays
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.siglip import siglip_arrays
 from obygaze_features.backbones.sound import SoundSampling
-from obygaze_features.backbones.spectrogram import arrays_of as ast_arrays
-from obygaze_features.backbones.speech import arrays_of as speech_arrays
-from obygaze_features.backbones.timesformer import timesformer_arrays
+from obygaze_features.backbones.sound_families import ast_arrays, speech_arrays, whisper_arrays
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
-from obygaze_features.backbones.videomae import videomae_arrays
-from obygaze_features.backbones.vjepa2 import vjepa2_arrays
+from obygaze_features.backbones.video_families import (
+    timesformer_arrays,
+    videomae_arrays,
+    vjepa2_arrays,
+)
 from obygaze_features.backbones.weights import write_random_weights
-from obygaze_features.backbones.whisper import arrays_of as whisper_arrays
 from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
 

@@ -12,8 +12,7 @@ from transformers import CLIPModel, SiglipModel, XCLIPModel
 
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import UsageError
-from obygaze_features.saliency import grad_cam, load_grad_cam_model
-from obygaze_features.saliency.maps import overlay
+from obygaze_features.saliency.maps import grad_cam, load_grad_cam_model, overlay
 from tests.backbones.conftest import each, tensor
 from tests.backbones.test_backbones_parity import text_features
 from tests.kit.files import csv_rows, refused

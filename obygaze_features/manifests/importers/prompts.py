@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 from obygaze_features.common.files import read_json
 from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import counted, shorten
+from obygaze_features.common.text import counted, sha256_of_text, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items import items
 from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
@@ -188,5 +187,5 @@ def _id(set_name: str, text: str) -> str:
     identifier = "-".join(filter(None, [safe_id(set_name) if set_name else "", safe_id(text)]))
     if len(identifier) <= MAX_ID_LENGTH:
         return identifier
-    digest = hashlib.sha256(f"{set_name}\n{text}".encode()).hexdigest()[:8]
+    digest = sha256_of_text(f"{set_name}\n{text}")[:8]
     return f"{identifier[: MAX_ID_LENGTH - 9]}-{digest}"

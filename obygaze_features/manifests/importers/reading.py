@@ -63,14 +63,14 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
     return round(float(plain), 6)
 
 
-def parse_times(cells: Sequence[str], column: str, delimiter: str = ",") -> list[float]:
+def parse_times(cells: Sequence[str], column: str) -> list[float]:
     """Return `parse_time` of each cell; plain numbers are read together, which is faster."""
     if not "".join(cells).encode().translate(None, b"0123456789."):
         with contextlib.suppress(ValueError):  # such as an empty cell
             seconds = [round(float(cell), 6) for cell in cells]
             if max(seconds, default=0) <= MAX_TIME_S:
                 return seconds
-    return [parse_time(cell, column, delimiter) for cell in cells]
+    return [parse_time(cell, column) for cell in cells]
 
 
 def decimal_point(text: str, delimiter: str) -> str:

@@ -1,11 +1,12 @@
-"""CLIP (Radford et al., 2021) in Hugging Face's form, including OpenCLIP's checkpoints.
+"""CLIP, SigLIP and DINO in Hugging Face's form: each frame of a clip is embedded separately.
 
-Its vision tower embeds each frame of a clip separately; both towers embed images and texts.
+They embed single images, too, and CLIP and SigLIP also texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from obygaze_features.backbones.backbone import Backbone, Family, TextTower, pub
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, load_folder, read_tokenizer
+from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import pool_mean
 
@@ -38,12 +40,6 @@ def frame_arrays(
         ArraySpec.named("frames", (frames, dim), meaning),
         ArraySpec.named("tokens", (frames * tokens, width), all_tokens),
     )
-
-
-def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return CLIP's arrays, of `patches` patches per frame, `width` wide, projected to `dim`."""
-    order = "class token first, neither normalised nor projected"
-    return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
 
 
 def make_text_tower(
@@ -106,8 +102,14 @@ def frame_backbone(
     )
 
 
-def load(path: Path, mode: str) -> Backbone:
-    """Load a CLIP from a folder in Hugging Face's layout."""
+def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
+    """Return CLIP's arrays, of `patches` patches per frame, `width` wide, projected to `dim`."""
+    order = "class token first, neither normalised nor projected"
+    return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
+
+
+def load_clip(path: Path, mode: str) -> Backbone:
+    """Load a CLIP (Radford et al., 2021), including OpenCLIP's checkpoints."""
     model, fields = load_folder(path, mode, "CLIPModel")
     settings = model.config.vision_config
     patches = (settings.image_size // settings.patch_size) ** 2
@@ -121,4 +123,69 @@ def load(path: Path, mode: str) -> Backbone:
     )
 
 
-FAMILY = Family("clip", "clip", published("clip", clip_arrays), load, embeds_texts=True)
+def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
+    """Return SigLIP's arrays, of `patches` patches per frame, `width` wide; no class token."""
+    meaning = "embedding of each frame: its tokens, pooled by attention"
+    return frame_arrays(width, meaning, patches, width, "after the last layer norm")
+
+
+def load_siglip(path: Path, mode: str) -> Backbone:
+    """Load a SigLIP (Zhai et al., 2023).
+
+    SigLIP 2 at a fixed resolution has the same layout and the same ``model_type``.
+    """
+    model, fields = load_folder(path, mode, "SiglipModel")
+    from torch.nn import Identity
+
+    settings = model.config.vision_config
+    if not getattr(settings, "vision_use_head", True):  # transformers 4.57 lacks this setting
+        raise BackboneError(f"{path} has no pooling head, so it has no embedding of a frame")
+    patches = (settings.image_size // settings.patch_size) ** 2
+    return frame_backbone(
+        model.vision_model,
+        fields,
+        Identity(),
+        # SigLIP was trained on padded texts.
+        make_text_tower(path, model.text_model, padding="max_length"),
+        siglip_arrays(patches, settings.hidden_size),
+        "pooled tokens of an image, or projected last token of a text",
+    )
+
+
+def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec, ...]:
+    """Return DINO's arrays, of `patches` patches and `registers` register tokens per frame."""
+    order = "class token first, " + (f"then {registers} registers, " if registers else "")
+    meaning = "class token of each frame, after the last layer norm"
+    tokens = 1 + registers + patches
+    return frame_arrays(width, meaning, tokens, width, f"{order}after the last layer norm")
+
+
+def load_dino(model: str, path: Path, mode: str) -> Backbone:
+    """Load a DINOv2 (Oquab et al., 2023) or DINOv3 (Siméoni et al., 2025), by its class's name.
+
+    Its input has the size that the checkpoint's processor sets, not the size of its training.
+    """
+    network, fields = load_folder(path, mode, model, size=None)
+    from torch.nn import Identity
+
+    config = network.config
+    height, width = (side // config.patch_size for side in fields["preprocessing"].crop)
+    registers = getattr(config, "num_register_tokens", 0)
+    arrays = dino_arrays(height * width, config.hidden_size, registers)
+    return frame_backbone(network, fields, Identity(), None, arrays, "class token of an image")
+
+
+FAMILIES = (
+    Family("clip", "clip", published("clip", clip_arrays), load_clip, embeds_texts=True),
+    Family("siglip", "siglip", published("siglip", siglip_arrays), load_siglip, embeds_texts=True),
+    *(
+        Family(
+            name, kind, published(name, dino_arrays), partial(load_dino, model), embeds_images=True
+        )
+        for name, kind, model in (
+            ("dinov2", "dinov2", "Dinov2Model"),
+            ("dinov2-with-registers", "dinov2_with_registers", "Dinov2WithRegistersModel"),
+            ("dinov3", "dinov3_vit", "DINOv3ViTModel"),
+        )
+    ),
+)

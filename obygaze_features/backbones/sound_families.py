@@ -1,0 +1,254 @@
+"""Families that hear: CLAP, AST, wav2vec 2.0, HuBERT and Whisper, in Hugging Face's form.
+
+Each embeds every window of a clip's sound separately. Their feature extractors run in NumPy even if
+torchaudio is installed, so that bits do not depend on torchaudio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
+from obygaze_features.backbones.image_families import make_text_tower
+from obygaze_features.backbones.pools import clip_by_clip
+from obygaze_features.backbones.sampling import MAX_FRAMES
+from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
+from obygaze_features.backbones.tiny import write_clap
+from obygaze_features.backbones.weights import load_model, weight_files
+from obygaze_features.common.files import read_json
+from obygaze_features.common.package import need
+from obygaze_features.errors import BackboneError, translate
+from obygaze_features.store import ArraySpec
+from obygaze_features.store.arrays import pool_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONFIG = "preprocessor_config.json"
+WINDOWS_PER_STEP = 8
+"""The windows in one forward pass."""
+SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
+RATES = range(8_000, 192_001)
+"""The samples per second that a checkpoint may request."""
+MOST = 60 * RATES[-1]
+"""The most numbers in a window, in its spectrum and in its filters."""
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "ClapFeatureExtractor": {
+        "sampling_rate": 48_000, "feature_size": 64, "fft_window_size": 1024, "hop_length": 480,
+        "max_length_s": 10, "frequency_min": 0.0, "frequency_max": 14_000.0,
+        "padding": "repeatpad", "truncation": "fusion",
+    },
+    "ASTFeatureExtractor": {
+        "sampling_rate": 16_000, "num_mel_bins": 128, "max_length": 1024, "do_normalize": True,
+        "mean": -4.2677393, "std": 4.5689974,
+    },
+    "Wav2Vec2FeatureExtractor": {
+        "sampling_rate": 16_000, "padding_value": 0.0, "do_normalize": True,
+    },
+    "WhisperFeatureExtractor": {
+        "sampling_rate": 16_000, "feature_size": 80, "hop_length": 160, "chunk_length": 30,
+        "n_fft": 400, "padding_value": 0.0,
+    },
+}  # fmt: skip
+"""The settings of each extractor that its numbers depend on, with the class's defaults.
+
+Whisper's are without random dither.
+"""
+AST_HOP = 160
+"""The samples from one frame of AST's spectrogram to the next."""
+SPEECH_WINDOW_S = 10
+WHISPER_FRAMES_PER_STATE = 2
+
+
+def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
+    """Return the arrays of a network that embeds each window of sound in `dim` numbers."""
+    return (
+        ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
+        ArraySpec.named("frames", (MAX_FRAMES, dim), f"{meaning} of each window", padded=True),
+    )
+
+
+def load_sound(
+    path: Path, model: str, extractor: str, window: Callable[[Any], float],
+    *, masked: bool = False, **options: Any,
+) -> tuple[Any, dict[str, Any], Callable[..., Backbone]]:  # fmt: skip
+    """Load a transformers model that hears, its settings, and a function that makes its `Backbone`.
+
+    That function takes a network, a function that embeds windows of sound, ``[W,...]`` to
+    ``[W,D]``, its arrays, and other fields; `takes` is the shape of a window if the network takes
+    no other.
+
+    Parameters
+    ----------
+    path, model, options
+        The folder, and the class's name and options, as for `load_model`.
+    extractor, masked
+        As for `SoundPreprocessing`.
+    window
+        A function from the settings to the seconds of a window.
+    """
+    file = path / CONFIG
+    listed = read_json(file, BackboneError)
+    if not isinstance(listed, dict) or listed.get("feature_extractor_type", extractor) != extractor:
+        raise BackboneError(f"{file} is not the configuration of a {extractor} (JSON object)")
+    settings = {name: listed.get(name, default) for name, default in DEFAULTS[extractor].items()}
+    with translate(BackboneError, file, "has settings that do not work: {}"):
+        rate, seconds = settings["sampling_rate"], window(settings)
+        if not isinstance(rate, int) or rate not in RATES:
+            reason = f": sampling_rate must be from {RATES[0]:,} to {RATES[-1]:,} (got {rate!r})"
+            raise BackboneError(file, reason)
+        samples, hop = float(seconds) * rate, settings.get("hop_length", 160)
+        sizes = [settings[name] for name in SIZES if name in settings]
+        largest = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
+        if not 0 < min(samples, hop, *sizes) <= largest <= MOST:
+            reason = f"needs {largest:.3g} numbers per window; choose sizes for 1 to {MOST:,}"
+            raise BackboneError(file, reason)
+        sampling = SoundSampling(rate, seconds, seconds)
+        preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
+        shape = tuple(preprocessing.inputs(np.zeros(1, np.float32)).shape[1:])
+    files, config = weight_files(path), read_json(path / "config.json", BackboneError)
+    network_class = getattr(need("transformers", extra="extract"), model)
+
+    def make_backbone(
+        network: Any, embed: Callable[[Tensor], Tensor], arrays: tuple[ArraySpec, ...],
+        *, takes: tuple[int, ...] = shape, **more: Any,
+    ) -> Backbone:  # fmt: skip
+        import torch
+
+        if shape != takes:
+            raise BackboneError(
+                f"{file} makes input of the shape {shape}, but according to config.json the "
+                f"network takes {takes}"
+            )
+
+        def embed_windows(clip: Tensor) -> dict[str, Tensor]:
+            steps = [embed(step) for step in clip.split(WINDOWS_PER_STEP)]
+            return {"native": torch.cat(steps).float()}
+
+        encode = clip_by_clip(embed_windows, {"native": pool_mean})
+        return Backbone(
+            network, sampling, preprocessing, arrays, encode, files, config,
+            mask_on_cpu=True, **more,
+        )  # fmt: skip
+
+    return load_model(network_class, path, files, **options), settings, make_backbone
+
+
+clap_arrays = partial(sound_arrays, "projected embedding, not normalised,")
+ast_arrays = partial(sound_arrays, "mean of the two class tokens, after the last layer norm,")
+speech_arrays = partial(sound_arrays, "mean of the last hidden states")
+whisper_arrays = partial(sound_arrays, "mean of the encoder's last states that the sound covers,")
+
+
+def load_clap(path: Path, mode: str) -> Backbone:
+    """Load a CLAP (Wu et al., 2023), whose text tower serves a search by words.
+
+    Checkpoints with feature fusion are refused: they take random parts of long sound.
+    """
+    from torch.nn import ModuleDict
+
+    model, settings, make_backbone = load_sound(
+        path, "ClapModel", "ClapFeatureExtractor", itemgetter("max_length_s")
+    )
+    audio, text = model.config.audio_config, model.config.text_config
+    if audio.enable_fusion or settings["truncation"] != "rand_trunc":
+        raise BackboneError(
+            f"{path} is a CLAP with feature fusion, which takes random parts of long sound; use "
+            "one without fusion, such as laion/clap-htsat-unfused"
+        )
+    if (padding := settings["padding"]) not in ("repeatpad", "repeat", "pad"):
+        raise BackboneError(path, f": padding must be repeatpad, repeat or pad (got {padding!r})")
+    frames = settings["max_length_s"] * settings["sampling_rate"] // settings["hop_length"] + 1
+    most_frames = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
+    hear, project = model.audio_model, model.audio_projection
+    arrays = clap_arrays(audio.projection_dim)
+    # As in RoBERTa, the first positions are for padding.
+    unused = text.pad_token_id + 1
+    return make_backbone(
+        ModuleDict({"hear": hear, "project": project}),
+        lambda windows: project(hear(windows).pooler_output),
+        arrays,
+        takes=(1, min(frames, most_frames), audio.num_mel_bins),
+        embedding=ArraySpec.named("native", arrays[0].shape, "projected embedding of a text"),
+        text_tower=make_text_tower(path, model.text_model, model.text_projection, unused=unused),
+    )
+
+
+def load_ast(path: Path, mode: str) -> Backbone:
+    """Load an AST (Audio Spectrogram Transformer, Gong et al., 2021), without its classifier."""
+    model, _, make_backbone = load_sound(
+        path, "ASTModel", "ASTFeatureExtractor",
+        lambda settings: settings["max_length"] * AST_HOP / settings["sampling_rate"],
+    )  # fmt: skip
+    config = model.config
+    return make_backbone(
+        model,
+        lambda windows: model(windows).pooler_output,
+        ast_arrays(config.hidden_size),
+        takes=(config.max_length, config.num_mel_bins),
+    )
+
+
+def load_speech(model: str, path: Path, mode: str) -> Backbone:
+    """Load a wav2vec 2.0 (Baevski et al., 2020) or HuBERT (Hsu et al., 2021), by its class's name.
+
+    They hear raw samples, scaled to zero mean and unit variance in each window. A clip that is
+    shorter than a window is heard at its own length, without padding.
+    """
+    # Without training's mask vector, which some checkpoints lack.
+    network, _, make_backbone = load_sound(
+        path, model, "Wav2Vec2FeatureExtractor", lambda _: SPEECH_WINDOW_S, masked=True,
+        mask_time_prob=0.0, mask_feature_prob=0.0,
+    )  # fmt: skip
+
+    def embed(windows: Tensor) -> Tensor:
+        samples = int(windows[0, 1].sum())  # all windows of a clip have the same length
+        states: Tensor = network(windows[:, 0, :samples]).last_hidden_state
+        return states.mean(1)
+
+    return make_backbone(network, embed, speech_arrays(network.config.hidden_size))
+
+
+def load_whisper(path: Path, mode: str) -> Backbone:
+    """Load the encoder of a Whisper (Radford et al., 2022).
+
+    It hears windows of 30 seconds; shorter clips are filled with silence. The embedding of a window
+    is the mean of the states that its sound covers, without those of the silence after it.
+    """
+    model, _, make_backbone = load_sound(
+        path, "WhisperModel", "WhisperFeatureExtractor", itemgetter("chunk_length"),
+        masked=True,
+    )  # fmt: skip
+    config, encoder = model.config, model.encoder
+
+    def embed(windows: Tensor) -> Tensor:
+        states: Tensor = encoder(windows[:, :-1]).last_hidden_state
+        covered = windows[:, -1, ::WHISPER_FRAMES_PER_STATE, None]
+        return (states * covered).sum(1) / covered.sum(1)
+
+    takes = (config.num_mel_bins + 1, config.max_source_positions * WHISPER_FRAMES_PER_STATE)
+    return make_backbone(encoder, embed, whisper_arrays(config.d_model), takes=takes)
+
+
+TINY_CLAP = KnownCheckpoint(
+    "tiny-clap", "a small CLAP of random weights", SoundSampling(16_000, 1, 1), clap_arrays(32),
+    write=write_clap,
+)  # fmt: skip
+FAMILIES = (
+    Family(
+        "clap", "clap", (*published("clap", clap_arrays), TINY_CLAP), load_clap, embeds_texts=True
+    ),
+    Family("ast", "audio-spectrogram-transformer", published("ast", ast_arrays), load_ast),
+    *(
+        Family(name, name, published(name, speech_arrays), partial(load_speech, model))
+        for name, model in (("wav2vec2", "Wav2Vec2Model"), ("hubert", "HubertModel"))
+    ),
+    Family("whisper", "whisper", published("whisper", whisper_arrays), load_whisper),
+)
