@@ -20,8 +20,8 @@ from obygaze_features.common.files import describe_absent
 from obygaze_features.common.text import counted, join_some, shorten, terminal_width, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
-#: Rows turned into columns at a time, so that a large table is never in memory twice.
-CHUNK_ROWS = 128
+#: Rows, or characters, turned into columns at a time, so that a table is never in memory twice.
+CHUNK_ROWS, CHUNK_CHARS = 128, 1 << 16
 #: A column with more distinct cells than this is no longer searched for equal cells.
 MAX_DISTINCT = 4096
 #: A column of texts is not made narrower for a terminal, nor one whose texts are wrapped.
@@ -120,12 +120,23 @@ def read_table(
             if delimiter is None:
                 delimiter = max(DELIMITERS, key=file.readline(1 << 16).count)
                 file.seek(0)
-            table = _read_regular(path, file, delimiter, required)
-            if table is None:
-                file.seek(0)
-                table = _read_any(path, file, delimiter, required, bad_rows)
+            return parse_table(path, file, delimiter, required, bad_rows)
     except UnicodeDecodeError:
         raise ManifestError(f"{_not_utf8(path)}; {_SAVE_AS_UTF_8}") from None
+
+
+def parse_table(
+    path: Path,
+    file: TextIO,
+    delimiter: str = ",",
+    required: Sequence[str] = (),
+    bad_rows: list[tuple[int, int]] | None = None,
+) -> Table:
+    """Read the columns of an open text, as `read_table` does; `path` names it in messages."""
+    table = _read_regular(path, file, delimiter, required)
+    if table is None:
+        file.seek(0)
+        table = _read_any(path, file, delimiter, required, bad_rows)
     return table
 
 
@@ -137,17 +148,44 @@ def _read_regular(
     try:
         header = [name.strip() for name in next(filter(None, reader), [])]
         _check_header(path, header, required, delimiter)
-        start, columns = reader.line_num + 1, _Columns(len(header))
-        while chunk := list(islice(reader, CHUNK_ROWS)):
-            if {*map(len, chunk)} != {len(header)}:
+        if not header:
+            return None
+        columns = _Columns(len(header))
+        while text := file.read(CHUNK_CHARS) + file.readline():
+            cells = _split_plain(text, len(header), delimiter)
+            cells = cells or _split_quoted(text, len(header), delimiter)
+            if cells is None:
                 return None
-            columns.extend(chunk)
+            columns.extend(cells)
     except csv.Error:
         return None
-    lines = range(start, reader.line_num + 1)
-    if not header or len(lines) != len(columns.cells[0]):
-        return None
+    first = reader.line_num + 1
+    lines = range(first, first + len(columns.cells[0]))
     return Table(path, delimiter, dict(zip(header, columns.cells, strict=True)), lines)
+
+
+def _split_plain(text: str, width: int, delimiter: str) -> list[list[str]] | None:
+    """Split lines without quotes into columns; return None unless each has `width` cells.
+
+    It is twice as fast as the csv module.
+    """
+    if width < 2 or '"' in text or "\r" in text or len(text) > csv.field_size_limit():
+        return None
+    body = text.removesuffix("\n")
+    rows = body.count("\n") + 1
+    # Each newline begins a cell, which is in the first column if all lines are regular.
+    cells = body.replace("\n", f"{delimiter}\n").split(delimiter)
+    columns = [cells[number::width] for number in range(width)]
+    columns[0] = "".join(columns[0]).split("\n")
+    return columns if len(cells) == width * rows and len(columns[0]) == rows else None
+
+
+def _split_quoted(text: str, width: int, delimiter: str) -> list[Sequence[str]] | None:
+    """Split lines into columns; return None unless each is a row of `width` cells."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows = list(reader)
+    is_regular = {*map(len, rows)} == {width} and reader.line_num == len(rows)
+    return list(zip(*rows, strict=True)) if is_regular else None
 
 
 def _read_any(
@@ -168,7 +206,7 @@ def _read_any(
         columns = _Columns(len(header))
         rows = _rows(path, reader, len(header), lines, bad_rows)
         while chunk := list(islice(rows, CHUNK_ROWS)):
-            columns.extend(chunk)
+            columns.extend(zip(*chunk, strict=True))
     except csv.Error as error:  # such as an unclosed quotation mark
         start = max([header_line, *lines[-1:]]) + 1
         raise ManifestError(f"{path}, line {start} or later: {error}") from None
@@ -182,9 +220,9 @@ class _Columns:
         self.cells: list[list[str]] = [[] for _ in range(width)]
         self.known: dict[int, dict[str, str]] = {number: {} for number in range(width)}
 
-    def extend(self, rows: Sequence[Sequence[str]]) -> None:
-        """Add rows, all as wide as the table."""
-        for number, cells in enumerate(zip(*rows, strict=True)):
+    def extend(self, columns: Iterable[Sequence[str]]) -> None:
+        """Add some rows, in columns."""
+        for number, cells in enumerate(columns):
             column, strings = self.cells[number], self.known.get(number)
             if strings is None:
                 column.extend(cells)
@@ -322,7 +360,7 @@ def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
     It raises for the first cell that fails.
     """
     values = {cell: function(cell) for cell in dict.fromkeys(cells)}
-    return [values[cell] for cell in cells]
+    return list(map(values.__getitem__, cells))
 
 
 def _has(mark: str, cells: Iterable[str]) -> bool:
