@@ -164,7 +164,7 @@ def _read_regular(
     return Table(path, delimiter, dict(zip(header, columns.cells, strict=True)), lines)
 
 
-def _split_plain(text: str, width: int, delimiter: str) -> list[list[str]] | None:
+def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
     """Split lines without quotes into columns; return None unless each has `width` cells.
 
     It is twice as fast as the csv module.
@@ -180,7 +180,7 @@ def _split_plain(text: str, width: int, delimiter: str) -> list[list[str]] | Non
     return columns if len(cells) == width * rows and len(columns[0]) == rows else None
 
 
-def _split_quoted(text: str, width: int, delimiter: str) -> list[Sequence[str]] | None:
+def _split_quoted(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
     """Split lines into columns; return None unless each is a row of `width` cells."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = list(reader)
