@@ -75,16 +75,15 @@ def finalise(
     if store.is_final:
         clear_unfinished(store.path)  # for instance the open store, if the exchange was killed
         return store
-    to_do = len(store.missing_rows())
-    if to_do and not allow_incomplete:
-        raise StoreError(
-            f"{store.path} lacks {to_do:,} of {len(store):,} rows; run the extraction again to "
-            "fill them, or add --allow-incomplete to leave them out"
-        )
     refuse_while_written(store)
     with disk_errors(store.path, StoreError):
         finish_moves(store)
-        store.refresh()
+        to_do = len(store.refresh().missing_rows())
+        if to_do and not allow_incomplete:
+            raise StoreError(
+                f"{store.path} lacks {to_do:,} of {len(store):,} rows; run the extraction again to "
+                "fill them, or add --allow-incomplete to leave them out"
+            )
         confirm = refuse_if_written_since(store)
         with new_folder(
             store.path, overwrite=True, allow_missing=True, after_swap=confirm
