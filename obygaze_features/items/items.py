@@ -232,8 +232,8 @@ class Items:
             rows = [row for row in rows if self.films[row] in films]
         if ids is not None:
             wanted = dict.fromkeys(as_list(ids))
-            if unknown_ids := [name for name in wanted if name not in self.row_of]:
-                self.row(unknown_ids[0])
+            if not wanted.keys() <= self.row_of.keys():
+                self.row(next(name for name in wanted if name not in self.row_of))
             rows = [row for row in rows if self.ids[row] in wanted]
         return self.take(rows, check=False)
 

@@ -287,10 +287,8 @@ class ShardReader:
 
     def _positions(self, chunks: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the numbers in the file of these evenly spaced chunks."""
-        positions: NDArray[np.intp] = (self.index[chunks, 0] // np.uint64(self._step)).astype(
-            np.intp
-        )
-        return positions
+        offsets: NDArray[np.intp] = self.index[chunks, 0].astype(np.intp)
+        return offsets // self._step
 
     def _view(self) -> NDArray[Any] | None:
         """Return all chunks as one array, if they are evenly spaced (as obygaze writes them)."""
