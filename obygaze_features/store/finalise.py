@@ -34,7 +34,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import format_table
+from obygaze_features.common.tables import format_table, map_cells
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import Claims
@@ -182,7 +182,7 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
     _consolidate(folder)
     columns: dict[str, Any] = {
         "id": store.ids,
-        "status": [str(code) for code in store.status.tolist()],
+        "status": map_cells(str, store.status.tolist()),
         **store.rows_table,
     }
     (folder / fmt.ROWS).write_text(format_table(columns), encoding="utf-8", newline="\n")
