@@ -102,4 +102,4 @@ def number(value: float | None, *, form: str = "") -> Html:
 
 
 def _escaped(part: object) -> str:
-    return str(part) if isinstance(part, Html) else escape(str(part))
+    return part if isinstance(part, Html) else escape(str(part))

@@ -188,11 +188,13 @@ def map_page(clip_map: ClipMap) -> str:
     # More colours cannot be distinguished, so all clips have the same.
     one_colour = len(groups) > len(SERIES)
     swatches = {} if one_colour else clip_map.colours
-    group_of = {row: group for group, rows in groups.items() for row in rows}
     low, high = clip_map.points.min(0), clip_map.points.max(0)
     share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
     places = (np.array([16, 704]) + share * [968, -688]).round(1)
-    colours = [swatches.get(group_of[row], "s1") for row in range(len(places))]
+    colours = ["s1"] * len(places)
+    for group, rows in groups.items():
+        for row in rows if group in swatches else []:
+            colours[row] = swatches[group]
     picture = _picture(clip_map, places, colours)
     keys = {}
     for noun, rows_of in clip_map.legends.items():
