@@ -372,10 +372,8 @@ def are_ids(names: Sequence[str]) -> bool:
         return False
     marks = np.frombuffer(text.encode(), np.uint8)
     ends = np.flatnonzero(marks == ord("\n"))
-    if len(ends) != len(names) + 1 or np.diff(ends).max(initial=0) > MAX_ID_LENGTH + 1:
-        return False
-    firsts = {chr(mark) for mark in np.unique(marks[ends[:-1] + 1]).tolist()}
-    return firsts.isdisjoint("\n._+-")
+    longest = np.diff(ends).max(initial=0) - 1 if len(ends) == len(names) + 1 else math.inf
+    return longest <= MAX_ID_LENGTH and {*marks[ends[:-1] + 1].tobytes()}.isdisjoint(b"\n._+-")
 
 
 def safe_id(name: str) -> str:

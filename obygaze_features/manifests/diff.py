@@ -72,10 +72,8 @@ def diff(left: Manifest, right: Manifest) -> ManifestDiff:
     """Compare items by id, and label sets and splits by name."""
     same_digest = left.digest == right.digest
     is_same = same_digest and _columns(left) == _columns(right)
-    common = common_right = left.ids
-    if not same_digest:
-        common = [i for i in left.ids if i in right]
-        common_right = [i for i in right.ids if i in left]
+    common = left.ids if same_digest else [i for i in left.ids if i in right]
+    common_right = right.ids if same_digest else [i for i in right.ids if i in left]
     changed: dict[str, dict[str, tuple[Any, Any]]] = {}
     for identifier in [] if is_same else common:
         before, after = vars(left[identifier]), vars(right[identifier])

@@ -402,8 +402,7 @@ class Manifest:
             table = read_table(path, required=cls.REQUIRED)
             if table["id"] != self.ids:
                 raise_first(table, unknown_ids(table, self.items.row_of))
-            part = cls.from_table(name, table, read_about(path), self.scheme)
-            self._parts[kind, name] = part
+            self._parts[kind, name] = cls.from_table(name, table, read_about(path), self.scheme)
         loaded: P = self._parts[kind, name]
         return loaded
 

@@ -20,6 +20,7 @@ CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_siz
 def tables(draw: st.DrawFn) -> dict[str, list[str]]:
     width = draw(st.integers(2, 4))
     rows = draw(st.lists(st.lists(CELLS, min_size=width, max_size=width), max_size=300))
+    rows[:0] = [["1"] * width] * draw(st.sampled_from([0, 20_000]))
     return {f"c{column}": [row[column] for row in rows] for column in range(width)}
 
 
@@ -39,22 +40,6 @@ def test_round_trip_as_the_csv_module_reads_it(columns):
         assert lines == sorted(set(lines))
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("odd", ["1,2,3", '"1, or 2",2,3', '"1\n2",2,3', "1\r2,2,3", "", "\n\n"])
-def test_a_table_of_many_pieces_is_read_as_by_the_csv_module(tmp_path, odd, end):
-    path, plain = tmp_path / "t.csv", [f"{row},{row % 7}," for row in range(9000)]
-    for at in (0, 1, 6789, 9000):
-        lines = ["a,b,c", *plain[:at], odd, *plain[at:]]
-        path.write_text(end.join(lines), encoding="utf-8", newline="")
-        with path.open(newline="") as file:
-            reader = csv.reader(file)
-            rows = [(row, reader.line_num) for row in reader if row]
-        table = read_table(path) if odd != "1\r2,2,3" else read_table(path, bad_rows=[])
-        rows = [(row, line) for row, line in rows[1:] if len(row) == 3]
-        assert [list(row.values()) for row in table.rows()] == [row for row, _ in rows]
-        assert list(table.lines) == [line for _, line in rows]
-
-
 @given(st.lists(st.text("aZ9._+-/\n é", max_size=5) | st.just("a" * 129), max_size=4))
 def test_many_ids_are_sound_where_each_is(names):
     assert are_ids(names) == (not any(map(id_problem, names)))
@@ -62,9 +47,8 @@ def test_many_ids_are_sound_where_each_is(names):
 
 def test_lines_are_counted_where_a_row_is_too_wide_or_blank(tmp_path):
     path = tmp_path / "t.csv"
-    rows = ["a,b", *["1,2"] * 1000, "1,2,3", *["1,2"] * 1000]
-    path.write_text("\n".join(rows) + "\n")
-    with pytest.raises(ManifestError, match="line 1002: 3 cells where the header has 2"):
+    path.write_text("\n".join(["a,b", *["1,2"] * 60_000, "1,2,3", "1,2", ""]))
+    with pytest.raises(ManifestError, match="line 60002: 3 cells where the header has 2"):
         read_table(path)
     # Blank lines are left out and counted.
     path.write_text("\na,b\n\n1,2\n\n\n3,4\n")
