@@ -40,9 +40,8 @@ MIN_SPAN_S = 2e-6
 #: The name of a file or folder: not a path, not "." or "..".
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
-#: The alphabet of lines of ids, and what they never contain.
+#: The alphabet of lines of ids.
 _ID_BYTES = f"{string.ascii_letters}{string.digits}_+-.\n".encode()
-_NOT_IN_IDS = ("\n\n", "\n.", "\n_", "\n+", "\n-", "..")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?")
 
 
@@ -240,8 +239,8 @@ class Items:
             rows = [row for row in rows if self.films[row] in films]
         if ids is not None:
             wanted = dict.fromkeys(as_list(ids))
-            if unknown_ids := [name for name in wanted if name not in self.row_of]:
-                self.row(unknown_ids[0])
+            if not wanted.keys() <= self.row_of.keys():
+                self.row(next(name for name in wanted if name not in self.row_of))
             rows = [row for row in rows if self.ids[row] in wanted]
         return self.take(rows, check=False)
 
@@ -372,11 +371,12 @@ def id_problem(identifier: str) -> str | None:
 def are_ids(names: Sequence[str]) -> bool:
     """Return True if `id_problem` accepts all of many names, checked together."""
     text = "\n".join(["", *names, ""])
-    if not text.isascii() or text.encode().translate(None, _ID_BYTES):
+    if not text.isascii() or text.encode().translate(None, _ID_BYTES) or ".." in text:
         return False
-    if text.count("\n") != len(names) + 1 or any(mark in text for mark in _NOT_IN_IDS):
-        return False
-    return max(map(len, names), default=0) <= MAX_ID_LENGTH
+    marks = np.frombuffer(text.encode(), np.uint8)
+    ends = np.flatnonzero(marks == ord("\n"))
+    longest = np.diff(ends).max(initial=0) - 1 if len(ends) == len(names) + 1 else math.inf
+    return longest <= MAX_ID_LENGTH and {*marks[ends[:-1] + 1].tobytes()}.isdisjoint(b"\n._+-")
 
 
 def safe_id(name: str) -> str:

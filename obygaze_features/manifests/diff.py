@@ -73,7 +73,7 @@ def diff(left: Manifest, right: Manifest) -> ManifestDiff:
     same_digest = left.digest == right.digest
     is_same = same_digest and _columns(left) == _columns(right)
     common = left.ids if same_digest else [i for i in left.ids if i in right]
-    common_set = set(common)
+    common_right = right.ids if same_digest else [i for i in right.ids if i in left]
     changed: dict[str, dict[str, tuple[Any, Any]]] = {}
     for identifier in [] if is_same else common:
         before, after = vars(left[identifier]), vars(right[identifier])
@@ -81,9 +81,9 @@ def diff(left: Manifest, right: Manifest) -> ManifestDiff:
             changed[identifier] = fields
     return ManifestDiff(
         same_digest=same_digest,
-        only_left=[identifier for identifier in left.ids if identifier not in common_set],
-        only_right=[identifier for identifier in right.ids if identifier not in common_set],
-        same_order=common == [identifier for identifier in right.ids if identifier in common_set],
+        only_left=[] if same_digest else [i for i in left.ids if i not in right],
+        only_right=[] if same_digest else [i for i in right.ids if i not in left],
+        same_order=common == common_right,
         changed=changed,
         labels=_changes(_label_sets(left), _label_sets(right), _label_texts),
         splits=_changes(_splits(left), _splits(right), _fold_texts),

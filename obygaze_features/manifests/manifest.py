@@ -399,9 +399,9 @@ class Manifest:
                 )
             path = self.folder / kind / f"{name}.csv"
             table = read_table(path, required=cls.REQUIRED)
-            raise_first(table, unknown_ids(table, self.items.row_of))
-            part = cls.from_table(name, table, read_about(path), self.scheme)
-            self._parts[kind, name] = part
+            if table["id"] != self.ids:
+                raise_first(table, unknown_ids(table, self.items.row_of))
+            self._parts[kind, name] = cls.from_table(name, table, read_about(path), self.scheme)
         loaded: P = self._parts[kind, name]
         return loaded
 

@@ -178,4 +178,4 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
 
 
 def _escaped(part: object) -> str:
-    return str(part) if isinstance(part, Html) else escape(str(part))
+    return part if isinstance(part, Html) else escape(str(part))

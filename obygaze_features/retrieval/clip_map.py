@@ -186,14 +186,14 @@ def map_page(clip_map: ClipMap) -> str:
     """Return the map as a page: legends highlight groups, and a click opens a clip."""
     groups = clip_map.groups
     # More colours cannot be distinguished, so all clips have the same.
-    one_colour = len(groups) > len(SERIES)
-    swatches = {} if one_colour else clip_map.colours
-    group_of = {row: group for group, rows in groups.items() for row in rows}
+    swatches = {} if len(groups) > len(SERIES) else clip_map.colours
     low, high = clip_map.points.min(0), clip_map.points.max(0)
     share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
     places = (np.array([16, 704]) + share * [968, -688]).round(1)
-    colours = [swatches.get(group_of[row], "s1") for row in range(len(places))]
-    picture = _picture(clip_map, places, colours)
+    colours = np.full(len(places), "s1", object)
+    for group, rows in groups.items():
+        colours[rows] = swatches.get(group, "s1")
+    picture = _picture(clip_map, places, colours.tolist())
     keys = {}
     for noun, rows_of in clip_map.legends.items():
         buttons = [

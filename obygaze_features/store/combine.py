@@ -165,15 +165,16 @@ def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
         store = plan.stores[number]
         new_rows = rows.start + np.flatnonzero(source == number)
         old_rows = plan.row[new_rows]
-        done = store.status[old_rows] == Status.DONE
+        status = store.status_of(old_rows)
+        done = status == Status.DONE
         values = {name: store.read_rows(name, old_rows[done]) for name in store.arrays}
         for index, (new, old) in enumerate(zip(new_rows[done], old_rows[done], strict=True)):
             row_values = {name: array[index] for name, array in values.items()}
             outcomes[int(new)] = Done(row_values, store.source_of(int(old)))
-        failed = store.status[old_rows] > Status.DONE
-        for new, old in zip(new_rows[failed], old_rows[failed], strict=True):
-            reason, source_of = store.failures[store.ids[old]], store.source_of(int(old))
-            outcomes[int(new)] = Failed(Status(store.status[old]), reason, source_of)
+        for index in np.flatnonzero(status > Status.DONE).tolist():
+            new, old = int(new_rows[index]), int(old_rows[index])
+            reason = store.failures[store.ids[old]]
+            outcomes[new] = Failed(Status(status[index]), reason, store.source_of(old))
     return outcomes
 
 

@@ -34,7 +34,7 @@ from obygaze_features.common.files import (
     write_text,
 )
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import format_table
+from obygaze_features.common.tables import format_table, map_cells
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.claims import Claims
@@ -75,16 +75,15 @@ def finalise(
     if store.is_final:
         clear_unfinished(store.path)  # for instance the open store, if the exchange was killed
         return store
-    to_do = len(store.missing_rows())
-    if to_do and not allow_incomplete:
-        raise StoreError(
-            f"{store.path} lacks {to_do:,} of {len(store):,} rows; run the extraction again to "
-            "fill them, or add --allow-incomplete to leave them out"
-        )
     refuse_while_written(store)
     with disk_errors(store.path, StoreError):
         finish_moves(store)
-        store.refresh()
+        to_do = len(store.refresh().missing_rows())
+        if to_do and not allow_incomplete:
+            raise StoreError(
+                f"{store.path} lacks {to_do:,} of {len(store):,} rows; run the extraction again to "
+                "fill them, or add --allow-incomplete to leave them out"
+            )
         confirm = refuse_if_written_since(store)
         with new_folder(
             store.path, overwrite=True, allow_missing=True, after_swap=confirm
@@ -183,7 +182,7 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
     _consolidate(folder)
     columns: dict[str, Any] = {
         "id": store.ids,
-        "status": [str(code) for code in store.status.tolist()],
+        "status": map_cells(str, store.status.tolist()),
         **store.rows_table,
     }
     (folder / fmt.ROWS).write_text(format_table(columns), encoding="utf-8", newline="\n")

@@ -179,6 +179,10 @@ class Store:
             status[first : first + len(record.status)] = record.status
         return status
 
+    def status_of(self, rows: Rows) -> NDArray[np.uint8]:
+        """Return the `Status` of some rows."""
+        return self._row_reader.status_of(rows)
+
     @cached_property
     def failures(self) -> dict[str, str]:
         """The reason by id, for the rows that failed."""

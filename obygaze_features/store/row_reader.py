@@ -55,19 +55,21 @@ class RowReader:
 
     def are_done(self, rows: Rows) -> NDArray[np.bool_]:
         """Return which rows are done; a negative row never is."""
-        done: NDArray[np.bool_]
+        done: NDArray[np.bool_] = (self.status_of(rows) == Status.DONE) & (rows >= 0)
+        return done
+
+    def status_of(self, rows: Rows) -> NDArray[np.uint8]:
+        """Return the `Status` of some rows; of an open store, only their records are read."""
         if self.store.is_final or "status" in vars(self.store):
-            done = self.store.status[rows] == Status.DONE
-            return done & (rows >= 0)
-        # For a few rows of an open store, the records of their blocks are enough.
-        done = np.zeros(len(rows), np.bool_)
+            return self.store.status[rows]
+        status = np.full(len(rows), Status.TODO, np.uint8)
         blocks, within = np.divmod(rows, self.store.block_rows)
         for block in np.unique(blocks).tolist():
             record = self.store.record_of(block)
             if record is not None:
                 in_block = np.flatnonzero(blocks == block)
-                done[in_block] = np.array(record.status)[within[in_block]] == Status.DONE
-        return done
+                status[in_block] = np.array(record.status, np.uint8)[within[in_block]]
+        return status
 
     def require_done(self, ids: Sequence[str], rows: Rows, done: NDArray[np.bool_]) -> None:
         """Raise `StoreError`, with the reason, unless all rows are done."""

@@ -20,6 +20,7 @@ CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_siz
 def tables(draw: st.DrawFn) -> dict[str, list[str]]:
     width = draw(st.integers(2, 4))
     rows = draw(st.lists(st.lists(CELLS, min_size=width, max_size=width), max_size=300))
+    rows[:0] = [["1"] * width] * draw(st.sampled_from([0, 20_000]))
     return {f"c{column}": [row[column] for row in rows] for column in range(width)}
 
 
@@ -46,9 +47,8 @@ def test_many_ids_are_sound_where_each_is(names):
 
 def test_lines_are_counted_where_a_row_is_too_wide_or_blank(tmp_path):
     path = tmp_path / "t.csv"
-    rows = ["a,b", *["1,2"] * 1000, "1,2,3", *["1,2"] * 1000]
-    path.write_text("\n".join(rows) + "\n")
-    with pytest.raises(ManifestError, match="line 1002: 3 cells where the header has 2"):
+    path.write_text("\n".join(["a,b", *["1,2"] * 60_000, "1,2,3", "1,2", ""]))
+    with pytest.raises(ManifestError, match="line 60002: 3 cells where the header has 2"):
         read_table(path)
     # Blank lines are left out and counted.
     path.write_text("\na,b\n\n1,2\n\n\n3,4\n")
