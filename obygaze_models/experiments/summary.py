@@ -160,7 +160,10 @@ def describe_scores(record: RunRecord) -> str:
     if max(counts) < MIN_GROUPS:
         text += f"; no interval: {record.lacks_interval}."
     else:
-        text += f"; the interval is a t interval over the {noun}s' scores."
+        text += f"; the interval is a t interval over the {noun}s' scores"
+        if any(scores.cross_validated for scores in means):
+            text += ", wider because of cross-validation"
+        text += "."
         too_few = dict.fromkeys(scores.test for scores in means if scores.films < MIN_GROUPS)
         if too_few:
             text += f" No interval below {MIN_GROUPS} {noun}s: {join_some([*too_few])}."
