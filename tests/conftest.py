@@ -204,9 +204,9 @@ def authors() -> Path:
     return Path(folder)
 
 
-def made(place: str) -> Any:
+def made(target: str) -> Any:
     """A fixture: what a function, or a class, of the kit makes in a folder of its own, once."""
-    module, _, name = place.partition(":")
+    module, _, name = target.partition(":")
 
     @pytest.fixture(scope="session")
     def fixture(tmp_path_factory: pytest.TempPathFactory) -> Any:

@@ -105,9 +105,9 @@ def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path):
 
 @pytest.mark.night
 def test_a_reproduction_counts_what_they_published(authors, tmp_path):
-    made = make_dataset(tmp_path, authors, widths=(8, 8, 8))
-    stores = {"vivit": made.stores["vivit"]}
-    done = om.reproduce(["table2", "fig2"], made.manifest, stores, tmp_path / "out",
+    dataset = make_dataset(tmp_path, authors, widths=(8, 8, 8))
+    stores = {"vivit": dataset.stores["vivit"]}
+    done = om.reproduce(["table2", "fig2"], dataset.manifest, stores, tmp_path / "out",
                         protocols=["released"])  # fmt: skip
 
     def values(name, title, line):
@@ -140,8 +140,8 @@ def test_the_shipped_minutes_are_made_again_bit_for_bit(authors, tmp_path):
     command = [EXAMPLE / "make.sh", authors / "mobygaze", tmp_path / "made"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     for folder in ("minutes", "words.zarr"):
-        shipped, made = (files_of(root / folder) for root in (EXAMPLE, tmp_path / "made"))
-        assert {name for name in shipped | made if shipped.get(name) != made.get(name)} == set()
+        shipped, again = (files_of(root / folder) for root in (EXAMPLE, tmp_path / "made"))
+        assert {name for name in shipped | again if shipped.get(name) != again.get(name)} == set()
 
 
 @pytest.mark.gate

@@ -173,18 +173,18 @@ def test_a_real_result(page: Page) -> None:
     assert len(scored) == 8
     for run, scores in scored:
         concept = scores.test.split(" vs ")[0]
-        taken = ("EN", "HN", "S") if run is runs[2] else ("EN", "S")
+        levels = ("EN", "HN", "S") if run is runs[2] else ("EN", "S")
         clips = [
             (row_of[clip], concept in marked and level != "EN" if run is runs[2] else level == "S")
             for clip, level, marked in zip(merged.ids, merged.levels, merged.concepts, strict=True)
-            if level in taken and not (run is runs[2] and level == "EN" and concept in marked)
+            if level in levels and not (run is runs[2] and level == "EN" and concept in marked)
         ]
         rows, y = (np.array(column) for column in zip(*clips, strict=True))
         X, group = (data.count if run is runs[1] else data.X)[rows], data.groups[rows]
         plain = np.zeros(len(y))
         for train, tested in LeaveOneGroupOut().split(X, y, group):
-            kept = films[(films.index(group[tested[0]]) + 1) % len(films)]
-            train = train[group[train] != kept]
+            validation_film = films[(films.index(group[tested[0]]) + 1) % len(films)]
+            train = train[group[train] != validation_film]
             model = LogisticRegression(class_weight="balanced", solver="liblinear")
             model.fit(X[train], y[train])
             plain[tested] = model.predict_proba(X[tested])[:, 1]
@@ -197,9 +197,9 @@ def test_a_real_result(page: Page) -> None:
 def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     page.run(read("tutorials/videos"))
-    mine, same = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
-    assert mine.digest == same.digest
-    assert mine.labels().level_of == same.labels().level_of
+    manifest, reimported = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
+    assert manifest.digest == reimported.digest
+    assert manifest.labels().level_of == reimported.labels().level_of
     starts = np.genfromtxt("mine/windows.csv", delimiter=",", skip_header=1, usecols=2)
     np.testing.assert_allclose(starts, [0, *np.arange(0.9375, 11)], atol=1e-3)
     printed = page.run(read("tutorials/notebook"), notebook=True).splitlines()

@@ -67,9 +67,9 @@ def test_every_error_of_ours_reaches_another_process_as_it_is():
         for arguments in [own] if own else [["no such film"], *([p, "is empty"] for p in places)]:
             error = kind(*arguments)
             error.add_note("seen at night")
-            for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-                assert (type(other), str(other), other.args) == (kind, str(error), error.args)
-                assert vars(other) == vars(error)
+            for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+                assert (type(copied), str(copied), copied.args) == (kind, str(error), error.args)
+                assert vars(copied) == vars(error)
     assert error.where == "https://x.org/toy.zarr/zarr.json"
 
 

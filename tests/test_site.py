@@ -111,10 +111,10 @@ def test_pictures_are_what_their_pages_make(tmp_path: Path) -> None:
     ship(MADE, tmp_path / "again")
     shots = {path.stem for path in MADE.glob("*.html")} | {*SHOTS}
     stale = []
-    for made in sorted((tmp_path / "again").iterdir()):
-        kept, bound = SHIPPED / made.name, 12.0 if made.stem in shots else 2.0
-        if not kept.exists() or difference(made, kept) > bound:
-            stale.append(made.name)
+    for picture in sorted((tmp_path / "again").iterdir()):
+        shipped, bound = SHIPPED / picture.name, 12.0 if picture.stem in shots else 2.0
+        if not shipped.exists() or difference(picture, shipped) > bound:
+            stale.append(picture.name)
     assert stale == [], "make picture"
 
 
@@ -123,11 +123,11 @@ def difference(first: Path, second: Path) -> float:
     if first.suffix == ".svg":
         texts = [re.findall("<text[^>]*>([^<]*)<", path.read_text()) for path in (first, second)]
         return 0.0 if texts[0] == texts[1] else math.inf
-    with Image.open(first) as one, Image.open(second) as other:
-        if abs(one.width / one.height - other.width / other.height) > 0.01:
+    with Image.open(first) as image_a, Image.open(second) as image_b:
+        if abs(image_a.width / image_a.height - image_b.width / image_b.height) > 0.01:
             return math.inf
-        size = min(one.size, other.size)
-        greys = [np.asarray(image.convert("L").resize(size), float) for image in (one, other)]
+        size = min(image_a.size, image_b.size)
+        greys = [np.asarray(image.convert("L").resize(size), float) for image in (image_a, image_b)]
     return float(np.abs(greys[0] - greys[1]).mean())
 
 

@@ -231,10 +231,10 @@ def test_the_command(agreement, tmp_path):
     assert f"Kappa over all films is {kappas[1]:.3f}: 0 is chance" in text
     assert max(map(len, printed.partition("film  ")[0].splitlines())) <= 80
     assert "gamma 0.42 for its 23 pairs, and 0.69 without Not Sure" in text
-    one, two = csv_rows(out / "agreement.csv")
-    assert (one["film"], one["a"], one["b"], one["distance"]) == ("one", "ann", "bea", "0.12")
-    assert (one["closed"], one["closed_gamma"]) == ("0.414", "0.710145")
-    assert (two["distance"], two["gamma"], two["kappa"]) == ("0", "1", "1")
+    row, identical = csv_rows(out / "agreement.csv")
+    assert (row["film"], row["a"], row["b"], row["distance"]) == ("one", "ann", "bea", "0.12")
+    assert (row["closed"], row["closed_gamma"]) == ("0.414", "0.710145")
+    assert (identical["distance"], identical["gamma"], identical["kappa"]) == ("0", "1", "1")
     rows = [row for row in csv_rows(out / "confusion.csv") if row["film"] == "one"]
     counts = {(row["level_a"], row["level_b"]): int(row["clips"]) for row in rows}
     assert len(counts) == len(rows) == 16
@@ -303,11 +303,11 @@ def test_the_order_of_annotators_the_seed_and_films_of_one(agreement):
 
 
 def test_one_label_set_needs_a_second(agreement, obygaze, tmp_path):
-    both = {"one": {"ann": A, "bea": B}}
-    said = agreement(both, "--labels", "ann", "--labels", "ann", code=2)
-    assert "only 'ann' was named" in said
-    assert "add the other annotator's: --labels ann --labels bea" in " ".join(said.split())
-    make_manifest(both | {"two": {"ann": A, "cleo": B}}).save(tmp_path / "three")
+    films = {"one": {"ann": A, "bea": B}}
+    output = agreement(films, "--labels", "ann", "--labels", "ann", code=2)
+    assert "only 'ann' was named" in output
+    assert "add the other annotator's: --labels ann --labels bea" in " ".join(output.split())
+    make_manifest(films | {"two": {"ann": A, "cleo": B}}).save(tmp_path / "three")
     result = obygaze("annotations", "agreement", tmp_path / "three", "--labels", "cleo")
     refused(result, "(ann, bea)", "--labels cleo --labels ann", code=2)
     make_manifest({"one": {"ann": A}}).save(tmp_path / "alone")
@@ -505,13 +505,13 @@ def test_tables_fit_the_terminal_and_one_number_is_bold(tmp_path, obygaze):
     of.Timelines.of("t", rows, films={"f": Film(title)}).save(tmp_path / "t")
     obygaze("annotations", "project", tmp_path / "t", "--grid", 10, "-o", tmp_path / "m")
     for words in (("show", tmp_path / "t"), ("agreement", tmp_path / "m")):
-        whole = obygaze("annotations", *words).stdout
+        piped = obygaze("annotations", *words).stdout
         coloured, plain = (on_terminal(words, env) for env in ({}, {"NO_COLOR": "1"}))
         lines = [line for line in coloured.splitlines() if "Indiana Jo" in line]
         assert 70 < max(map(len, lines)) <= 80
-        assert title in whole  # no file is cut
-        assert max(map(len, plain.splitlines())) <= 80 < max(map(len, whole.splitlines()))
-    assert ["\x1b[1m" in text for text in (coloured, plain, whole)] == [True, False, False]
+        assert title in piped  # no file is cut
+        assert max(map(len, plain.splitlines())) <= 80 < max(map(len, piped.splitlines()))
+    assert ["\x1b[1m" in text for text in (coloured, plain, piped)] == [True, False, False]
     assert "the same level to \x1b[1m50%\x1b[0m of 4 clips" in coloured  # the first 20 of 40 s
 
 

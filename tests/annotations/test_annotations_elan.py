@@ -165,16 +165,16 @@ def test_elan_round_trip(tmp_path, drawn):
 
 def test_a_data_set_and_its_scheme_come_back_from_elan(tmp_path, obygaze):
     """Commands, without an option: from timelines to ELAN, back, and to a manifest."""
-    made, folders = darkness(), [tmp_path / name for name in ("made", "elan", "back")]
-    made.save(folders[0])
+    original, folders = darkness(), [tmp_path / name for name in ("made", "elan", "back")]
+    original.save(folders[0])
     for call in (("export", folders[0], "--elan", "-o", folders[1]),
                  ("import", "elan", folders[1], "-o", folders[2])):  # fmt: skip
         text = obygaze("annotations", *call, code=0).output
     assert "levels: High key: bright < Cannot tell < Dusk < Night, or almost (the highest)" in text
-    assert asdict(of.Timelines.load(folders[2])) == asdict(made)
+    assert asdict(of.Timelines.load(folders[2])) == asdict(original)
     clips = [of.Timelines.load(folder).project(10).manifest for folder in folders[::2]]
     assert clips[0].header() == clips[1].header()
-    assert clips[1].citation == made.citation
+    assert clips[1].citation == original.citation
     # Another program reads them, and what it saves is read again.
     for path in folders[1].glob("*.eaf"):
         check_schema(ElementTree.parse(path).getroot())
@@ -183,7 +183,7 @@ def test_a_data_set_and_its_scheme_come_back_from_elan(tmp_path, obygaze):
             offered = [text for ((text, *_),), _ in read.get_cv_entries(name).values()]
             assert offered == [entry.name for entry in entries]
         read.to_file(str(path))
-    assert asdict(of.Timelines.from_elan(folders[1])) == asdict(made)
+    assert asdict(of.Timelines.from_elan(folders[1])) == asdict(original)
     # A scheme that somebody names counts, and that of the files does not.
     renamed = replace(SCHEME, name="mine")
     assert of.Timelines.from_elan(folders[1], levels=renamed).scheme.name == "mine"
@@ -207,21 +207,21 @@ def test_files_made_of_a_template_have_its_scheme(tmp_path, obygaze, scheme):
 
 
 def test_files_of_several_data_sets(tmp_path, obygaze):
-    made, folder = darkness(), tmp_path / "elan"
+    original, folder = darkness(), tmp_path / "elan"
 
     def put(timelines):
         for name, text in elan_files(timelines).items():
             write(folder / name, text, end="")
 
-    put(made)
+    put(original)
     more = SCHEME.with_concepts([Concept("fog")])
     for changes in ({"name": "other", "citation": "C. (2025)"}, {"scheme": more}):
-        put(replace(made.of_films(["M"]), **changes))
+        put(replace(original.of_films(["M"]), **changes))
         back = of.Timelines.from_elan(folder)
-        assert len(back.segments) == len(made.segments)
+        assert len(back.segments) == len(original.segments)
         assert (back.name, back.citation) == (
-            (made.name, made.citation) if "scheme" in changes
-            else ("elan", f"{made.citation}; C. (2025)")
+            (original.name, original.citation) if "scheme" in changes
+            else ("elan", f"{original.citation}; C. (2025)")
         )  # fmt: skip
     assert asdict(back.scheme) == asdict(more)
     # Files of other levels are not read by the first one's.

@@ -197,8 +197,8 @@ def test_names_of_files_suit_every_system():
     files = file_names(names, ".eaf")
     assert max(len(file.encode()) for file in files) <= 200 < len(names[0].encode())
     assert len({*files}) == len(files)
-    known = ["Am\u00e9lie.eaf", "Am\u00e9lie-2.eaf", "_con.eaf", "_Com1.two.eaf", "console.eaf"]
-    assert files[2:] == known
+    expected = ["Am\u00e9lie.eaf", "Am\u00e9lie-2.eaf", "_con.eaf", "_Com1.two.eaf", "console.eaf"]
+    assert files[2:] == expected
 
 
 def test_a_gap_ends_what_is_to_discuss():
@@ -289,11 +289,11 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     levels = ElementTree.parse(out / "Juno — 2007.pfsx").findall(".//*[@key='levels']//Object")
     rgb = [list(bytes.fromhex(colour[1:])) for colour in level_colours(marked.scheme.codes)]
     assert [json.loads(f"[{colour.text}]") for colour in levels] == rgb
-    mine = out / "Juno — 2007.pfsx"
-    mine.write_text("my colours")
+    preferences = out / "Juno — 2007.pfsx"
+    preferences.write_text("my colours")
     result = obygaze(*command, "--overwrite", code=0)
-    assert f"{mine} has your own ELAN preferences" in result.output
-    assert mine.read_text() == "my colours"
+    assert f"{preferences} has your own ELAN preferences" in result.output
+    assert preferences.read_text() == "my colours"
     film = out / "Juno — 2007.eaf"
     edited = Eaf(str(film))
     edited.add_tier("mine")

@@ -70,13 +70,13 @@ def test_figures_say_every_share_and_leave_out_the_least_differences():
             assert all(
                 f"{name} {share:.0%}" in figure.get_label() for name, share in of_film.items()
             )
-    many = [FilmShares(f"f{n}", f"Film {n}", 9, {"a": n / 99, "b": 0.0}, {}) for n in range(40)]
-    figure = levels_by_film(MarkedFilms("Dark", many))
+    films = [FilmShares(f"f{n}", f"Film {n}", 9, {"a": n / 99, "b": 0.0}, {}) for n in range(40)]
+    figure = levels_by_film(MarkedFilms("Dark", films))
     assert "30 of 40 films, where they differ most" in figure.axes[0].get_xlabel()
     titles = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert titles == [f"Film {n}" for n in range(39, 39 - MAX_FILMS, -1)]
     with pytest.raises(AnnotationError, match="no clip"):
-        concepts_by_film(MarkedFilms("Dark", many))
+        concepts_by_film(MarkedFilms("Dark", films))
 
 
 def test_titles_lose_their_year_unless_two_films_share_one():
@@ -100,8 +100,8 @@ def test_the_command_draws_films_with_their_data_beside(tmp_path):
     assert list(levels)[-1] == "Gone Girl (2014)"
     for film, title in example.titles.items():
         own = example.groups == film
-        for name, given in example.y.items():
-            assert float(levels[title][name]) == pytest.approx((given[own] == "S").mean(), abs=1e-6)
+        for name, codes in example.y.items():
+            assert float(levels[title][name]) == pytest.approx((codes[own] == "S").mean(), abs=1e-6)
         shares = np.mean([marks[own].mean(axis=0) for marks in example.concepts.values()], axis=0)
         for name, share in zip(example.concept_names, shares, strict=True):
             assert float(concepts[film][name]) == pytest.approx(share, abs=1e-6)

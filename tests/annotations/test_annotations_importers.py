@@ -123,8 +123,8 @@ def test_rows_that_cannot_be_read_are_left_out(tmp_path):
     }
     result = read(tmp_path, "f,a,0,1,EN", *bad, "", ",,,,", "f,a,7,8,HN")
     assert spans(result) == [(0, 1), (7, 8)]
-    for place, (remark, fact) in enumerate(zip(remarks(result), bad.values(), strict=True)):
-        assert (remark[0], remark[2]) == (place + 3, "left out")
+    for index, (remark, fact) in enumerate(zip(remarks(result), bad.values(), strict=True)):
+        assert (remark[0], remark[2]) == (index + 3, "left out")
         assert fact in remark[1]
 
 

@@ -28,20 +28,20 @@ def clips(*texts):
 
 def test_the_papers_case():
     result = project(worked(), grid())
-    one, two = result.label_sets
-    assert (one.name, two.name) == ("one", "two")
-    assert said(one) == clips("EN", "S Body", "NS Look Posture", "EN", "EN")
-    assert said(two) == clips("EN", "S Look", "NS Clothing Look", "EN", "HN Posture")
-    assert one.ratio == ["", "0.5", "0.38", "", ""]
-    assert two.ratio == ["", "0.2", "1", "", "1"]
-    merged = merge_labels([one, two], result.grid)
+    ann, bea = result.label_sets
+    assert (ann.name, bea.name) == ("one", "two")
+    assert said(ann) == clips("EN", "S Body", "NS Look Posture", "EN", "EN")
+    assert said(bea) == clips("EN", "S Look", "NS Clothing Look", "EN", "HN Posture")
+    assert ann.ratio == ["", "0.5", "0.38", "", ""]
+    assert bea.ratio == ["", "0.2", "1", "", "1"]
+    merged = merge_labels([ann, bea], result.grid)
     expected = clips("EN", "S Body Look", "NS Clothing Look Posture", "EN", "HN Posture")
     assert said(merged.labels) == expected
     assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
     assert merged.remarks == result.remarks == []
-    assert one.about["grid"] == {"name": "grid", "digest": grid().digest}
-    assert (one.about["annotator"], one.about["timelines"]["sha256"]) == ("one", worked().sha256)
-    assert merged.labels.about["of"] == {labels.name: labels.about for labels in (one, two)}
+    assert ann.about["grid"] == {"name": "grid", "digest": grid().digest}
+    assert (ann.about["annotator"], ann.about["timelines"]["sha256"]) == ("one", worked().sha256)
+    assert merged.labels.about["of"] == {labels.name: labels.about for labels in (ann, bea)}
     assert "highest level wins" in merged.labels.about["rule"]
 
 

@@ -83,8 +83,8 @@ def test_seconds_of_a_long_film_are_seen_without_a_ground(tmp_path):
 
 def test_remarks_of_a_kind_are_one_line():
     lost = Remark("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
-    kept = Remark("a.csv, line 2", "juno", "ann", "overlaps", "kept")
-    assert [*describe_remarks([kept, lost], "r")] == [
+    overlap = Remark("a.csv, line 2", "juno", "ann", "overlaps", "kept")
+    assert [*describe_remarks([overlap, lost], "r")] == [
         r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",  # lost rows first
         "a.csv, line 2: juno ann: overlaps (kept)",
     ]
@@ -116,8 +116,8 @@ def long_stretches(*lengths):
 
 
 def test_an_import_names_a_stretch_far_longer_than_its_films_others():
-    made = long_stretches(240, 2861)
-    [remark] = made.remarks
+    timelines = long_stretches(240, 2861)
+    [remark] = timelines.remarks
     assert (remark.film, remark.annotator, remark.done) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in remark.what
     assert "the next longest of the film is 4.0" in remark.what

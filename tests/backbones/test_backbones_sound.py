@@ -94,14 +94,14 @@ def test_sound_is_embedded_as_transformers_does_it(copy, name):
 @pytest.mark.filterwarnings("ignore:At least one mel filter")
 def test_spectrograms_have_the_bits_of_transformers(name, settings):
     """Of loud, quiet, short and silent windows."""
-    theirs, ours = (
+    reference, ours = (
         getattr(transformers, name)(**settings), _make_extractor(name, json.dumps(settings))
     )  # fmt: skip
-    rate, key = theirs.sampling_rate, theirs.model_input_names[0]
+    rate, key = reference.sampling_rate, reference.model_input_names[0]
     sound = kit.noise(10 * rate)
     for window in (sound, 5 * sound, 1e-4 * sound, sound[: rate // 3], 0 * sound):
         with threadpool_limits(1):  # their last bits depend on the number of threads
-            expected = theirs(window, sampling_rate=rate)[key]
+            expected = reference(window, sampling_rate=rate)[key]
         np.testing.assert_array_equal(ours(window, sampling_rate=rate)[key], expected)
 
 

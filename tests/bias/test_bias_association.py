@@ -70,11 +70,11 @@ def test_many_partitions_that_nearly_all_tie(x, y):
     """Of three kinds of items, partitions are counted by how many of each kind they take."""
     chance = np.random.default_rng(17)
     kinds, a, b = (chance.normal(size=(size, 6)) for size in (3, 4, 4))
-    of, sizes = scores(kinds, a, b), np.add(x, y)
+    kind_scores, sizes = scores(kinds, a, b), np.add(x, y)
     as_high = sum(
-        math.prod(map(math.comb, sizes.tolist(), taken))
-        for taken in itertools.product(*(range(size + 1) for size in sizes))
-        if sum(taken) == sum(x) and of @ taken >= of @ x - 1e-9
+        math.prod(map(math.comb, sizes.tolist(), counts))
+        for counts in itertools.product(*(range(size + 1) for size in sizes))
+        if sum(counts) == sum(x) and kind_scores @ counts >= kind_scores @ x - 1e-9
     )
     p = as_high / math.comb(sum(sizes), sum(x))
     items = np.repeat(kinds, x, axis=0), np.repeat(kinds, y, axis=0)
@@ -104,10 +104,10 @@ def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
 
 def test_a_normal_distribution_has_the_moments_of_all_partitions():
     normal = Settings(p="normal")
-    result, each = associate(X, Y, A, B, normal), scores([*X, *Y], A, B)
+    result, item_scores = associate(X, Y, A, B, normal), scores([*X, *Y], A, B)
     chosen = itertools.combinations(range(6), 3)
-    every = [2 * each[list(rows)].sum() - each.sum() for rows in chosen]
-    assert result.p == pytest.approx(stats.norm.sf(result.statistic, np.mean(every), np.std(every)))
+    sums = [2 * item_scores[list(rows)].sum() - item_scores.sum() for rows in chosen]
+    assert result.p == pytest.approx(stats.norm.sf(result.statistic, np.mean(sums), np.std(sums)))
     assert (result.p_is, result.partitions) == ("normal", None)
     for x in (X, [*X, *X]):  # of even groups, and of uneven ones
         turned = associate(Y, x, A, B, normal)

@@ -86,10 +86,10 @@ def test_the_interval_is_over_draws_of_images(tmp_path):
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
     folder = write_captions(tmp_path / "f", alike | apart)
     rest, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
-    shown = ("condition", "rate", "low", "high")
-    assert pick(same, shown) == ["objectified", 500, 500, 500]
+    columns = ("condition", "rate", "low", "high")
+    assert pick(same, columns) == ["objectified", 500, 500, 500]
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
-    assert pick(rest, shown[1:]) == [500, 250, 750]
+    assert pick(rest, columns[1:]) == [500, 250, 750]
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
     [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
     assert (rate["low"], rate["high"], rate["images"]) == (None, None, 1)

@@ -92,7 +92,7 @@ def write_table(path, vectors):
 
 def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
     """A table of embeddings has no columns; and a manifest may have more than its store."""
-    table = write_table(tmp_path / "images.csv", images.of)
+    table = write_table(tmp_path / "images.csv", images.by_id)
     manifest = of.Manifest.load(images.manifest)
     levels = ["S" if "woman" in item else "EN" for item in manifest.ids]
     labels = LabelSet("rated", manifest.ids, levels, [()] * len(levels))
@@ -102,7 +102,7 @@ def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
         x="level:S,profession:business",
         y=f"@{men}",
         a="stimulus:" + "|".join(STIMULI["objectifying"]),
-        b=",".join(item for item in prompts.of if item.startswith("business")),
+        b=",".join(item for item in prompts.by_id if item.startswith("business")),
     )
     options = ("--ddof", "0", "--p", "sampled", "--samples", "999", "--seed", "4", "--json")
     row = only_row(eat("--manifest", tmp_path / "rated", *groups, *options, store=table))
@@ -117,7 +117,7 @@ def test_a_pooled_array_and_missing_items(eat, images):
     )
     frames = ("--array", "frames", "--pooling", "mean")
     row = only_row(eat(*options, *frames, "--json", texts=None))
-    vectors = {item: values.astype(np.float16) for item, values in images.of.items()}
+    vectors = {item: values.astype(np.float16) for item, values in images.by_id.items()}
     x = [values for item, values in vectors.items() if "woman" in item]
     y = [values for item, values in vectors.items() if item.startswith("science-man")]
     correct = associate(x, y, [vectors["business-man-0"]], [vectors["business-man-1"]])
@@ -132,9 +132,9 @@ def test_a_pooled_array_and_missing_items(eat, images):
 
 def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     recipe = replace(CLIP, backbone={**CLIP.backbone, "name": "other", "weights_sha256": "c" * 64})
-    write_store(tmp_path / "other.zarr", of.Manifest.load(prompts.manifest), prompts.of, recipe)
+    write_store(tmp_path / "other.zarr", of.Manifest.load(prompts.manifest), prompts.by_id, recipe)
     refused(eat("professions", texts=tmp_path / "other.zarr"), "abababababab", "cccccccccccc")
-    narrow = {item: row[:5] for item, row in prompts.of.items()}
+    narrow = {item: row[:5] for item, row in prompts.by_id.items()}
     table = write_table(tmp_path / "narrow.csv", narrow)
     groups = sets(x="science-woman-0", y="science-man-0", a="science-0-0", b="science-1-0")
     refused(eat(*groups, texts=table), "X have 8 numbers, those of A 5")
@@ -181,8 +181,8 @@ def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
     a, b = "stimulus:person to kiss|person to undress", "stimulus:chemist|engineer"
     options = sets(x="kind:concept", a=a, b=b)
     rows = json.loads(eat(*options, "--json", store=tmp_path / "bank").stdout)["rows"]
-    a = [prompts.of[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
-    b = [prompts.of[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
+    a = [prompts.by_id[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
+    b = [prompts.by_id[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
     for row, name, correct in zip(rows, names, associate_each(bank.cavs_, a, b), strict=True):
         assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
         is_result(row, correct)

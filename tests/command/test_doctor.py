@@ -63,11 +63,11 @@ def test_a_gpu_user_sees_what_can_be_used(monkeypatch: pytest.MonkeyPatch, obyga
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(devices, "usable_cores", lambda: 16)
     monkeypatch.setattr(doctor, "try_device", lambda device: busy if device == "cuda:1" else "")
-    shown = json.loads(obygaze("doctor", "--json").stdout)["devices"]
-    assert shown["cuda:0"] == "NVIDIA H200, 140 GiB, tf32 and bfloat16 are fast"
-    assert shown["cuda:1"] == f"CANNOT be used: {busy}"
-    assert shown["torch"] == f"{torch.__version__}, built for CUDA 12.8"
-    assert shown["workers"].startswith("7 processes decode by default")
+    printed = json.loads(obygaze("doctor", "--json").stdout)["devices"]
+    assert printed["cuda:0"] == "NVIDIA H200, 140 GiB, tf32 and bfloat16 are fast"
+    assert printed["cuda:1"] == f"CANNOT be used: {busy}"
+    assert printed["torch"] == f"{torch.__version__}, built for CUDA 12.8"
+    assert printed["workers"].startswith("7 processes decode by default")
 
 
 def install_broken(site: Path, error: str) -> Path:
@@ -91,10 +91,10 @@ def test_a_package_that_cannot_be_imported_is_not_ready(tmp_path, monkeypatch, o
     monkeypatch.syspath_prepend(install_broken(tmp_path, missing))
     jobs = {extra: EXTRAS[extra] for extra in ("", "timm")}
     monkeypatch.setattr(doctor, "EXTRAS", jobs)
-    shown = obygaze("doctor", code=0).stdout.splitlines()  # what every job needs is there
-    core, timm = (next(line for line in shown if line.startswith(jobs[e])) for e in jobs)
+    lines = obygaze("doctor", code=0).stdout.splitlines()  # what every job needs is there
+    core, timm = (next(line for line in lines if line.startswith(jobs[e])) for e in jobs)
     assert ("ready" in core, "BROKEN" in timm, "timm cannot be imported" in timm) == (True,) * 3
-    [reason] = [line for line in shown if "libc10_cuda.so" in line]
+    [reason] = [line for line in lines if "libc10_cuda.so" in line]
     for fact in ("timm: torchvision 0.28.0 ", f"build for torch {torch.__version__},", "uninstall"):
         assert fact in reason
     (tmp_path / "lab_crash.py").write_text("import os; os._exit(7)")

@@ -46,8 +46,8 @@ def test_films_are_named_by_id_title_or_pattern(obygaze, timelines, values, film
     if isinstance(films, str):
         refused(obygaze("annotations", "show", timelines, *options), films, code=2)
     else:
-        shown = json.loads(obygaze("annotations", "show", timelines, *options, "--json").stdout)
-        assert {*shown["films"]} == films
+        printed = json.loads(obygaze("annotations", "show", timelines, *options, "--json").stdout)
+        assert {*printed["films"]} == films
 
 
 def test_films_of_a_file(obygaze, timelines, tmp_path):

@@ -109,13 +109,13 @@ def test_a_new_folder_flushes_each_file_once(tmp_path, monkeypatch):
             files.write_text(inner / "file", "")
         files.publish_exclusively(outer / "record", b"")
         assert flushed == []
-    made = [tmp_path / "outer", *(tmp_path / "outer").rglob("*")]
-    assert len(made) == 5
+    paths = [tmp_path / "outer", *(tmp_path / "outer").rglob("*")]
+    assert len(paths) == 5
     before = [number for number, published in flushed if not published]
-    assert sorted(before) == sorted(path.stat().st_ino for path in made)
+    assert sorted(before) == sorted(path.stat().st_ino for path in paths)
     assert flushed[len(before) :] == [(tmp_path.stat().st_ino, True)]
     files.write_text(tmp_path / "outer" / "later", "")
-    assert len(flushed) == len(made) + 1 + 2
+    assert len(flushed) == len(paths) + 1 + 2
 
 
 def test_a_new_folder_loses_no_file_of_others(tmp_path):

@@ -284,10 +284,10 @@ def tree(**changes):
 OVERFLOW = np.full((32, 8), 3e38, dtype=np.float32)
 SLIPS = [
     *(
-        (lambda estimator=estimator, given=given: estimator.fit(X, Y, **given), "both X_val and y")
+        (lambda estimator=estimator, part=part: estimator.fit(X, Y, **part), "both X_val and y")
         for estimator in (om.MLPProbe(), om.LinearSVMProbe(), om.ConceptBottleneck(),
                           om.AttentionProbe())
-        for given in ({"y_val": Y}, {"X_val": X})
+        for part in ({"y_val": Y}, {"X_val": X})
     ),
     (lambda: fit_bank(concepts=C[:-1]), r"\(\d+, \d\) do not match \d+ clips"),
     (lambda: fit_bank(concepts=C + 1), "1 .*, 0 .* or -1"),

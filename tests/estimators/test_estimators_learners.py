@@ -54,13 +54,13 @@ def test_every_estimator_learns_and_sees_no_test_clip(name):
 
     in_test = DATA.folds == 5
     assert not in_test[fitted.seen].any()
-    other = replace(DATA, X=np.where(in_test[:, None], np.float32(1e3), DATA.X))
-    other = replace(other, frames=np.where(in_test[:, None, None], np.float16(1e3), DATA.frames))
+    edited = replace(DATA, X=np.where(in_test[:, None], np.float32(1e3), DATA.X))
+    edited = replace(edited, frames=np.where(in_test[:, None, None], np.float16(1e3), DATA.frames))
     labels = LABELS
     if fitted.reads in ("features", "frames"):
-        other = replace(other, concepts=DATA.concepts | in_test[:, None])
+        edited = replace(edited, concepts=DATA.concepts | in_test[:, None])
         labels = np.where(in_test, 1, LABELS)
-    changed = fit(name, other, labels=labels)
+    changed = fit(name, edited, labels=labels)
     assert (changed.probabilities(DATA, TEST) == before).all()
 
 

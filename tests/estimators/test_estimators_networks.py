@@ -58,8 +58,8 @@ def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dr
             if number < len(hidden):
                 scores = scores.relu()
                 if dropout:
-                    kept = drop_first(torch.empty(scores.shape), 1 - dropout)
-                    scores = scores * kept / (1 - dropout)
+                    mask = drop_first(torch.empty(scores.shape), 1 - dropout)
+                    scores = scores * mask / (1 - dropout)
         scores = scores.softmax(1) if author else scores
         losses = torch.nn.functional.cross_entropy(scores, torch.tensor(y), reduction="none")
         loss = (losses * counts / counts.mean()).mean()

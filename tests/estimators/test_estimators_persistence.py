@@ -46,13 +46,13 @@ OPTIONS |= {name: {"max_iter": 2} for name in ("attention-probe", "frame-mil", "
 
 @pytest.fixture(scope="module")
 def models():
-    made = {
+    by_name = {
         name: fit_estimator(
             EstimatorSpec(name, OPTIONS.get(name, {})), DATA, TRAIN, VALIDATION, LABELS, 0
         ).estimator
         for name in ESTIMATORS
     }
-    rows, labels, bank = X[TRAIN], LABELS[TRAIN], made["pcbm-tree"].bank_
+    rows, labels, bank = X[TRAIN], LABELS[TRAIN], by_name["pcbm-tree"].bank_
     weighted = om.MLPProbe(class_weight={0: 1.0, 1: 2.5}, max_iter=1, random_state=0)
     halves = {"see": X.shape[1] - 1, "hear": 1}
     fused = {
@@ -62,7 +62,7 @@ def models():
     for model in fused.values():
         model.fit(rows, labels, groups=DATA.groups[TRAIN])
     return (
-        made
+        by_name
         | fused
         | {
             "texts": om.LogisticProbe().fit(rows, LEVELS[TRAIN]),
@@ -403,9 +403,9 @@ def test_what_neighbours_had_computed_is_not_read(models, copied):
 
 def test_what_is_refused_or_changed_on_the_way(models, saved, tmp_path):
     """Arrays that are not contiguous are kept whole; a loaded model predicts in one process."""
-    made = om.RandomDirections(6, random_state=0).fit(X).cavs_
+    directions = om.RandomDirections(6, random_state=0).fit(X).cavs_
     model = om.RandomDirections(6, random_state=0).fit(X)
-    for name, cavs in {"F": np.asfortranarray(made), "reversed": made[::-1]}.items():
+    for name, cavs in {"F": np.asfortranarray(directions), "reversed": directions[::-1]}.items():
         model.cavs_ = cavs
         om.save_model(model, tmp_path / name, {})
         assert (om.load_model(tmp_path / name)[0].cavs_ == cavs).all()

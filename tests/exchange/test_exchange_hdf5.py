@@ -49,8 +49,8 @@ def test_a_final_store_through_hdf5_has_the_same_files(final_store, tmp_path):
         (path / "blocks/000000.json").unlink()  # as if it had been killed before that
     import_features(tmp_path / "toy.h5", manifest, path)
     finalise(path)
-    ours, theirs = contents(path), contents(final_store)
-    differ = {name for name in ours | theirs if ours.get(name) != theirs.get(name)}
+    back, original = contents(path), contents(final_store)
+    differ = {name for name in back | original if back.get(name) != original.get(name)}
     # Blocks were of four rows in the first.
     assert differ == {"zarr.json", "checksums.json", "croissant.json"}
 

@@ -101,13 +101,13 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     assert files_of(tmp_path / "hub") == before
     assert lab.headers[-1]["Authorization"] == f"Bearer {TOKEN}"
 
-    back, one = tmp_path / "back.zarr", tmp_path / "one.zarr"
+    back, subset = tmp_path / "back.zarr", tmp_path / "one.zarr"
     assert run("pull", address, "-o", back).exit_code == 0
     assert files_of(back) == files_of(final_store)
     assert run("verify", address).output == f"{address} is undamaged\n"
-    assert run("subset", address, "--ids", "tt1-003", "-o", one).exit_code == 0
+    assert run("subset", address, "--ids", "tt1-003", "-o", subset).exit_code == 0
     row = open_store(final_store)["tt1-003"]["native"]
-    np.testing.assert_array_equal(open_store(one).read("native"), [row])
+    np.testing.assert_array_equal(open_store(subset).read("native"), [row])
     (Api().files("lab/toy") / "rows.csv").write_text("other")  # what is wrong there is sent again
     assert json.loads(run("push", own, address, "--json").output)["sent"] == 1
     assert files_of(tmp_path / "hub") == before

@@ -164,9 +164,9 @@ def test_a_file_that_only_the_list_has_is_refused(name, store, tmp_path):
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_bytes(b"x")
         refused(f"lists '{name}', not a store's file", store, "unpack")
-    [why] = [entry.why for entry in verify(store) if entry.file == name]
+    [reason] = [entry.why for entry in verify(store) if entry.file == name]
     listed = "checksums.json lists it, but a store has no such file"
-    assert why == (listed if name in INSIDE else "a store has no file of this name")
+    assert reason == (listed if name in INSIDE else "a store has no file of this name")
     refused("not a file name of a store|not a store's file", store, "pack", "push", "pull")
     assert (tmp_path / "secret").read_bytes() == b"x"
 

@@ -132,13 +132,13 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
 
 
 def test_files_are_pulled_eight_at_a_time(server, final_store, tmp_path):
-    with at_a_time(server) as most:
+    with at_a_time(server) as counts:
         pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
-    assert 1 < max(most) <= 8
+    assert 1 < max(counts) <= 8
     server.ranges = False  # each file is in memory as a whole
-    with at_a_time(server) as most:
+    with at_a_time(server) as counts:
         pull(f"{server.url}/toy.zarr", tmp_path / "y.zarr")
-    assert max(most) == 1
+    assert max(counts) == 1
     assert files_of(tmp_path / "x.zarr") == files_of(tmp_path / "y.zarr") == files_of(final_store)
 
 

@@ -128,8 +128,8 @@ def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     assert compared.f1_interval == pytest.approx(tuple(ends), abs=0.02)
     test = next(iter(run.record.annotators))
     manifest = Manifest.load(experiment.manifest)
-    whole = {clip: (first[clip], second[clip]) for clip in first.keys() & second.keys()}
-    everywhere = theirs.f1_score(*zip(*whole.values(), strict=True))
+    common = {clip: (first[clip], second[clip]) for clip in first.keys() & second.keys()}
+    everywhere = theirs.f1_score(*zip(*common.values(), strict=True))
     pairs = [compare_label_sets(manifest, *NAMES)]
     assert annotators_f1(run.record, test, pairs) == pytest.approx((compared.f1, everywhere))
     differ = {clip for clip in clips if first[clip] != second[clip]}
@@ -206,12 +206,12 @@ def test_sentence_says_less_more_or_neither():
     }
     for name, verdict in words.items():
         assert verdict in compared.sentence(name)
-        found = next(rater for rater in compared.raters if rater.name == name)
-        assert found.interval[0] < found.difference < found.interval[1]
+        comparison = next(rater for rater in compared.raters if rater.name == name)
+        assert comparison.interval[0] < comparison.difference < comparison.interval[1]
     for few_films in (["one"] * 1200, ["one", "two"] * 600):
-        few = annotators.compare_with_annotators(votes, models, few_films, ("EN", "S"))
-        assert "too few films" in few.sentence("poor")
-        assert "less" not in few.sentence("poor")
+        uncertain = annotators.compare_with_annotators(votes, models, few_films, ("EN", "S"))
+        assert "too few films" in uncertain.sentence("poor")
+        assert "less" not in uncertain.sentence("poor")
 
 
 def test_a_model_is_compared_on_the_clips_that_it_was_asked_about():

@@ -104,15 +104,15 @@ def test_a_fold_of_every_class_stops_what_is_trained_for_use(write, world, tmp_p
 
 def test_ten_clips_train_a_model(write, world, tmp_path):
     """Each drawn fold has one clip: the last two with both classes stop the training."""
-    kept = {*world.clips("S")[:5], *world.clips("EN")[:5]}
-    few = Manifest.load(world.manifest).labels().where(lambda clip: clip in kept)
-    Manifest.load(world.manifest).with_parts(labels=[few]).save(tmp_path / "few")
+    clips = {*world.clips("S")[:5], *world.clips("EN")[:5]}
+    labels = Manifest.load(world.manifest).labels().where(lambda clip: clip in clips)
+    Manifest.load(world.manifest).with_parts(labels=[labels]).save(tmp_path / "few")
     write(manifest="few", split="", estimators=["mlp"])
     result = run_obygaze("models", "train", "sure.toml", "-o", "ten", code=0)
     assert "trained on 8 clips, 2 held out" in result.stdout
-    kept -= {*world.clips("S")[1:5]}
-    few = few.where(lambda clip: clip in kept)
-    Manifest.load(world.manifest).with_parts(labels=[few]).save(tmp_path / "fewer")
+    clips -= {*world.clips("S")[1:5]}
+    labels = labels.where(lambda clip: clip in clips)
+    Manifest.load(world.manifest).with_parts(labels=[labels]).save(tmp_path / "fewer")
     write(manifest="fewer", split="", estimators=["mlp"])
     result = run_obygaze("models", "train", "sure.toml", "-o", "one", code=1)
     assert "two clips of each class" in result.stderr
@@ -217,8 +217,8 @@ def test_the_average_is_said_of_each_test_set(make_run):
     ):
         assert part in text
     assert mixed.lacks_interval == "some scores are of 1 film, and 5 are needed"
-    whole = describe_scores(record)
-    assert not re.search("together|No interval|Not counted", whole)
+    description = describe_scores(record)
+    assert not re.search("together|No interval|Not counted", description)
 
 
 def test_at_most_five_warnings_unless_all_are_asked_for(capsys):

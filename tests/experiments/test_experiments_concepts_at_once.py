@@ -35,10 +35,10 @@ def test_without_missing_labels_it_is_the_multi_output_classifier_of_scikit_lear
     X = chance.normal(size=(80, 4))
     Y = (X[:, :3] + chance.normal(size=(80, 3)) > 0).astype(int)
     ours = EachConcept(LogisticRegression()).fit(X, Y)
-    theirs = MultiOutputClassifier(LogisticRegression()).fit(X, Y)
-    expected = np.column_stack([shares[:, 1] for shares in theirs.predict_proba(X)])
+    reference = MultiOutputClassifier(LogisticRegression()).fit(X, Y)
+    expected = np.column_stack([shares[:, 1] for shares in reference.predict_proba(X)])
     assert ours.predict_proba(X) == pytest.approx(expected)
-    assert (ours.predict(X) == theirs.predict(X)).all()
+    assert (ours.predict(X) == reference.predict(X)).all()
 
 
 def test_a_concept_learns_from_its_own_labels_alone_and_may_have_none():
@@ -81,8 +81,8 @@ def test_a_table_has_a_row_a_concept_with_p_values_adjusted_by_holm(together):
 def test_its_saved_model_names_the_concepts_of_a_clip(together, marked, obygaze, tmp_path):
     folder = together.folder / together.fits()["folder"][0]
     printed = obygaze("models", "predict", folder, marked.store, "-o", tmp_path / "p.csv", code=0)
-    shown = sum("Look" in row["prediction"] for row in csv_rows(tmp_path / "p.csv"))
-    assert f"{shown} Look" in printed.stdout
+    count = sum("Look" in row["prediction"] for row in csv_rows(tmp_path / "p.csv"))
+    assert f"{count} Look" in printed.stdout
     for row in csv_rows(tmp_path / "p.csv"):
         likely = [name for name in CONCEPTS if float(row[f"probability_{name}"]) > 0.5]
         assert row["prediction"] == "|".join(likely)

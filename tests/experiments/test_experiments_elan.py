@@ -273,16 +273,17 @@ def test_predictions_go_into_the_file_of_their_film(tmp_path):
         files, _ = exports.elan_documents(rows, "prediction", annotations=tmp_path)
         return {name: re.findall(">(carrie-[^<]+)</ANN", text) for name, text in files.items()}
 
-    one, two, both = ("carrie-a", ""), ("carrie-b", ""), [("carrie-a", "1"), ("carrie-a", "2")]
+    carrie_a, carrie_b = ("carrie-a", ""), ("carrie-b", "")
     expected = {"Carrie.eaf": ["carrie-a"], "Carrie-2.eaf": ["carrie-b"]}
-    assert written(one, two) == expected
-    assert written(two) == {"Carrie-2.eaf": ["carrie-b"]}
-    assert written(*both) == {"Carrie.eaf": ["carrie-a1", "carrie-a2"]}
+    assert written(carrie_a, carrie_b) == expected
+    assert written(carrie_b) == {"Carrie-2.eaf": ["carrie-b"]}
+    parts = [("carrie-a", "1"), ("carrie-a", "2")]
+    assert written(*parts) == {"Carrie.eaf": ["carrie-a1", "carrie-a2"]}
     for films in (["tt1", "tt2"], ["tt1"]):
         with pytest.raises(ExperimentError, match="title of several films"):
             written(*((film, "") for film in films))
     (tmp_path / "Carrie-2.eaf").unlink()  # a new file takes no copy's name
-    assert written(two, one) == expected
+    assert written(carrie_b, carrie_a) == expected
 
 
 def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):

@@ -41,9 +41,11 @@ def write_senses(folder, strength=1.2):
     ids = [f"film{film}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
     truth, film = chance.integers(0, 2, len(ids)), np.arange(len(ids)) // CLIPS
     concepts_of = [("Look", "Voice")[not i % 2 :] if code else () for i, code in enumerate(truth)]
-    known, levels = (Concept("Look"), Concept("Voice", visual=False)), np.array(["EN", "S"])[truth]
+    vocabulary = (Concept("Look"), Concept("Voice", visual=False))
+    levels = np.array(["EN", "S"])[truth]
     folds = (film % 3).tolist()
-    manifest = kit.labelled(ids, levels.tolist(), concepts_of, folds=folds, known=known, seconds=1)
+    labels = {"folds": folds, "scheme": vocabulary}
+    manifest = kit.labelled(ids, levels.tolist(), concepts_of, **labels, seconds=1)
     manifest.save(folder / "manifest")
     hear = chance.normal(size=(len(ids), 6))
     hear[:, 0] += strength * (2 * truth - 1)
@@ -75,7 +77,7 @@ def senses(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def each(senses, tmp_path_factory):
+def alone(senses, tmp_path_factory):
     """A run that says what each store adds, and what it prints."""
     output = tmp_path_factory.mktemp("runs") / "each"
     file = experiment(senses[0], missing="mean", each_store=True)
@@ -88,9 +90,9 @@ def auroc(run):
     return {row["model"]: row for row in run.scores() if row["metric"] == "auroc"}
 
 
-def test_fusion_finds_what_one_store_carries(senses, each, tmp_path):
+def test_fusion_finds_what_one_store_carries(senses, alone, tmp_path):
     """A clip that a store lacks counts as its mean, which says nothing."""
-    run, (*_, ids, truth, hear) = each[0], senses
+    run, (*_, ids, truth, hear) = alone[0], senses
     scores = auroc(run)
     best = roc_auc_score(truth, np.where(SILENT, 0, hear[:, 0]))  # along the true direction
     for model in ("logistic", "late"):
@@ -111,8 +113,8 @@ def test_fusion_finds_what_one_store_carries(senses, each, tmp_path):
     assert 0.2 < adds.interval[0] < adds.value
 
 
-def test_a_variant_is_known_by_what_a_run_records_not_by_its_name(each, senses, tmp_path):
-    models = each[0].record.models
+def test_a_variant_is_known_by_what_a_run_records_not_by_its_name(alone, senses, tmp_path):
+    models = alone[0].record.models
     about = models["late without see"]
     assert (about.estimator, about.variant_of) == ("logistic", "late")
     assert (about.stores, models["late"].stores) == (["hear", "read"], [*ALONE])
@@ -123,9 +125,9 @@ def test_a_variant_is_known_by_what_a_run_records_not_by_its_name(each, senses, 
         om.compare(run, stores=True)
 
 
-def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
+def test_late_fusion_gives_the_part_of_each_store(senses, alone, tmp_path):
     """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
-    (folder, stores, ids, *_), (run, printed) = senses, each
+    (folder, stores, ids, *_), (run, printed) = senses, alone
     reasons = run.reasons()
     fits = [fit for fit in fits_of(run) if fit.model == "late"]
     for fit in fits:
@@ -145,9 +147,10 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     command = ("models", "explain", run.folder / "models/late/EN-vs-S-0", *stores)
     for clip in (fits[0].ids[0], fits[0].ids[5]):  # the other has no sound
         [explained] = json.loads(run_obygaze(*command, clip, "--json", code=0).stdout)
-        share, why = explained["explanation"]["probabilities"]["S"], explained["explanation"]["why"]
-        assert {part["concept"] for part in why["contributions"]} == {*ALONE}
-        assert why["logit"] == pytest.approx(logit(share), abs=1e-3)
+        share = explained["explanation"]["probabilities"]["S"]
+        explanation = explained["explanation"]["why"]
+        assert {part["concept"] for part in explanation["contributions"]} == {*ALONE}
+        assert explanation["logit"] == pytest.approx(logit(share), abs=1e-3)
     copied = shutil.copytree(run.folder, tmp_path / "again")
     page = om.report([run, copied], tmp_path / "page.html").read_text()
     assert "What each store adds" in printed
@@ -159,10 +162,10 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     refused(run_obygaze("models", "explain", used.path, *stores, ids[5]), f"no clip {ids[5]}")
 
 
-def test_scale_is_that_of_training_clips_alone(senses, each, tmp_path):
+def test_scale_is_that_of_training_clips_alone(senses, alone, tmp_path):
     """Beside scikit-learn on columns that are scaled by hand; the same once it is saved."""
     folder, stores, ids, truth, hear = senses
-    model, fit = each[0].folder / "models/logistic/EN-vs-S-0", fits_of(each[0])[0]
+    model, fit = alone[0].folder / "models/logistic/EN-vs-S-0", fits_of(alone[0])[0]
     keys = {"positives": ["S"], "negatives": ["EN"], "missing": "mean"}
     data = om.load_dataset(folder / "manifest", stores, **keys)
     assert dict(data.stores) == {"see": 12, "hear": 6, "read": 8}
@@ -277,11 +280,11 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
         assert cavs[:, :12].any(axis=1).tolist() == [True, False]
     command = ("models", "explain", line["folder"], *stores[:2], "--json")
     [clip] = json.loads(run_obygaze(*command, fit.ids[0], code=0).stdout)
-    why = clip["explanation"]["why"]
-    parts = {part["concept"]: part["amount"] for part in why["contributions"]}
+    explanation = clip["explanation"]["why"]
+    parts = {part["concept"]: part["amount"] for part in explanation["contributions"]}
     own = reasons[(reasons["fit"] == fit.fit) & (reasons["id"] == fit.ids[0])]
     passed = dict(zip(own["concept"], own["part"], strict=True))
-    assert passed.pop("(intercept)") == pytest.approx(why["intercept"], rel=1e-4)
+    assert passed.pop("(intercept)") == pytest.approx(explanation["intercept"], rel=1e-4)
     assert passed == pytest.approx(parts, rel=1e-4)
     command += ("--manifest", folder / "manifest", "--draws", 2)
     ranks = json.loads(run_obygaze(*command, "--significance", code=0).stdout)

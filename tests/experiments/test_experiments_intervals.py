@@ -83,34 +83,34 @@ def test_differences_are_paired_by_film():
     second = ScoredClips(
         second.ids, second.labels, np.clip(second.probabilities + noise, 0, 1), second.groups
     )
-    made = estimate_differences(score_groups(first), score_groups(second))["auroc"]
+    comparison = estimate_differences(score_groups(first), score_groups(second))["auroc"]
     test = stats.ttest_rel(by_film(first, roc_auc_score), by_film(second, roc_auc_score))
-    assert made.p_value == pytest.approx(test.pvalue)
-    assert made.difference.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
+    assert comparison.p_value == pytest.approx(test.pvalue)
+    assert comparison.difference.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
 
 
 def test_the_pooled_score_is_of_all_clips_with_a_jackknife_over_films():
     clips = some_clips(films=6)
     estimate = estimate_weighted(score_pooled(clips)["auroc"])
     films = np.array(clips.groups)
-    whole = roc_auc_score(clips.labels, clips.probabilities)
+    pooled = roc_auc_score(clips.labels, clips.probabilities)
     without = [
         roc_auc_score(clips.labels[films != f], clips.probabilities[films != f])
         for f in np.unique(films)
     ]
-    assert estimate.value == pytest.approx(whole)
+    assert estimate.value == pytest.approx(pooled)
     error = (5 / 6 * ((np.array(without) - np.mean(without)) ** 2).sum()) ** 0.5
     half = stats.t.ppf(0.975, 5) * error
-    assert estimate.interval == pytest.approx((whole - half, whole + half))
+    assert estimate.interval == pytest.approx((pooled - half, pooled + half))
 
 
 @given(st.lists(st.floats(0, 1), min_size=5, max_size=12))
 def test_the_jackknife_of_a_mean_is_its_t_interval(values):
     weights = leave_each_out(len(values))
-    made = jackknife(weights @ np.array(values) / weights.sum(axis=1))
+    estimate = jackknife(weights @ np.array(values) / weights.sum(axis=1))
     plain = estimate_mean(np.array(values))
-    assert made.value == pytest.approx(plain.value)
-    assert made.interval == pytest.approx(plain.interval, abs=1e-9)
+    assert estimate.value == pytest.approx(plain.value)
+    assert estimate.interval == pytest.approx(plain.interval, abs=1e-9)
 
 
 def test_films_without_clips_of_each_class_do_not_count():

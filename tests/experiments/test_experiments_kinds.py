@@ -128,8 +128,8 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     assert float(first["value"]) == pytest.approx(asked.probabilities[0, 0], abs=1e-6)
     scored = om.evaluate(tmp_path / "m", folder / "toy.zarr", folder / "manifest")
     use = truth.index[np.arange(CLIPS) % 40 != 39]
-    of = dict(zip(asked.ids, asked.probabilities[:, 0], strict=True))
-    expected = r2_score(truth["valence"][use], [of[clip] for clip in use])
+    predicted = dict(zip(asked.ids, asked.probabilities[:, 0], strict=True))
+    expected = r2_score(truth["valence"][use], [predicted[clip] for clip in use])
     assert scored.every.scores["r2"] == pytest.approx(expected)
     onnx = obygaze("models", "export", tmp_path / "m", "-o", tmp_path / "m.onnx")
     refused(onnx, "ONNX needs a model that tells classes apart")
@@ -296,8 +296,8 @@ def test_predictions_commit_to_levels_as_the_labels_do():
     table = (1.4 + 0.1 * labels + 0.1 * chance.normal(size=100)).reshape(-1, 1)
     moved = move_spread(table, fit_spread(table, labels))[:, 0]
     assert (moved.mean(), moved.std()) == pytest.approx((labels.mean(), labels.std()))
-    every = np.ones((1, 100))
-    assert weighted_kappa(labels, moved, every) == pytest.approx(
+    weights = np.ones((1, 100))
+    assert weighted_kappa(labels, moved, weights) == pytest.approx(
         np.corrcoef(labels, table[:, 0])[0, 1]
     )
     constant = np.full((5, 1), 1.5)
@@ -311,7 +311,7 @@ def test_an_interrupted_run_resumes_to_the_same_predictions(
     experiment = numbers(rated[0], estimators=["ridge"])
     if kind == "ordered":
         experiment = structs.replace(ordered[1].record.experiment, estimators=("ordered",))
-    whole = om.run_experiment(experiment, tmp_path / "whole")
+    uninterrupted = om.run_experiment(experiment, tmp_path / "whole")
     real, fits = PlannedFit.compute, []
 
     def compute(planned, *arguments):
@@ -325,11 +325,11 @@ def test_an_interrupted_run_resumes_to_the_same_predictions(
         om.run_experiment(experiment, tmp_path / "run")
     fits.clear()
     monkeypatch.setattr(PlannedFit, "compute", lambda *values: fits.append(values) or real(*values))
-    said = []
-    again = om.run_experiment(experiment, tmp_path / "run", log=said.append)
-    assert len(fits) == len(whole.fits()) - 2, said
+    messages = []
+    again = om.run_experiment(experiment, tmp_path / "run", log=messages.append)
+    assert len(fits) == len(uninterrupted.fits()) - 2, messages
     for name in ("predictions.csv", "fits.csv"):
-        assert (again.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+        assert (again.folder / name).read_bytes() == (uninterrupted.folder / name).read_bytes()
 
 
 def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
@@ -366,5 +366,5 @@ def test_the_next_clips_to_rate_are_those_on_which_fits_differ(rated, run, obyga
     spread = np.std(fits, axis=0) / np.std(fits, axis=0).max()
     gains = {row["clip"]: float(row["gain"]) for row in rows}
     assert gains == pytest.approx(dict(zip(unrated, spread, strict=True)), abs=1e-5)
-    one = obygaze("models", "predict", run.models()[0]["folder"], store, "--next", 3)
-    refused(one, "one fit is never unsure", "a run")
+    result = obygaze("models", "predict", run.models()[0]["folder"], store, "--next", 3)
+    refused(result, "one fit is never unsure", "a run")

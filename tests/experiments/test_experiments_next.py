@@ -56,8 +56,8 @@ def test_a_store_without_new_clips_and_options_of_others_are_refused(run, world,
     words = ("models", "predict", run.folder)
     refused(obygaze(*words, tmp_path / "seen.zarr", "--next", 5), "every clip is annotated")
     refused(obygaze(*words, "--next", 5), "--next takes a STORE", code=2)
-    other = obygaze(*words, world.store, "--next", 5, "--estimator", "svm")
-    refused(other, "no saved model called svm", "--estimator")
+    result = obygaze(*words, world.store, "--next", 5, "--estimator", "svm")
+    refused(result, "no saved model called svm", "--estimator")
 
 
 def test_sure_clips_neighbours_and_clips_of_the_same_film_come_later():
@@ -68,9 +68,9 @@ def test_sure_clips_neighbours_and_clips_of_the_same_film_come_later():
     assert chosen[1] == 3, "as unsure as clip 2, of another film"
     assert chosen[-1] == 1, "a copy of the first teaches nothing"
     assert sorted(chosen) == [*range(5)]
-    one = choose_next(np.ones(60), np.random.default_rng(0).normal(size=(60, 3)),
+    rows = choose_next(np.ones(60), np.random.default_rng(0).normal(size=(60, 3)),
                       np.repeat(["a", "b", "c"], [50, 5, 5]), 9)  # fmt: skip
-    assert np.bincount(np.repeat([0, 1, 2], [50, 5, 5])[one]).min() >= 2
+    assert np.bincount(np.repeat([0, 1, 2], [50, 5, 5])[rows]).min() >= 2
 
 
 def simulate(X, y, groups, sizes, draws):
@@ -91,19 +91,19 @@ def simulate(X, y, groups, sizes, draws):
 
         full.append(score(pool)[1])
         start = chance.choice(pool, sizes[0], replace=False)
-        for how, own in curves.items():
+        for strategy, own in curves.items():
             rows, curve = start, []
             for size in sizes:
                 if len(rows) < size:
                     rest, more = np.setdiff1d(pool, rows), size - len(rows)
                     gains = entropy(score(rows)[0][rest], base=2, axis=1)
                     chosen = choose_next(gains, X[rest], groups[rest], more)
-                    if how == "random":
+                    if strategy == "random":
                         chosen = chance.choice(len(rest), more, replace=False)
                     rows = np.concatenate([rows, rest[chosen]])
                 curve.append(score(rows)[1])
             own.append(curve)
-    return {how: np.mean(own, axis=0) for how, own in curves.items()}, np.mean(full)
+    return {strategy: np.mean(own, axis=0) for strategy, own in curves.items()}, np.mean(full)
 
 
 def test_where_features_tell_the_labels_half_as_many_are_needed():
@@ -112,7 +112,7 @@ def test_where_features_tell_the_labels_half_as_many_are_needed():
     y = (X @ chance.normal(size=30) / 4 + 0.3 * chance.normal(size=2000) > 1.2).astype(int)
     sizes = [25, *range(50, 451, 50)]
     curves, full = simulate(X, y, np.repeat(np.arange(20), 100), sizes, draws=3)
-    near = {how: sizes[int((own >= full - 0.01).argmax())] for how, own in curves.items()}
+    near = {strategy: sizes[int((own >= full - 0.01).argmax())] for strategy, own in curves.items()}
     assert curves["next"].max() >= full - 0.01
     assert curves["random"].max() < full - 0.01 or near["next"] <= near["random"] / 2
 

@@ -287,8 +287,8 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         tuple({*names} - ({"Body"} if fold_of.get(clip, 0) > 2 else {"Body", "Posture"}))
         for clip, names in labels.concepts_of.items()
     ]
-    few = manifest.with_parts(labels=[replace(labels, name="few", concepts=concepts)])
-    few.save(tmp_path / "m")
+    partial = manifest.with_parts(labels=[replace(labels, name="few", concepts=concepts)])
+    partial.save(tmp_path / "m")
     changed = structs.replace(
         task(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",
         concepts=("Look", "Posture", "Body"), split="02_EN_HN_S", protocol="leak-free",

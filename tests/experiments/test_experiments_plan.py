@@ -395,8 +395,8 @@ def test_clips_without_a_film_are_not_left_out_as_one():
 
 def test_fewer_films_validate_where_they_are_drawn():
     films, labels = np.repeat([*"abcdef"], 20), np.tile([0, 1], 60)
-    tests, every = {"x": labels}, leave_film_out(films, labels)
-    by_name = {fold.name: [rows.tolist() for rows in rows_of(fold)] for fold in every}
+    tests, folds = {"x": labels}, leave_film_out(films, labels)
+    by_name = {fold.name: [rows.tolist() for rows in rows_of(fold)] for fold in folds}
 
     def draw(count, seed=0):
         cv = om.LeaveFilmOut(validation_films=count, balance="none", random_state=seed)
@@ -427,17 +427,17 @@ def test_without_validation_films_all_others_train(balance):
 
 
 def test_folds_are_made_when_they_are_needed():
-    films, labels, made = np.repeat(np.arange(30).astype(str), 20), np.tile([0, 1], 300), []
+    films, labels, drawn = np.repeat(np.arange(30).astype(str), 20), np.tile([0, 1], 300), []
 
     def near(rows):
-        made.append(rows)
+        drawn.append(rows)
         return np.zeros(600, dtype=bool)
 
     folds = om.LeaveFilmOut().make_folds(labels, {"x": labels}, groups=films, near=near)
-    assert (len(folds), made) == (30 * 29, [])
+    assert (len(folds), drawn) == (30 * 29, [])
     assert folds[-1].name == "test 9, early stopping on 8"
     assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
-    assert len(made) == 4
+    assert len(drawn) == 4
     with pytest.raises(IndexError):
         folds[30 * 29]
     with pytest.raises(ExperimentError, match="did you mean none"):  # at once

@@ -336,10 +336,10 @@ def test_inner_folds_that_divide_films_are_said(by_film, tmp_path):
         "estimators": [SEARCH, SEARCH | shuffled | {"as": "shuffled"}, nested],
     }  # fmt: skip
     run = om.run_experiment(structs.replace(by_film, **keys), tmp_path / "run")
-    told = {w.subject: w.text for w in run.warnings if w.code == "inner-folds"}
-    assert "training clips are of one film" in told[SEARCH["name"]]
-    assert "StratifiedKFold" in told["shuffled"]
-    assert 'cv = "groups"' in told["shuffled"]
+    messages = {w.subject: w.text for w in run.warnings if w.code == "inner-folds"}
+    assert "training clips are of one film" in messages[SEARCH["name"]]
+    assert "StratifiedKFold" in messages["shuffled"]
+    assert 'cv = "groups"' in messages["shuffled"]
     assert any(w.subject == "nested" and "LinearSVMProbe" in w.text for w in run.warnings)
 
 
@@ -434,7 +434,7 @@ def squares(labels, probabilities, weights):
 @pytest.fixture
 def own(make_run):
     make_run("good")  # by what was known before
-    known = [dict(table) for table in (PROTOCOLS, METRICS, TARGETS)]
+    tables = [dict(table) for table in (PROTOCOLS, METRICS, TARGETS)]
 
     @protocol("first-fold", "First fold: one fit, for a look", "a look", balance="none")
     class FirstFold(LeakFree):
@@ -452,7 +452,7 @@ def own(make_run):
         return Artifacts([Table(["all"], [Block("", "", "count", [line])])])
 
     yield
-    for table, before in zip((PROTOCOLS, METRICS, TARGETS), known, strict=True):
+    for table, before in zip((PROTOCOLS, METRICS, TARGETS), tables, strict=True):
         table.clear()
         table.update(before)
 
@@ -514,10 +514,10 @@ def matthews(labels, probabilities, weights):
 
 
 def test_the_score_that_an_experiment_names_leads(own, experiment, tmp_path):
-    known = dict(METRICS)
+    metrics = dict(METRICS)
     METRICS.clear()
     mcc = Metric("MCC", "MCC", "a correlation", binary=True, compute=matthews)
-    METRICS.update({"squares": known.pop("squares"), "mcc": mcc, **known})
+    METRICS.update({"squares": metrics.pop("squares"), "mcc": mcc, **metrics})
     changes = {"protocol": "first-fold", "estimators": ("logistic", "majority")}
     chosen = structs.replace(experiment, **changes, score="mcc")
     run = om.run_experiment(chosen, tmp_path / "run")

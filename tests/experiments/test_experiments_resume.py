@@ -130,13 +130,13 @@ def test_films_left_out_once_and_in_pairs_resume_together(several, run, tmp_path
     tree = {"name": "random-directions", "bank__n_directions": 2}
     asked = structs.replace(several, protocol="leave-film-out", split=None, validation_films=2,
                     estimators=(tree, "majority"))  # fmt: skip
-    whole = bytes_of(om.run_experiment(asked, tmp_path / "whole/run").folder)
+    uninterrupted = bytes_of(om.run_experiment(asked, tmp_path / "whole/run").folder)
     for stop, count in ((4, 4), (8, 12)):
         _, lines = run(asked, tmp_path / "run", stop)
         assert lines[-1].startswith(f"{count} of 15 fits are kept")
     calls, _ = run(asked, tmp_path / "run")
     assert calls == 3
-    assert bytes_of(tmp_path / "run") == whole
+    assert bytes_of(tmp_path / "run") == uninterrupted
 
 
 def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch):

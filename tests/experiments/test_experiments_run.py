@@ -267,10 +267,10 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
         for first, second in zip(ours, fits_of(own), strict=True):
             np.testing.assert_array_equal(first, second.probabilities)
     assert alone.record.scores[0].fits == list(range(FILMS))
-    every = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
-    assert len(every.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
+    paired = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
+    assert len(paired.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
     assert f"stopped, chosen in {FILMS * (FILMS - 1)} folds" in " ".join(
-        describe_plan(every).split()
+        describe_plan(paired).split()
     )
 
 
@@ -588,7 +588,7 @@ def test_names_that_look_like_numbers_are_read_as_they_were_written(tmp_path):
     ids = [f"{number:03}" for number in range(60)]
     levels = ["S" if number % 2 else "EN" for number in range(60)]
     concepts = [("1",) if number % 4 == 1 else ("2",) * (number % 4 == 3) for number in range(60)]
-    manifest = labelled(ids, levels, concepts, known=("1", "2"))
+    manifest = labelled(ids, levels, concepts, scheme=("1", "2"))
     manifest.save(tmp_path / "manifest")
     features = {clip: chance.normal(size=8).astype(np.float32) for clip in ids}
     write_store(tmp_path / "s.zarr", manifest, features)

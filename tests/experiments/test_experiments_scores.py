@@ -376,8 +376,8 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     films = run("by-film", protocol="split", balance="undersample", **guess)
     compared = om.compare(a, films).comparisons[0]
     assert "balance" not in [note.code for note in compared.differences]
-    said = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
-    assert said.index("different protocols: split in by-film") < said.index("AUROC")
+    output = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
+    assert output.index("different protocols: split in by-film") < output.index("AUROC")
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
     assert f"NOTE: {notes[0]}" in sparse.stderr
     assert "too few clips to say" in sparse.stdout

@@ -65,9 +65,9 @@ def test_another_target_has_its_own_columns_and_names_of_predictions(
     p = run.predictions().merge(again, on=["id", "model", "fit", "test"])
     np.testing.assert_allclose(p["odds"], p["probability"] / (1 - p["probability"]))
     assert called_of(again).tolist() == (again["odds"] > 1).astype(int).tolist()
-    one = again[(again["model"] == "logistic") & (again["test"] == tests[0].key)]
-    means = average_over_fits(one).set_index("id")["odds"]
-    assert means.to_dict() == pytest.approx(one.groupby("id")["odds"].mean().to_dict())
+    rows = again[(again["model"] == "logistic") & (again["test"] == tests[0].key)]
+    means = average_over_fits(rows).set_index("id")["odds"]
+    assert means.to_dict() == pytest.approx(rows.groupby("id")["odds"].mean().to_dict())
     path.write_text(path.read_text().replace(path.read_text().split(",")[-1].strip(), "-1"))
     with pytest.raises(Exception, match="damaged"):
         read_predictions(path, record)

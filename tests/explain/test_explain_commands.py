@@ -130,13 +130,13 @@ def test_refuses_a_store_made_otherwise_and_says_how(features, words, world, tmp
 def test_features_are_those_that_the_model_wants(world, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     renamed = of.open_store(other_store(world, tmp_path, name="tiny-toy", family="toy"))
-    wanted = ["tt2-001", "tt9-999", "tt0-000"]
-    rows = world.features[[world.ids.index(clip) for clip in (wanted[0], wanted[2])]]
+    clips = ["tt2-001", "tt9-999", "tt0-000"]
+    rows = world.features[[world.ids.index(clip) for clip in (clips[0], clips[2])]]
     for store in (renamed, of.open_store(world.store)):
-        have, features = features_of(about(), store, wanted)
+        have, features = features_of(about(), store, clips)
         assert have == ["tt2-001", "tt0-000"]
         assert (features == rows).all()
-    pooled = features_of(about(array="frames", pooling="mean"), store, wanted)[1]
+    pooled = features_of(about(array="frames", pooling="mean"), store, clips)[1]
     assert np.allclose(pooled, rows.astype(np.float16))
 
 
@@ -243,7 +243,7 @@ def test_planted_moments_are_found(lab):
 
 
 def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
-    found = lab.moments
+    moments = lab.moments
     named = {name: tmp_path / f"{name}.csv" for name in ("moments", "frames", "scores")}
     result = obygaze(
         "models", "moments", lab.folder / "run", lab.store, "-o", named["moments"],
@@ -251,12 +251,12 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
         "--film", TITLE, "--timelines", lab.folder / "timelines",
         "--manifest", lab.folder / "manifest", code=0,
     )  # fmt: skip
-    limits = sorted(set(found.thresholds.values()))
+    limits = sorted(set(moments.thresholds.values()))
     assert len(limits) == 3, "a threshold a fold"
-    shown = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
-    assert f"{len(found.moments)} moments at {shown} in 1 film" in result.output
-    assert named["moments"].read_text() == found.to_csv()
-    assert named["frames"].read_text() == found.frames.to_csv()
+    limit_text = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
+    assert f"{len(moments.moments)} moments at {limit_text} in 1 film" in result.output
+    assert named["moments"].read_text() == moments.to_csv()
+    assert named["frames"].read_text() == moments.frames.to_csv()
     frames = om.Moments.from_csv(named["moments"], named["frames"]).frames
     middles = (frames.starts + frames.ends) / 2e6
     np.testing.assert_allclose(frames.loudness, -20 - 9 * np.cos(middles), atol=0.1)
@@ -265,7 +265,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     document, _, _ = read_eaf(path, AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
-    assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in found.moments]
+    assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in moments.moments]
     drawn = (tmp_path / "film.svg").read_text()
     for text in ("annotator1", "labels of clips", "moments", "threshold", "tense", "loudness"):
         assert f">{text}" in drawn
@@ -352,20 +352,20 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
 
 @pytest.mark.parametrize("model", ["tree", "linear", "mlp"])
 def test_clips_in_blocks_are_predicted_and_explained_the_same(model, saved, world, monkeypatch):
-    folder, wanted = saved[0] / model, [world.ids[5], world.ids[0]]
-    whole = om.predict(folder, world.store), explain_clips(folder, world.store, wanted)
+    folder, clips = saved[0] / model, [world.ids[5], world.ids[0]]
+    unblocked = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
     monkeypatch.setattr(inference, "BLOCK_VALUES", 3 * world.features.shape[1])
-    parts = om.predict(folder, world.store), explain_clips(folder, world.store, wanted)
-    assert parts[0].ids == whole[0].ids == world.ids
-    assert np.allclose(parts[0].probabilities, whole[0].probabilities, rtol=0, atol=1e-12)
-    assert parts[0].predicted == whole[0].predicted
+    parts = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
+    assert parts[0].ids == unblocked[0].ids == world.ids
+    assert np.allclose(parts[0].probabilities, unblocked[0].probabilities, rtol=0, atol=1e-12)
+    assert parts[0].predicted == unblocked[0].predicted
     direct = saved[1][model].predict_proba(world.features)
     assert np.allclose(parts[0].probabilities, direct, rtol=0, atol=1e-6)
-    for one, two in zip(*(results[1] for results in (parts, whole)), strict=True):
-        assert one["explanation"] == two["explanation"]
-        names, cosines = zip(*(clip.values() for clip in one["nearest"]), strict=True)
-        assert list(names) == [clip["id"] for clip in two["nearest"]]
+    for actual, expected_clip in zip(*(results[1] for results in (parts, unblocked)), strict=True):
+        assert actual["explanation"] == expected_clip["explanation"]
+        names, cosines = zip(*(clip.values() for clip in actual["nearest"]), strict=True)
+        assert list(names) == [clip["id"] for clip in expected_clip["nearest"]]
         unit = world.features / np.linalg.norm(world.features, axis=1)[:, None]
-        row = world.ids.index(one["id"])
+        row = world.ids.index(actual["id"])
         expected = np.sort(np.delete(unit @ unit[row], row))[::-1][:5]
         assert np.allclose(cosines, expected, atol=1e-5)

@@ -50,14 +50,14 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
     model = logistic_on(with_output(clips.bank, output), l1_ratio=l1_ratio).fit(clips.X, clips.y)
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
         result = explain_clip(model, x, classes=("rest", "S"))
-        why = result["why"]
-        assert why["label"] == "S"  # even where "rest" is predicted
+        reasons = result["why"]
+        assert reasons["label"] == "S"  # even where "rest" is predicted
         assert result["label"] == ("rest", "S")[expected.argmax()]
-        total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
-        assert total == pytest.approx(logit(expected)) == pytest.approx(why["logit"])
+        total = reasons["intercept"] + sum(part["amount"] for part in reasons["contributions"])
+        assert total == pytest.approx(logit(expected)) == pytest.approx(reasons["logit"])
         measured = dict(zip(clips.data.concept_names, model.concept_scores([x])[0], strict=True))
-        assert {part["concept"] for part in why["contributions"]} == set(measured)
-        for part in why["contributions"]:
+        assert {part["concept"] for part in reasons["contributions"]} == set(measured)
+        for part in reasons["contributions"]:
             assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
 
 
@@ -66,8 +66,8 @@ def test_parts_add_up_where_the_head_has_a_temperature(clips):
     model.fit(clips.X, clips.y)
     assert model.head_.temperature_ != 1
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
-        why = explain_clip(model, x, classes=("rest", "S"))["why"]
-        total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
+        reasons = explain_clip(model, x, classes=("rest", "S"))["why"]
+        total = reasons["intercept"] + sum(part["amount"] for part in reasons["contributions"])
         assert total == pytest.approx(logit(expected), rel=1e-5)
 
 

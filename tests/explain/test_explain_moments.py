@@ -358,7 +358,7 @@ def test_intervals_are_over_films():
         error = (4 / 5 * ((np.array(others) - np.mean(others)) ** 2).sum()) ** 0.5
         half = t.ppf(0.975, 4) * error
         assert full.scores[key].interval == pytest.approx((value - half, value + half)), key
-    assert {found.interval for found in measure(range(4)).scores.values()} == {None}
+    assert {estimate.interval for estimate in measure(range(4)).scores.values()} == {None}
 
 
 def test_what_scorers_get_that_know_nothing():
@@ -430,10 +430,10 @@ def test_bad_input_is_one_line():
     moments = make_moments([("tt0000001", 0, 5, 0.9)])
     elsewhere, none = mark([("tt0000002", 0, 1)]), mark([("tt0000001", 0, 1)], level="EN")
     within = FrameScores([Axis("f", "a")], ["a"], np.array([0]), np.array([9]), np.ones(1), [""])
-    for found, segments, message in (
+    for bad_moments, segments, message in (
         (moments, elsewhere, r"mine have other films \(tt0000002\) than"),
         (moments, none, r"no segment of Sure in these films.*Easy Negative.*--positives"),
         (om.Moments([], within), none, "times within clips"),
     ):
         with pytest.raises(ExperimentError, match=message):
-            evaluate(found, segments)
+            evaluate(bad_moments, segments)

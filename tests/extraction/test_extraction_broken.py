@@ -244,8 +244,8 @@ def test_a_decoder_that_cannot_start_leaves_nothing_open(tmp_path, monkeypatch):
     assert len(list(files.iterdir())) == before
 
 
-@pytest.mark.parametrize(("limit", "first", "most"), [(300, 3, 12), (50, 1, 5), (5, 1, 1)])
-def test_what_waits_fits_into_its_budget(limit, first, most):
+@pytest.mark.parametrize(("limit", "first", "expected"), [(300, 3, 12), (50, 1, 5), (5, 1, 1)])
+def test_what_waits_fits_into_its_budget(limit, first, expected):
     """Results take 10 each, and 100 until the first is known."""
     budget, may_end, begun = MemoryBudget(limit, most=100), threading.Event(), []
 
@@ -266,4 +266,4 @@ def test_what_waits_fits_into_its_budget(limit, first, most):
             waiting.append(len(begun) - task)
             time.sleep(0.01)
     assert begun == list(range(40))
-    assert max(waiting) == most
+    assert max(waiting) == expected

@@ -47,7 +47,7 @@ def test_images_and_texts_are_those_of_transformers(checkpoints, towers, photos,
     images, clip = Manifest.from_folder(photos), checkpoints["tiny-clip"]
     summary = of.extract(images, photos, towers, tmp_path / "images")
     assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
-    whole = of.open_store(summary.stores[0])
+    complete = of.open_store(summary.stores[0])
     model = CLIPModel.from_pretrained(clip).eval()
     processor = AutoImageProcessor.from_pretrained(clip, backend="pil")
     for item in images.items.take([0, 7, 21, 39]):
@@ -56,12 +56,12 @@ def test_images_and_texts_are_those_of_transformers(checkpoints, towers, photos,
             inputs = processor(picture, return_tensors="pt")
             expected = tensor(model.get_image_features(**inputs))
         # What is between them is a level of a byte, in resizing.
-        np.testing.assert_allclose(whole[item.id]["native"], expected[0], atol=0.01)
-    preprocessing = whole.attributes["preprocessing"]
+        np.testing.assert_allclose(complete[item.id]["native"], expected[0], atol=0.01)
+    preprocessing = complete.attributes["preprocessing"]
     assert preprocessing["orientation"].startswith("upright")
     assert preprocessing["texts"]["longest"] == 77
-    assert [first.name for first in whole.specs] == ["native"]
-    assert whole.sources[images.ids[0]].startswith("bytes=")
+    assert [first.name for first in complete.specs] == ["native"]
+    assert complete.sources[images.ids[0]].startswith("bytes=")
 
     words = ["a photo of a woman", "engineer"]
     bitmap = next((photos / "yes").glob("*.bmp"))

@@ -51,9 +51,9 @@ def by_cpu(three, films, tmp_path_factory) -> Path:
     return output
 
 
-def are_equal(folder: Path, other: Path) -> bool:
+def are_equal(folder: Path, reference: Path) -> bool:
     paths = sorted(folder.glob("*.zarr"))
-    return all(of.open_store(path).diff(other / path.name).identical for path in paths)
+    return all(of.open_store(path).diff(reference / path.name).identical for path in paths)
 
 
 @pytest.mark.parametrize(

@@ -223,10 +223,10 @@ def test_at_a_rate_no_array_is_filled_with_the_embedding_of_another(films, tmp_p
     row = of.open_store(own.stores[0])["clip5"]
     np.testing.assert_allclose(row["cls"], 10 + row["native"], rtol=1e-6)
 
-    wanted = ["native", "max", "frames"]
-    summary = of.extract(manifest, films, lab, tmp_path / "s", arrays=wanted, **fast)
+    arrays = ["native", "max", "frames"]
+    summary = of.extract(manifest, films, lab, tmp_path / "s", arrays=arrays, **fast)
     store = of.open_store(summary.stores[0])
-    assert {*store.arrays} == {*wanted, "frame_index", "frame_time"}
+    assert {*store.arrays} == {*arrays, "frame_index", "frame_time"}
     seen = [shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in everything(films / "clip5.mp4")]
     colours, row = torch.stack(seen).mean((2, 3)), store["clip5"]
     np.testing.assert_allclose(row["frames"][: len(seen)], colours, atol=2e-3)

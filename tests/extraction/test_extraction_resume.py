@@ -75,8 +75,8 @@ def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_pa
         of.extract(manifest, films, [tiny, third], tmp_path)
 
 
-@pytest.mark.parametrize(("times", "kept"), [(1, 16), (9, 8)])
-def test_a_batch_is_kept_if_its_wait_is_cut_short(films, tiny, tmp_path, monkeypatch, times, kept):
+@pytest.mark.parametrize(("times", "done"), [(1, 16), (9, 8)])
+def test_a_batch_is_kept_if_its_wait_is_cut_short(films, tiny, tmp_path, monkeypatch, times, done):
     """And those before it, where it never ends."""
 
     def start(forward, inputs, *collect):
@@ -94,7 +94,7 @@ def test_a_batch_is_kept_if_its_wait_is_cut_short(films, tiny, tmp_path, monkeyp
     monkeypatch.setattr(Forward, "start", start)
     with pytest.raises(KeyboardInterrupt):
         of.extract(rows(24), films, tiny, tmp_path)
-    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == kept
+    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == done
 
 
 def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_store, tmp_path):

@@ -134,8 +134,8 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     assert '"tracks": {"1 of 2 (fra)": 1}' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, "tiny-clap", tmp_path / "s", audio_track=2)
-    other = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
-    row = of.open_store(other.stores[-1])["two"]
+    second_track = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
+    row = of.open_store(second_track.stores[-1])["two"]
     [expected] = Forward(clap, 1)([clap.preprocessing.inputs(ffmpeg_cut(second, 16_000))])
     np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
     with pytest.raises(UsageError, match="--audio-track is for backbones that hear"):

@@ -294,8 +294,8 @@ FILMS = {"a": "Dr. Strangelove or: How I Learned to Stop Worrying and Love the B
 def annotated() -> Iterator[Figure]:
     """The figures of two films that two annotators marked, and of the moments in one."""
     spans = {"annotator1": FIRST, "annotator2 of the second campaign": SECOND}
-    marked = [segment for film in FILMS for name, each in spans.items()
-              for segment in segments(name, [*each, (300, 7200, "EN", LONG)], film)]  # fmt: skip
+    marked = [segment for film in FILMS for name, ranges in spans.items()
+              for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip
     films, names = {film: Film(FILMS[film]) for film in FILMS}, {"annotator1": "Zoé B"}
     timelines = of.Timelines.of("two-films", marked, films=films, names=names)
     projected = timelines.project(grid=60)

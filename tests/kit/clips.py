@@ -79,20 +79,20 @@ class Embedded:
 
     manifest: Path
     store: Path
-    of: dict[str, np.ndarray]
+    by_id: dict[str, np.ndarray]
 
     def rows(self, start: str) -> np.ndarray:
         """The embeddings of the ids that start so, in float64."""
-        rows = [row for item, row in self.of.items() if item.startswith(start)]
+        rows = [row for item, row in self.by_id.items() if item.startswith(start)]
         return np.array(rows, dtype=np.float64)
 
 
 def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) -> Embedded:
     manifest = Manifest(name, items)
     manifest.save(folder / name)
-    of = {item: chance.normal(size=8).astype(np.float32) for item in manifest.ids}
-    write_store(folder / f"{name}.zarr", manifest, of, CLIP)
-    return Embedded(folder / name, folder / f"{name}.zarr", of)
+    by_id = {item: chance.normal(size=8).astype(np.float32) for item in manifest.ids}
+    write_store(folder / f"{name}.zarr", manifest, by_id, CLIP)
+    return Embedded(folder / name, folder / f"{name}.zarr", by_id)
 
 
 def make_images(folder: Path) -> Embedded:

@@ -141,11 +141,11 @@ def copy_packets(
     kind: str = "video",
     key: int = 0,
     zero: int = 0,
-    **how: Any,
+    **options: Any,
 ) -> None:
     """Films, or their sound, one after the other, not encoded anew, as editing programs do. From
     the n-th keyframe on; the clock says 0 at the time of a frame."""
-    with av.open(path, "w", **how) as target:
+    with av.open(path, "w", **options) as target:
         copy, end = None, 0
         for film in films:
             with av.open(film) as source:

@@ -234,8 +234,8 @@ class GpuTensor(torch.Tensor):
     def __torch_dispatch__(cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None):
         first = next(arg for arg in tree_leaves(args) if isinstance(arg, GpuTensor))
         gpu, schema = first.block.gpu, operation._schema
-        of = lambda arg: arg.values if isinstance(arg, GpuTensor) else arg  # noqa: E731
-        inputs, options = tree_map(of, args), tree_map(of, kwargs or {})
+        unwrap = lambda arg: arg.values if isinstance(arg, GpuTensor) else arg  # noqa: E731
+        inputs, options = tree_map(unwrap, args), tree_map(unwrap, kwargs or {})
         run = partial(operation, *inputs, **options)
         if schema.name == "aten::cat" and not all(isinstance(part, GpuTensor) for part in args[0]):
             raise RuntimeError("Expected all tensors to be on the same device")

@@ -180,8 +180,8 @@ def number_tokens(
     tokens: Sequence[str], merges: Merges, after: Sequence[str] = ()
 ) -> dict[str, int]:
     """A vocabulary: tokens, what the merges make, and more tokens."""
-    every = dict.fromkeys([*tokens, *(left + right for left, right in merges), *after])
-    return {token: number for number, token in enumerate(every)}
+    vocabulary = dict.fromkeys([*tokens, *(left + right for left, right in merges), *after])
+    return {token: number for number, token in enumerate(vocabulary)}
 
 
 def write_byte_tokenizer(

@@ -121,8 +121,8 @@ class Tab:
 
     def texts(self, selector: str, attribute: str = "textContent") -> list[Any]:
         """What each such element shows; or another property of it."""
-        every = f"[...document.querySelectorAll({json.dumps(selector)})]"
-        return list(self.run(f"{every}.map(e => e.{attribute})"))
+        elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        return list(self.run(f"{elements}.map(e => e.{attribute})"))
 
     def roles(self) -> Counter[str]:
         """How many elements of each role a screen reader is told of."""

@@ -80,8 +80,8 @@ def make_world(
         tuple(name for name, there in zip(CONCEPTS, row, strict=True) if there and marked)
         for row in shows.tolist()
     ]
-    known = CONCEPTS if marked else ()
-    manifest = labelled(ids, levels, concepts, folds=folds, known=known, synthetic=synthetic)
+    scheme = CONCEPTS if marked else ()
+    manifest = labelled(ids, levels, concepts, folds=folds, scheme=scheme, synthetic=synthetic)
     manifest.save(folder / "manifest")
     world = World(folder, ids, levels, folds, features)
     write_store(world.store, manifest, world.rows, recipe)
@@ -90,7 +90,7 @@ def make_world(
 
 def labelled(
     ids: Sequence[str], levels: Sequence[str], concepts: Any = None, *, folds: Any = (),
-    known: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
+    scheme: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
 ) -> Manifest:  # fmt: skip
     """Clips such as tt0-007, of the film tt0: files of their own or, where they have a length in
     `seconds`, spans of its file; with labels and with the folds of the split ten."""
@@ -103,10 +103,10 @@ def labelled(
         return Item(clip, film=film, media=f"{film}.mp4", start=start, end=start + seconds)
 
     items = Items.of(list(map(item, ids)), {"synthetic": [synthetic] * len(ids)})
-    every = tuple(starmap(Level, LEVELS.items()))
-    listed = tuple(c if isinstance(c, Concept) else Concept(c) for c in known)
+    scheme_levels = tuple(starmap(Level, LEVELS.items()))
+    listed = tuple(c if isinstance(c, Concept) else Concept(c) for c in scheme)
     manifest = Manifest(
-        "toy", items, LabelScheme("levels", every, listed), source="a test", licence="CC0"
+        "toy", items, LabelScheme("levels", scheme_levels, listed), source="a test", licence="CC0"
     )
     labels = LabelSet("all", [*ids], [*levels], concepts or [()] * len(ids))
     splits = [Split("ten", [*ids], [*folds])] if folds else []

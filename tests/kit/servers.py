@@ -131,16 +131,16 @@ def serve(folder: Path) -> Iterator[Served]:
 @contextlib.contextmanager
 def at_a_time(served: Served) -> Iterator[list[int]]:
     """Slow a server down; yield the numbers of requests that were under way."""
-    most, under_way, refuse = [], [], served.refuse
+    concurrent, under_way, refuse = [], [], served.refuse
 
     def wait(path: str) -> None:
         under_way.append(path)
-        most.append(len(under_way))
+        concurrent.append(len(under_way))
         time.sleep(0.02)
         under_way.remove(path)
 
     served.refuse = wait
-    yield most
+    yield concurrent
     served.refuse = refuse
 
 

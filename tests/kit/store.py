@@ -126,9 +126,9 @@ def age(path: Path, seconds: float = 3600) -> None:
     os.utime(path, (then, then))
 
 
-def flip_bit(file: Path, place: int, bit: int = 0) -> None:
+def flip_bit(file: Path, offset: int, bit: int = 0) -> None:
     content = bytearray(file.read_bytes())
-    content[place] ^= 1 << bit
+    content[offset] ^= 1 << bit
     file.chmod(0o644)
     file.write_bytes(content)
 

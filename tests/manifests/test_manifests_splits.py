@@ -170,8 +170,8 @@ def test_the_command(manifest, obygaze, tmp_path):
         ("media", (), "leave-file-out"),
         ("series", ("--folds", 2), "by-series"),
     ):
-        whole = obygaze("manifests", "split", folder, "--by", by, *options)
-        assert (whole.exit_code, "WARNING: 2 folds" in whole.stderr) == (0, bool(options))
+        undivided = obygaze("manifests", "split", folder, "--by", by, *options)
+        assert (undivided.exit_code, "WARNING: 2 folds" in undivided.stderr) == (0, bool(options))
         assert len({*of.Manifest.load(folder).split(name).folds}) == (options or (0, 3))[1]
     refused(obygaze("manifests", "split", folder, "--by", "serie"), "did you mean series")
 

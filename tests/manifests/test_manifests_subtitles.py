@@ -99,9 +99,9 @@ def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):
     films.save(tmp_path / "films")
     result = obygaze("manifests", "subtitles", tmp_path / "films", folder, "-o", tmp_path / "words",
                      "--film-table", tmp_path / "films.csv", code=3)  # fmt: skip
-    told = result.stderr.splitlines()
+    messages = result.stderr.splitlines()
     for line, facts in zip(
-        sorted(told),
+        sorted(messages),
         [["alien.srt", "--film-table"], ["titanic.srt", "no lines"],
          ["tt0120338.vtt", "not a text"],
          ["tt0467406.srt", "already"], [JUNO, "1 of 3 lines", "9:01:05", "--shift"],

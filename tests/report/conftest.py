@@ -190,13 +190,13 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
         predictions += [
             FitOf(model, 0, test, ids, labels, probabilities) for test in results.record.tests
         ]
-        values, said = chance.normal(size=(len(ids), len(CONCEPTS))), ["positive"] * len(ids)
+        values, classes = chance.normal(size=(len(ids), len(CONCEPTS))), ["positive"] * len(ids)
         parts = {"weights": np.full_like(values, 0.4), "intercept": np.full(len(ids), -0.2)}
-        attribution = Attribution("sum", CONCEPTS, said, values, **parts)
+        attribution = Attribution("sum", CONCEPTS, classes, values, **parts)
         if "tree" in model:
             steps = [[Step(name, float(row[0]), 0.5, True) for name in CONCEPTS] for row in values]
-            attribution = Attribution("path", CONCEPTS, said, values, steps=steps)
-        own = tabulate_reasons(ids, said, attribution)
+            attribution = Attribution("path", CONCEPTS, classes, values, steps=steps)
+        own = tabulate_reasons(ids, classes, attribution)
         explained.append(own.assign(model=model, task="HN vs S", fit=0))
     tables = Tables(table_of(predictions), clips_frame(annotated), join_reasons(explained))
     return replace(results, tables=tables)

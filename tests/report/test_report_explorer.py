@@ -145,7 +145,7 @@ def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
     assert page.texts("#clips-table thead th")[1:4] == ["Clip", "Label", "Each annotator"]
     cells = page.texts("#clips-body [data-title='Each annotator']", "innerText")
     for clip, cell in zip(listed(page, unfold=False), cells, strict=True):
-        annotators_of = {of["name"] for of in clips["sets"] if of["level"][clip] is not None}
+        annotators_of = {own["name"] for own in clips["sets"] if own["level"][clip] is not None}
         assert {*re.findall("anna|bert", cell)} == annotators_of
     view = chosen_view(page, data)
     p, label = probabilities(view), dict(zip(view["at"], view["label"], strict=True))
@@ -317,8 +317,8 @@ def table_of(tab):
 def test_clips_of_which_nothing_is_known_have_no_reasons(tab, results, page_of):
     run, silent = results["films"], "tt2-007"
     reasons = run.reasons()
-    said = reasons["class"].astype(str).where(reasons["id"] != silent, "")
-    reasons = reasons.assign(**{"class": said})
+    classes = reasons["class"].astype(str).where(reasons["id"] != silent, "")
+    reasons = reasons.assign(**{"class": classes})
     run = replace(run, tables=Tables(run.predictions(), run.clips(), reasons))
     tab.open(page_of(render_report([run])), fragment=f"#film=tt2&model=pcbm-logistic&clip={silent}")
     tab.run(CAPTURE)

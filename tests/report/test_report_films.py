@@ -109,8 +109,8 @@ def test_tables_are_tables_on_a_phone_without_roles_of_their_own(tab, films):
     tab.open(films, width=1280)
     wide = tab.roles()
     tab.open(films, width=390)
-    shown = tab.texts("table:not([hidden] *, details:not([open]) *)")
-    assert tab.roles()["table"] == wide["table"] == len(shown)
+    visible_tables = tab.texts("table:not([hidden] *, details:not([open]) *)")
+    assert tab.roles()["table"] == wide["table"] == len(visible_tables)
     assert min(tab.roles()[role] for role in ("row", "cell", "rowheader", "columnheader")) > 20
     own = re.findall(r"<(\w+)[^>]*? role=\"(\w+)\"", films.read_text(encoding="utf-8"))
     assert {tag for tag, _ in own} <= {"div", "p", "span", "svg"}
@@ -179,13 +179,13 @@ def test_other_labels_have_a_page_too(tmp_path):
             for name, levels in marks.items()]  # fmt: skip
     scheme = {"label_scheme": obygaze_scheme().to_json()}
     mood = LabelSet("mood", items.ids, ["S"] * 4, [()] * 4, about=scheme)
-    for count, said in (
+    for count, sentence in (
         (1, "2 of 4 clips are uneasy."),
         (2, "agree on 1 of 3 of the clips that either calls uneasy"),
     ):
         manifest = bare.with_parts(labels=[*sets[:count], mood])
         page = Page(om.report(manifest, tmp_path / f"{count}.html").read_text(encoding="utf-8"))
-        assert said in page.text
+        assert sentence in page.text
         names = {attributes.get("id") for tag, attributes in page.tags if tag == "h2"}
         assert names - {"agreement"} == {"found", "explorer", "concepts", "methods", "clip-title"}
         assert ("agreement" in names) == (count == 2)
@@ -200,8 +200,8 @@ def test_other_labels_have_a_page_too(tmp_path):
     assert [lane["length"] for lane in lanes] == [[7000], [20000]]
     assert "“uneasy”: a mark by one annotator on part of a clip counts" in page.text
     assert "objectif" not in page.text.partition("Found")[2]
-    one = Timelines.of("one", [Segment("f1", name, 0, 30, "S") for name in ("anna", "bert")])
-    text = Page(om.report(one, tmp_path / "one.html").read_text(encoding="utf-8")).text
+    one_level = Timelines.of("one", [Segment("f1", name, 0, 30, "S") for name in ("anna", "bert")])
+    text = Page(om.report(one_level, tmp_path / "one.html").read_text(encoding="utf-8")).text
     assert "1 of 1 clip is Sure" in text
     for wrong, error, remedy in (
         ([manifest, timelines], ExperimentError, "one manifest"),

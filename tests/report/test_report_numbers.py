@@ -82,7 +82,7 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     assert head.row.model == next(iter(run.record.models))
     verdict, annotated_, model, named = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
-    agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips()["id"])
+    agreed = sum(all(codes.get(clip) == "S" for codes in levels) for clip in run.clips()["id"])
     assert values(annotated_) == [50, 200, agreed]
     entry = next(e for e in run.record.scores if e.model == head.row.model)
     fits = [
@@ -173,8 +173,8 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
     over_all = theirs.cohen_kappa_score([anna[clip] for clip in bert], [*bert.values()])
     assert values(detail) == pytest.approx([over_all])
     assert not any("as well as an annotator" in line for line in limits(head))
-    few = first_screen(with_record(run, annotators={test: compared | {"too_few": "few"}}))
-    assert tips(score_figure(few))["anna with bert"] == "0.54"
+    uncertain = first_screen(with_record(run, annotators={test: compared | {"too_few": "few"}}))
+    assert tips(score_figure(uncertain))["anna with bert"] == "0.54"
 
 
 def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
@@ -213,7 +213,7 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
         gammas = load_annotators(head.run).gammas
         assert numbers["Gamma"] == pytest.approx([gammas[strip.film]] if common else [])
         colours = dict(zip(LEVELS, (colour for colour, _ in strips.levels), strict=True))
-        expected = [[colours.get(of.get(clip), "") for clip in ids] for of in levels.values()]
+        expected = [[colours.get(codes.get(clip), "") for clip in ids] for codes in levels.values()]
         unknown = {clip: "untested" for clip in ids if clip not in means}
         expected.append([unknown.get(clip, "model" if called.get(clip) else "") for clip in ids])
         wrong = {clip for clip in tested if called[clip] != means[clip][0]}
@@ -406,7 +406,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
     for at, clip in enumerate(map(clips_of(run).get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
         assert {clips["concepts"][index] for index in clips["shows"][at]} == set(clip.concepts)
-        reasons = {reason for reason, of in data["runs"][0]["unused"].items() if at in of}
+        reasons = {reason for reason, indices in data["runs"][0]["unused"].items() if at in indices}
         assert reasons == {clip.used} - {""}
 
 

@@ -116,7 +116,7 @@ def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
     assert not any(data["meanings"])
     levels = {
         name: [
-            [each["levels"] for each in view["classes"]] for view in explorer_of(page.html)["views"]
+            [side["levels"] for side in view["classes"]] for view in explorer_of(page.html)["views"]
         ]
         for name, page in pages.items()
     }
@@ -291,14 +291,15 @@ def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
     for name, levels in (("paper", SMOKING), ("own", {"no": "No smoking", "yes": "Smoking"})):
         world = make_world2(tmp_path / name, levels=levels)
         low, high = levels
-        both = {"positives": (high,), "train_negatives": (low,), "estimators": (BANK,)}
+        one_class = {"positives": (high,), "train_negatives": (low,), "estimators": (BANK,)}
         marks = {"concepts": ("smoke, fire",), "negatives": "b"}
-        made = [run_on(world, tmp_path / name / str(n), **k) for n, k in enumerate((both, marks))]
-        scores.append([entry.by_fit for run in made for entry in run.record.scores])
-        assert len({clip for fit in fits_of(made[1]) for clip in fit.ids}) == len(world.ids)
+        sets = enumerate((one_class, marks))
+        pair = [run_on(world, tmp_path / name / str(n), **keys) for n, keys in sets]
+        scores.append([entry.by_fit for run in pair for entry in run.record.scores])
+        assert len({clip for fit in fits_of(pair[1]) for clip in fit.ids}) == len(world.ids)
         data = om.load_dataset(world.manifest, world.store, concept="smoke, fire", negatives="b")
         assert len(data) == len(world.ids)
-        folder, model = tmp_path / name / "elan", made[0].models()[0]["folder"]
+        folder, model = tmp_path / name / "elan", pair[0].models()[0]["folder"]
         run_obygaze("models", "predict", model, world.store, "--elan", folder, code=0)
         assert {*said(folder, f"pcbm-logistic: {low} vs {high}")} <= {*SMOKING.values()}
         assert not om.evaluate(model, world.store, world.manifest).warnings

@@ -105,8 +105,8 @@ def test_titles_stand_for_the_names_of_models(marked, tmp_path):
 def test_the_only_model_of_a_run_goes_by_what_it_reads(results):
     page = Page(render_report([results["concepts"]]))
     assert "When logistic is wrong" not in page.html
-    found = page.text.partition("Film explorer")[0].partition("What the words mean")
-    assert "logistic" not in found[0]
+    parts = page.text.partition("Film explorer")[0].partition("What the words mean")
+    assert "logistic" not in parts[0]
 
 
 def test_a_runs_page_tells_its_story(page, run):
@@ -214,11 +214,11 @@ def with_score(run, score):
 
 def with_f1(run, f1, *, metric="f1", **more):
     scores = [
-        to_builtins(of)
-        | {"mean": of.mean | {metric: f1}}
-        | {"groups": {film: own | {metric: f1} for film, own in of.groups.items()}}
+        to_builtins(score)
+        | {"mean": score.mean | {metric: f1}}
+        | {"groups": {film: own | {metric: f1} for film, own in score.groups.items()}}
         | more
-        for of in run.record.scores
+        for score in run.record.scores
     ]
     return with_record(run, scores=scores)
 
@@ -285,8 +285,8 @@ def test_the_first_sentence_is_about_the_score_of_the_run(results, score, title,
     assert not any(worse in line for line in said(limits, films))
     concepts = said(findings, with_score(results["concepts"], score))
     assert re.search(rf"better than guessing for \d of 2 concepts \({title} as a", concepts[0])
-    few = with_record(films, tests=with_classes(films, 95, 5))
-    assert "on too few clips to say more" in said(findings, few)[0]
+    imbalanced = with_record(films, tests=with_classes(films, 95, 5))
+    assert "on too few clips to say more" in said(findings, imbalanced)[0]
 
 
 def test_one_average_stands_above_each_part_of_the_chart(results):
@@ -298,7 +298,7 @@ def test_one_average_stands_above_each_part_of_the_chart(results):
     assert "Mean over films" in chart()
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     assert "Mean over files" in chart(films=files)
-    scores = [to_builtins(of) for of in results["films"].record.scores]
+    scores = [to_builtins(score) for score in results["films"].record.scores]
     scores[1] |= {"pooled": True, "groups": {}}
     mixed = chart(scores=scores)
     assert "Mean over films" in mixed
@@ -323,7 +323,7 @@ def test_the_table_says_what_counts_and_what_has_no_interval(results):
     assert caption(films).startswith(f"Means over {FILMS} films; in brackets 95% intervals. Levels")
     left_out = [f"tt{number}" for number in range(11, 18)]
     titles = {"tt11": "The Left Out"} | {name: name for name in left_out[1:]}
-    scores = [to_builtins(of) for of in films.record.scores]
+    scores = [to_builtins(score) for score in films.record.scores]
     scores[0] |= {"groups": dict([*scores[0]["groups"].items()][:3]), "left_out": left_out}
     fewer = with_record(films, scores=scores, films=to_builtins(films.record.films)
                         | {"titles": films.record.films.titles | titles})  # fmt: skip
@@ -341,7 +341,7 @@ def test_the_table_says_what_counts_and_what_has_no_interval(results):
 
 
 def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
-    warnings = [RunWarning("concepts", "pcbm-tree", f"Look is odd {place}.") for place in range(7)]
+    warnings = [RunWarning("concepts", "pcbm-tree", f"Look is odd {n}.") for n in range(7)]
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
     fits = csv_rows(folder / "fits.csv")
@@ -400,7 +400,7 @@ def test_other_levels_have_their_own_words(run, results):
     own = with_manifest(run, levels=run.record.manifest.levels | {"S": "uneasy", "X": "calm"})
     assert any("the model recognises “uneasy”" in line for line in said(limits, own))
     same = with_record(run, tests={"HN vs S": run.record.tests["EN vs S"]})
-    names = [eyebrow([replace(prepare_runs([run])[0], run=shown)]) for shown in (same, run)]
+    names = [eyebrow([replace(prepare_runs([run])[0], run=variant)]) for variant in (same, run)]
     words = "Hard Negative vs Sure"
     more = f"{words}, test on Easy Negative vs Sure, Easy Negative or {words}"
     assert names == [words, more]

@@ -46,11 +46,11 @@ def test_a_sheet_has_the_numbers_of_its_film(labels, tmp_path):
     assert run_obygaze(*arguments, "-o", tmp_path / "film.svg").exit_code == 0
     texts, spoken = texts_of(tmp_path / "film.svg")
     own = labels.groups == SEATTLE
-    sure = {name: given == "S" for name, given in labels.y.items()}
+    sure = {name: codes == "S" for name, codes in labels.y.items()}
     counts = [int((marks & own).sum()) for marks in sure.values()]
-    both = int(np.logical_and(*sure.values())[own].sum())
+    agreed = int(np.logical_and(*sure.values())[own].sum())
     assert f"Of {own.sum()} minutes, annotator1 marks {counts[0]} as Sure and annotator2 " \
-        f"{counts[1]}; {both} are Sure to both." in texts  # fmt: skip
+        f"{counts[1]}; {agreed} are Sure to both." in texts  # fmt: skip
     for marks in sure.values():
         by_film = [marks[labels.groups == film].mean() for film in labels.titles]
         assert {f"{marks[own].mean():.0%}", f"{np.mean(by_film):.0%}"} <= {*texts}

@@ -51,10 +51,10 @@ def page(run, films, tmp_path_factory):
     return write_report([run], output, videos=films)
 
 
-def wait_for(check: Callable[[], bool], what: str) -> None:
+def wait_for(check: Callable[[], bool], failure: str) -> None:
     until = time.monotonic() + PLAYS_S
     while not check():
-        assert time.monotonic() < until, what
+        assert time.monotonic() < until, failure
         time.sleep(0.05)
 
 
@@ -70,10 +70,10 @@ def test_each_clip_plays_at_its_time_and_the_arrow_keys_play_the_next(tab, page,
     assert {clips.loc[clip, "film"] for clip in with_file} == {MP4, WEBM, AVI}
     assert len(listed) < len(clips)
     tab.click("#play-list")
-    for place, clip in enumerate(with_file):
+    for index, clip in enumerate(with_file):
         film, start, end = clips.loc[clip, ["film", "start", "end"]]
         wait_for(lambda end=end: tab.run(ADDRESS).endswith(f",{end:g}"), "the clip's time")
-        assert tab.text("#clip-place") == f"{place + 1} of {len(with_file)}"
+        assert tab.text("#clip-place") == f"{index + 1} of {len(with_file)}"
         if film == AVI:
             wait_for(lambda: "cannot play" in tab.text(NOTE), tab.text(NOTE))
             assert f"{AVI}.avi" in tab.text(NOTE)

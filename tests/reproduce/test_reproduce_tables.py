@@ -117,13 +117,13 @@ def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch)
 def table5(dataset, tmp_path_factory):
     """Table 5 of features whose backbone is known: what it printed, and its JSON."""
     folder = tmp_path_factory.mktemp("table5")
-    store, known = of.open_store(dataset.stores["lsmdc"]), folder / "known.zarr"
+    store, path = of.open_store(dataset.stores["lsmdc"]), folder / "known.zarr"
     backbone = {"name": "xclip-lsmdc", "revision": "1", "weights_sha256": "0" * 64, "config": {}}
     recipe = replace(RECIPE, backbone=backbone, arrays=tuple(store.specs))
     rows = {name: store.read(name) for name in store.arrays}
-    write_rows(known, of.Manifest.load(dataset.manifest), rows, recipe, block_rows=512)
+    write_rows(path, of.Manifest.load(dataset.manifest), rows, recipe, block_rows=512)
     words = ("table5", "--protocol", "paper")
-    result = call(dataset, folder / "out", *words, lsmdc=known, code=0)
+    result = call(dataset, folder / "out", *words, lsmdc=path, code=0)
     return result, json.loads((folder / "out/table5.json").read_text(encoding="utf-8"))
 
 
@@ -131,8 +131,8 @@ def test_ours_minus_the_papers_where_the_features_are_known(table5):
     result, data = table5
     assert "median" in result.stdout.splitlines()[0]
     assert "published, and ours minus it" in result.stdout
-    ours, theirs = data["blocks"][0]["lines"][:2]
-    for column, value in theirs["values"].items():
+    ours, published = data["blocks"][0]["lines"][:2]
+    for column, value in published["values"].items():
         expected = ours["values"][column]["mean"] - value["mean"]
         assert value["difference"] == pytest.approx(expected)
 
@@ -288,8 +288,8 @@ def test_the_terminal_shows_one_table_of_one_protocol():
     ):
         for words, mean, at in (("F1 weighted", base, 1), ("F1 positive", base + 0.1, 2)):
             lines = [Line(name, "ours", {"a": Value(mean)}) for name in ("net", "tree")]
-            theirs = Line("published", "published", {"a": Value(0.9, None, mean - 0.9)})
-            lines.insert(at, theirs)
+            published = Line("published", "published", {"a": Value(0.9, None, mean - 0.9)})
+            lines.insert(at, published)
             blocks.append(Block(title, protocol, words, lines, key=title, words=words))
     created = Table(["a"], blocks, name="t", title="Table 9", about="drawn")
     lines = [" ".join(line.split()) for line in render.to_screen(created).splitlines() if line]

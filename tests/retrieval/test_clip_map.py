@@ -36,8 +36,8 @@ def test_axes_are_principal_components(source, store):
     np.testing.assert_allclose(abs(clip_map.points), abs(left[:, :2] * sizes[:2]), atol=1e-4)
     share = sizes**2 / (sizes**2).sum()
     assert f"The two axes show {share[:2].sum():.0%} of" in clip_map.axes
-    why = "Left out: 9 clips with no vector. Left out: 1 clip with a vector of zeros."
-    assert clip_map.axes.endswith(why)
+    left_out = "Left out: 9 clips with no vector. Left out: 1 clip with a vector of zeros."
+    assert clip_map.axes.endswith(left_out)
 
 
 def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, monkeypatch):
@@ -58,12 +58,12 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     files = map_clips(store, color="media", manifest=manifest).groups
     assert [*map(len, files.values())] == [*map(len, films.groups.values())]
     own = replace(items, extra={"own": items.ids})
-    many = map_clips(store, color="own", manifest=of.Manifest("n", own))
-    assert len(many.groups) == 30
-    assert not re.search('pressed="true"|swatch s', map_page(many))
+    large = map_clips(store, color="own", manifest=of.Manifest("n", own))
+    assert len(large.groups) == 30
+    assert not re.search('pressed="true"|swatch s', map_page(large))
     monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
-    few = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
-    assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
+    top_groups = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
+    assert {name: len(rows) for name, rows in top_groups.items()} == {"A": 28, "others": 2}
     assert len(map_clips(store, film="tt3").legends["film"]["tt3"]) == 9
 
 
@@ -114,23 +114,23 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
 
 def test_many_clips_are_drawn_and_read_as_a_few_are(source, store, manifest, tmp_path, monkeypatch):
     """On a canvas: dots where circles would be, lit by names, read by keys and pointer."""
-    few, many = tmp_path / "few.html", tmp_path / "many.html"
+    small, large = tmp_path / "few.html", tmp_path / "many.html"
     clip_map = map_clips(store, manifest=manifest)
-    few.write_text(map_page(clip_map))
+    small.write_text(map_page(clip_map))
     monkeypatch.setattr(clip_map_module, "MAX_CIRCLES", 29)
-    many.write_text(map_page(clip_map))
+    large.write_text(map_page(clip_map))
     alpha = "map.getContext('2d').getImageData({}, {}, 1, 1).data[3]"
     with open_tab() as tab:
-        tab.open(few)
+        tab.open(small)
         texts = tab.texts("circle")
         places = tab.texts("circle", "cx.baseVal.value"), tab.texts("circle", "cy.baseVal.value")
-        tab.open(many)
-        assert (tab.logged, tab.requested) == ([], [many.as_uri()])
+        tab.open(large)
+        assert (tab.logged, tab.requested) == ([], [large.as_uri()])
         share = tab.run("map.width / 1000")
         pixels = [alpha.format(x * share, y * share) for x, y in zip(*places, strict=True)]
         assert tab.texts("circle") == []
-        shown = [tab.run(pixel) for pixel in pixels]
-        assert min(shown) >= 0.39 * 255
+        alphas = [tab.run(pixel) for pixel in pixels]
+        assert min(alphas) >= 0.39 * 255
         tab.click(".of-film button")
         lit = [n for n, text in enumerate(texts) if TITLES["tt1"] in text]
         assert tab.text("#lit") == f"{len(lit)} of 30 clips"
@@ -158,8 +158,8 @@ def test_a_page_of_100_000_clips_opens_in_three_seconds(tmp_path):
     points = np.random.default_rng(1).standard_normal((count, 2))
     path, seconds = tmp_path / "map.html", []
     clips, colours = describe_clips([], manifest), dict.fromkeys(films, "s1")
-    made = ClipMap(clips, "Many", "", ids, points, films, colours, {"film": films}, "film", "")
-    path.write_text(map_page(made))
+    large = ClipMap(clips, "Many", "", ids, points, films, colours, {"film": films}, "film", "")
+    path.write_text(map_page(large))
     with open_tab() as tab:
         for _ in range(3):
             began = time.monotonic()

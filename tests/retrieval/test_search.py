@@ -104,11 +104,11 @@ def test_equal_neighbours_are_in_the_order_of_rows(tmp_path, monkeypatch, top):
     store = of.open_store(path)
     neighbours = nearest_module.find_neighbours(store, ids, top=top)
     for row in range(40):
-        others = [other for other in range(40) if other != row]
-        nearest = sorted(others, key=lambda other: (other - row) % 3 != 0)[:top]
+        others = [candidate for candidate in range(40) if candidate != row]
+        nearest = sorted(others, key=lambda candidate: (candidate - row) % 3 != 0)[:top]
         assert [match.id for match in neighbours[ids[row]]] == [ids[near] for near in nearest]
     matches = of.search(store, vector=vectors[1], top=top)
-    nearest = sorted(range(40), key=lambda other: other % 3 != 1)[:top]
+    nearest = sorted(range(40), key=lambda candidate: candidate % 3 != 1)[:top]
     assert [match.id for match in matches] == [ids[near] for near in nearest]
 
 
@@ -368,8 +368,8 @@ def test_a_search_shows_the_words_of_what_it_found(obygaze, source, manifest, tm
     of.Manifest("spoken", items).save(tmp_path / "spoken")
     search = ("stores", "search", source.path, "--like", "tt1-003", "--top", 3, "--manifest",
               tmp_path / "spoken")  # fmt: skip
-    found = json.loads(obygaze(*search, "--json").stdout)
-    assert [row["words"] for row in found] == [spoken[row["id"]] for row in found]
+    matches = json.loads(obygaze(*search, "--json").stdout)
+    assert [row["words"] for row in matches] == [spoken[row["id"]] for row in matches]
     printed = obygaze(*search, "-o", tmp_path / "m.csv", code=0).stdout
     obygaze(*search, "-o", tmp_path / "m.html", code=0)
     page = text_of((tmp_path / "m.html").read_text())

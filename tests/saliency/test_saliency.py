@@ -79,9 +79,9 @@ def test_maps_are_those_of_finite_differences(checkpoints, name):
     assert not model.layer._forward_hooks
 
 
-@pytest.mark.parametrize(("kind", "what"), [("vivit", "texts"), ("clap", "images")])
-def test_what_reads_no_texts_or_images_is_refused(checkpoints, kind, what):
-    with pytest.raises(UsageError, match=f"the family {kind} does not read {what}"):
+@pytest.mark.parametrize(("kind", "medium"), [("vivit", "texts"), ("clap", "images")])
+def test_what_reads_no_texts_or_images_is_refused(checkpoints, kind, medium):
+    with pytest.raises(UsageError, match=f"the family {kind} does not read {medium}"):
         load_grad_cam_model(checkpoints[f"tiny-{kind}"], "cpu")
 
 

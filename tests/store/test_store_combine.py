@@ -37,8 +37,8 @@ def test_parts_make_the_whole(tmp_path, sound):
     toys.fill(writer)
     assert toys.contents(half.path) == toys.contents(sound / "open.zarr")
     before = half.attributes["licence"]  # what is stated of any part holds for the whole
-    both = of.merge([parts[0], of.open_store(parts[2]).set(licence="CC0")], tmp_path / "both.zarr")
-    assert both.attributes["licence"] == "; ".join(filter(None, [before, "CC0"]))
+    store = of.merge([parts[0], of.open_store(parts[2]).set(licence="CC0")], tmp_path / "both.zarr")
+    assert store.attributes["licence"] == "; ".join(filter(None, [before, "CC0"]))
 
 
 def test_a_row_that_failed_in_one_part_comes_from_the_other(tmp_path, path):

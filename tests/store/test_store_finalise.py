@@ -165,8 +165,8 @@ def test_licence_and_citation_are_set_and_nothing_else(
 
 def test_the_date_of_publication_is_set_and_not_inherited(copy, obygaze, tmp_path):
     path = copy("final")
-    shown = obygaze("stores", "set", path, "--published", "2026-11-23").stdout
-    assert "published  2026-11-23" in shown
+    printed = obygaze("stores", "set", path, "--published", "2026-11-23").stdout
+    assert "published  2026-11-23" in printed
     assert json.loads((path / "croissant.json").read_text())["datePublished"] == "2026-11-23"
     assert verify(path) == []
     store = open_store(path)

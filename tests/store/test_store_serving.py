@@ -75,10 +75,10 @@ def test_files_and_parts_of_them(port):
 @pytest.mark.parametrize("body", [
     b"Content-Length: 34\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 ])  # fmt: skip
-@pytest.mark.parametrize("how", ["GET", "HEAD", "OPTIONS"])
-def test_a_body_is_not_taken_for_the_next_request(port, how, body):
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_a_body_is_not_taken_for_the_next_request(port, method, body):
     """A web server in front would give the second answer to somebody else."""
-    head = f"{how} /empty HTTP/1.1\r\nHost: localhost\r\n".encode()
+    head = f"{method} /empty HTTP/1.1\r\nHost: localhost\r\n".encode()
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(head + body + b"GET /deep/data HTTP/1.1\r\nA: b\r\n\r\n")
         connection.shutdown(socket.SHUT_WR)

@@ -41,12 +41,12 @@ def files(sound, tmp_path_factory):
     of_state = {}
     for state in STATES:
         path = folder / f"{state}.zarr"
-        every = sorted(file for file in path.rglob("*") if file.is_file() and file.name != fmt.LOG)
+        paths = sorted(file for file in path.rglob("*") if file.is_file() and file.name != fmt.LOG)
         arrays = {spec.name for spec in toys.ARRAYS}
-        data = [f for f in every if f.relative_to(path).parts[:2] in {(a, "c") for a in arrays}]
+        data = [f for f in paths if f.relative_to(path).parts[:2] in {(a, "c") for a in arrays}]
         store = open_store(path)
         values = {name: store.read(name, missing="nan") for name in store.arrays}
-        of_state[state] = path, data, [f for f in every if f not in data], values
+        of_state[state] = path, data, [f for f in paths if f not in data], values
         assert verify(path) == []
     return of_state
 
@@ -275,10 +275,10 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
     answer = json.loads(result.stdout)
     aside = path.with_name("toy.zarr.before-repair")
     assert (result.exit_code, len(answer["to_do"]), answer["aside"]) == (3, count, str(aside))
-    kept = toys.contents(aside)
-    assert b"obygaze stores repair" in kept.pop("kept-by-repair.txt")
-    assert kept.items() <= before.items()
-    assert kept.keys() >= set(before if state == "final" else {"blocks/000000.json", SHARD})
+    kept_files = toys.contents(aside)
+    assert b"obygaze stores repair" in kept_files.pop("kept-by-repair.txt")
+    assert kept_files.items() <= before.items()
+    assert kept_files.keys() >= set(before if state == "final" else {"blocks/000000.json", SHARD})
     assert verify(path) == []
     if state == "final":
         assert open_store(aside).is_final
@@ -286,7 +286,7 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
     toys.fill(toys.resume(path), [0])
     flip_bit(path / SHARD, 4)
     assert f"previous files: {aside}-2 (rem" in obygaze("stores", "repair", path, "--yes").stdout
-    assert kept.items() <= toys.contents(aside).items()
+    assert kept_files.items() <= toys.contents(aside).items()
 
 
 def test_nothing_is_kept_through_a_link_that_is_there(path, tmp_path):

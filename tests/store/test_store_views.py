@@ -111,12 +111,12 @@ def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
     item_id, frames = dataset[3]
     assert item_id == dataset.ids[3]
     np.testing.assert_array_equal(frames, VALUES["frames"][4])
-    some = StoreDataset(path, "native", ["tt008", "tt000"])
-    assert some.ids == ["tt008", "tt000"]
-    rows = np.stack([some[0][1], some[1][1]])
+    subset = StoreDataset(path, "native", ["tt008", "tt000"])
+    assert subset.ids == ["tt008", "tt000"]
+    rows = np.stack([subset[0][1], subset[1][1]])
     np.testing.assert_array_equal(rows, VALUES["native"][[8, 0]])
     with pytest.raises(IndexError):
-        some[2]
+        subset[2]
     with pytest.raises(StoreError, match="tt003 failed: row 3 is broken"):
         StoreDataset(path, "native", ["tt000", "tt003"])
     with pytest.raises(StoreError, match="no array nonsense"):
@@ -124,10 +124,10 @@ def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
     # A process that was forked opens the store for itself.
     opened = []
     monkeypatch.setattr(views, "open_store", lambda path: opened.append(path) or open_store(path))
-    assert some[0][1].tolist() == VALUES["native"][8].tolist()
+    assert subset[0][1].tolist() == VALUES["native"][8].tolist()
     assert opened == []
     monkeypatch.setattr(views.os, "getpid", lambda: -1)
-    assert some[0][1].tolist() == VALUES["native"][8].tolist()
+    assert subset[0][1].tolist() == VALUES["native"][8].tolist()
     assert opened == [path]
 
 

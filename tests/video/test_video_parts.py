@@ -113,11 +113,11 @@ def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, ch
         reader = ItemReader(tmp_path, [seeing])
         with Decoders(workers, stall_timeout=60) as decoders:
             read = partial(reader.read, names=[seeing.name])
-            [(_, whole)] = decoders.map(read, [item], ahead=0)
+            [(_, result)] = decoders.map(read, [item], ahead=0)
             used.append(sum(decoder._process is not None for decoder in decoders._decoders))
-        parts = whole.inputs[seeing.name]
+        parts = result.inputs[seeing.name]
         assert len(parts) > 3
-        seen = torch.cat(parts), whole.source, whole.sampled[seeing.name]["frame_time"]
+        seen = torch.cat(parts), result.source, result.sampled[seeing.name]["frame_time"]
         if workers == 1:
             alone = seen
     assert torch.equal(seen[0], alone[0])
