@@ -119,7 +119,7 @@ def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
     return page
 
 
-def test_five_minutes(tour: Page) -> None:
+def test_the_five_minute_tour_runs(tour: Page) -> None:
     _, info, rest = section("Five minutes").partition("$ obygaze stores info")
     assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"
     run = om.load_run("tour/runs/first")
@@ -129,7 +129,7 @@ def test_five_minutes(tour: Page) -> None:
 
 
 @pytest.mark.gate
-def test_python_api(tour: Page) -> None:
+def test_the_python_tour_runs(tour: Page) -> None:
     printed = tour.run(read("reference/python")).splitlines()
     assert printed.pop(6) == "(12, 6, 8)"
     assert printed[0] == "Manifest('annotations', 12 clips of 3 films, 1 label set, 1 split)"
@@ -150,12 +150,12 @@ def test_python_api(tour: Page) -> None:
 
 
 @pytest.mark.gate
-def test_annotations_as_a_page(page: Page) -> None:
+def test_the_films_page_how_to_runs(page: Page) -> None:
     page.run(read("how-to/films-page"))
 
 
 @pytest.mark.gate
-def test_a_real_result(page: Page) -> None:
+def test_the_real_result_tutorial_runs(page: Page) -> None:
     """The scores are those of plain scikit-learn, each film left out."""
     assert page.run(read("tutorials/real")).splitlines()[-2:] == ["0.67", "0.59"]
     data = om.load_example()
@@ -194,7 +194,9 @@ def test_a_real_result(page: Page) -> None:
 
 
 @pytest.mark.gate
-def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_videos_tutorial_runs(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     page.run(read("tutorials/videos"))
     manifest, reimported = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
@@ -211,7 +213,9 @@ def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.gate
-def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharing_and_importing_pages_run(
+    tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The recipe of docs/how-to/import-features.md is given to an import of its own."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -261,7 +265,9 @@ EN+HN vs S 24 0
 
 @pytest.mark.gate
 @pytest.mark.parametrize("names", PRINTED)
-def test_page(names: str | tuple[str, ...], page: Page, request: pytest.FixtureRequest) -> None:
+def test_the_report_page_runs(
+    names: str | tuple[str, ...], page: Page, request: pytest.FixtureRequest
+) -> None:
     if names == "how-to/search":
         request.getfixturevalue("tour")
     if names == "how-to/caption-scores":
@@ -279,7 +285,9 @@ def test_every_key_of_an_experiment_is_described() -> None:
 
 
 @pytest.mark.gate
-def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extending_page_runs(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = read("how-to/extend")
     example = {
         path.relative_to(ROOT / "examples/plugin"): path.read_text()
@@ -312,7 +320,7 @@ def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.gate
-def test_more_than_frames(page: Page) -> None:
+def test_the_senses_tutorial_runs(page: Page) -> None:
     """Of drawn films: frames are at chance, sound tells all, words what is understood."""
     page.run(read("tutorials/senses"))
     [run, late] = [om.load_run(f"senses/runs/{name}") for name in ("heard", "late")]
@@ -329,7 +337,7 @@ def test_more_than_frames(page: Page) -> None:
 
 
 @pytest.mark.night
-def test_annotations(page: Page) -> None:
+def test_the_annotation_pages_run(page: Page) -> None:
     page.run(read("tutorials/scholars"))
     *thresholds, levels, gamma = page.printed.splitlines()
     assert [line.split()[0] for line in thresholds] == ["0.1", "0.2", "0.3", "0.4"]
@@ -338,7 +346,7 @@ def test_annotations(page: Page) -> None:
 
 
 @pytest.mark.night
-def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
+def test_the_reproduction_tutorial_runs(authors: Path, page: Page, tmp_path: Path) -> None:
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
     tmp_path.chmod(0o755)
     made_up = make_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
@@ -366,7 +374,7 @@ def calls_of(script: str) -> list[list[str]]:
 
 @pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
-def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's commands in order, and its Slurm scripts as the tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
     monkeypatch.setenv("TMPDIR", str(Path.cwd()))  # of a node
@@ -397,7 +405,7 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray")
-def test_scale_with_ray(page: Page) -> None:
+def test_the_scale_page_runs_with_ray(page: Page) -> None:
     first, _, ray = read("how-to/scale").partition("\n## Ray\n")
     page.run(first.partition("\n## A machine ")[0])
     page.run(ray)
@@ -433,12 +441,12 @@ def test_every_page_with_commands_is_run() -> None:
             assert f'"{name}"' in tests or f'"{short}"' in tests, f"{name}: no test runs it"
 
 
-def test_measured_numbers_are_those_of_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+def test_measured_numbers_match_the_results(capsys: pytest.CaptureFixture[str]) -> None:
     measured.main([])
     assert "docs/explanation/benchmarks.md: a table of" in capsys.readouterr().out
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in link:
@@ -459,7 +467,7 @@ def test_architecture_names_every_file() -> None:
         assert {name for name in unnamed if not name.startswith(by_kind)} == set()
 
 
-def test_commands_that_pages_name_exist() -> None:
+def test_commands_named_by_pages_exist() -> None:
     commands = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
         for words in re.findall(r"`obygaze((?: [a-z][a-z0-9-]+)+)", page.read_text()):
@@ -469,7 +477,7 @@ def test_commands_that_pages_name_exist() -> None:
             assert name in commands or (parent and not isinstance(parent, click.Group)), name
 
 
-def test_commands_of_pages_have_the_options_that_they_are_given() -> None:
+def test_commands_on_pages_have_their_options() -> None:
     """Without running them, which for some pages happens at night only, or never."""
     commands = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
@@ -484,7 +492,7 @@ def test_commands_of_pages_have_the_options_that_they_are_given() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
-def test_the_demo_spares_what_is_not_a_demo(tmp_path: Path) -> None:
+def test_the_demo_overwrites_only_a_demo(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "film.mkv").write_text("precious")
     run = subprocess.run(

@@ -52,7 +52,7 @@ def error_classes() -> Iterator[type[of.ObygazeError]]:
 PARTS = {"rows": range(3), "reason": "is empty", "consequence": "the rest is readable"}
 
 
-def test_every_error_of_ours_reaches_another_process_as_it_is():
+def test_every_error_survives_pickling():
     """A pool sends errors by pickle; one that cannot be read there breaks the whole pool."""
     from obygaze_features.store.location import Location, StoreFile
 
@@ -92,7 +92,7 @@ def test_methods_are_written_in_their_class(noun):
             assert Parameter.VAR_KEYWORD not in kinds, name
 
 
-def test_functions_name_their_options():
+def test_functions_take_options_by_name():
     functions = [getattr(of, name) for name in of.__all__ if isfunction(getattr(of, name))]
     assert of.extract in functions
     for function in (*functions, of.Backbone.from_torch):

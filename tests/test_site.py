@@ -70,7 +70,7 @@ def build_site() -> Path:
 
 
 @pytest.mark.gate
-def test_the_site_in_a_browser() -> None:
+def test_the_site_works_in_a_browser() -> None:
     """What to do is on the first screen, tutorials fit a phone, the search has excerpts on disk."""
     with open_tab() as tab:
         site = build_site()
@@ -105,7 +105,7 @@ def test_pictures_of_pages_are_in_the_checkout_and_small() -> None:
 
 
 @pytest.mark.gate
-def test_pictures_are_what_their_pages_make(tmp_path: Path) -> None:
+def test_pictures_match_what_their_pages_make(tmp_path: Path) -> None:
     """Figures to the pixel, but for rounding; pages' pictures roughly, as fonts differ."""
     write_pictures(MADE)
     ship(MADE, tmp_path / "again")
@@ -131,7 +131,7 @@ def difference(first: Path, second: Path) -> float:
     return float(np.abs(greys[0] - greys[1]).mean())
 
 
-def test_the_site_has_no_colours_but_the_reports() -> None:
+def test_the_site_uses_only_the_reports_colours() -> None:
     report = css_colours() + (ROOT / "obygaze_features/page/style.css").read_text()
     style, icon = ((ROOT / "docs/_static" / name).read_text() for name in ("site.css", "icon.svg"))
     assert re.findall("#[0-9a-f]{6}", style) == []
@@ -150,19 +150,19 @@ def test_the_site_has_no_colours_but_the_reports() -> None:
         "<p style=\"background: url('http://h.example/a')\">",
     ],
 )
-def test_each_way_to_load_from_another_host_is_found(page) -> None:
+def test_every_load_from_another_host_is_found(page) -> None:
     (address,) = foreign_addresses(page)
     assert re.fullmatch("(https?:)?//h.example/a", address, re.IGNORECASE)
     assert foreign_addresses(re.sub("(https?:)?//h.example/", "", page, flags=re.IGNORECASE)) == []
 
 
-def test_what_a_page_only_names_is_not_loaded() -> None:
+def test_addresses_in_text_are_not_loaded() -> None:
     page = """<a href="https://h.example/a">a</a><code>url(https://h.example/a)</code>
     <pre>&lt;img src="https://h.example/a"&gt;</pre><img src="data:image/svg+xml,http://w3.example">"""
     assert foreign_addresses(page) == []
 
 
-def test_the_glossary_has_the_thesaurus() -> None:
+def test_the_glossary_includes_the_thesaurus() -> None:
     text, scheme = describe_scheme(), of.obygaze_scheme()
     names = [*scheme.sub_constructs, *(concept.name for concept in scheme.concepts)]
     assert all(f"\n{name}\n: " in text for name in names)

@@ -33,7 +33,7 @@ from tests.kit.timelines import check_schema
 LEVELS = "choose from Easy Negative, Hard Negative, Not Sure, Sure"
 
 
-def test_pympis_file_is_read(tmp_path):
+def test_a_file_written_by_pympi_is_read(tmp_path):
     eaf = Eaf()
     eaf.remove_tier("default")
     eaf.add_linguistic_type("below", constraints="Symbolic_Association", timealignable=False)
@@ -93,7 +93,7 @@ def eaf_of(*names, **options):
     ({"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]},
      ["Jane", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
 ])  # fmt: skip
-def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, annotators):
+def test_annotators_are_named_by_tiers_or_files(tmp_path, files, sources, annotators):
     for path, tiers in files.items():
         write(tmp_path / path, eaf_of(*tiers))
     result = of.Timelines.from_elan(*(tmp_path / name for name in sources))
@@ -104,7 +104,7 @@ def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, anno
     assert result.remarks == ()
 
 
-def test_participants_films_and_files_named_after_annotators(tmp_path, obygaze):
+def test_annotators_are_named_by_folders_or_participants(tmp_path, obygaze):
     for name in ("Jane", "Omar"):
         write(tmp_path / f"Gilda/{name}.eaf", eaf_of(name))
     [remark] = of.Timelines.from_elan(tmp_path / "Gilda").remarks
@@ -152,7 +152,7 @@ def timelines(draw):
 
 @given(timelines())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_elan_round_trip(tmp_path, drawn):
+def test_timelines_survive_an_elan_round_trip(tmp_path, drawn):
     for path in tmp_path.glob("*.eaf"):
         path.unlink()
     for name, text in elan_files(drawn).items():
@@ -163,7 +163,7 @@ def test_elan_round_trip(tmp_path, drawn):
     assert all(remark.what.startswith(expected) for remark in back.remarks)
 
 
-def test_a_data_set_and_its_scheme_come_back_from_elan(tmp_path, obygaze):
+def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
     """Commands, without an option: from timelines to ELAN, back, and to a manifest."""
     original, folders = darkness(), [tmp_path / name for name in ("made", "elan", "back")]
     original.save(folders[0])
@@ -190,7 +190,7 @@ def test_a_data_set_and_its_scheme_come_back_from_elan(tmp_path, obygaze):
 
 
 @pytest.mark.parametrize("scheme", [of.obygaze_scheme(), SCHEME], ids=["obygaze", "second"])
-def test_files_made_of_a_template_have_its_scheme(tmp_path, obygaze, scheme):
+def test_files_made_from_a_template_have_its_scheme(tmp_path, obygaze, scheme):
     """As ELAN makes them: from the template with all that it has, and annotations."""
     own = write(tmp_path / "own.json", json.dumps(scheme.to_json()))
     template = ("--elan", tmp_path / "own.etf", "--scheme", own)
@@ -206,7 +206,7 @@ def test_files_made_of_a_template_have_its_scheme(tmp_path, obygaze, scheme):
     assert asdict(back.scheme) == asdict(scheme)
 
 
-def test_files_of_several_data_sets(tmp_path, obygaze):
+def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
     original, folder = darkness(), tmp_path / "elan"
 
     def put(timelines):
@@ -236,7 +236,7 @@ def test_files_of_several_data_sets(tmp_path, obygaze):
         assert fact in obygaze(*call, "--overwrite", code=3).output  # the others are read
 
 
-def test_levels_are_suggested_in_an_order_that_somebody_gave(tmp_path, obygaze):
+def test_levels_are_suggested_only_in_a_stated_order(tmp_path, obygaze):
     """Of the file's own list, else none; alphabetically they are none, strong, weak."""
     marks = [Annotation(9 * n, 9 * n + 9, name) for n, name in enumerate(["weak", "none"])]
     path = tmp_path / "f.eaf"
@@ -255,7 +255,7 @@ def test_levels_are_suggested_in_an_order_that_somebody_gave(tmp_path, obygaze):
     assert "none < weak < strong (the highest)" in obygaze(*call, *option.split(), code=0).stdout
 
 
-def test_times_and_films_of_edited_files(tmp_path):
+def test_edited_times_and_films_are_read(tmp_path):
     """A segment that was moved; times within a millisecond; a table of films beside the file's."""
     path = tmp_path / "f.eaf"
 
@@ -305,7 +305,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("data", "message"), BROKEN, ids=range(len(BROKEN)))
-def test_broken_elan_files_are_one_line(tmp_path, obygaze, data, message):
+def test_broken_elan_files_are_refused_in_one_line(tmp_path, obygaze, data, message):
     (tmp_path / "secret.txt").write_text("the password")
     (tmp_path / "f.eaf").write_bytes(data)
     result = obygaze("annotations", "import", "elan", tmp_path / "f.eaf", "-o", tmp_path / "t")
@@ -314,7 +314,7 @@ def test_broken_elan_files_are_one_line(tmp_path, obygaze, data, message):
     assert not (tmp_path / "t").exists()
 
 
-def test_files_that_are_missing_or_cut_are_refused(tmp_path, obygaze):
+def test_missing_or_truncated_files_are_refused(tmp_path, obygaze):
     path, data = tmp_path / "in/f.eaf", EAF.encode()
     with pytest.raises(AnnotationError, match=r"f\.eaf cannot be read: No such file"):
         of.Timelines.from_elan(path)
@@ -353,7 +353,7 @@ def test_external_references_are_not_fetched(tmp_path, monkeypatch):
     assert "shifted by '500' milliseconds" in result.remarks[2].what
 
 
-def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
+def test_cyclic_and_orphan_tiers_are_read(tmp_path):
     """What ELAN would not write: tiers and notes that are their own parents, or have lost them."""
     marks = [Annotation(5, 9, "S", {"comment": "ring"}), Annotation(10, 12, "S", {"comment": "x"})]
     tiers = [Tier("A", "segment", marks), Tier("C", "segment", [Annotation(5, 9, "S")])]
@@ -369,7 +369,7 @@ def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
     assert remark.what == "refers to no annotation of 'A' that has times"
 
 
-def test_added_tiers_keep_what_is_there(tmp_path):
+def test_adding_tiers_keeps_the_existing_ones(tmp_path):
     text = to_eaf(Document([Tier("mine", "segment", [Annotation(0, 900, "Sure & <b>")])]))
     path = tmp_path / "Juno.eaf"
     path.write_text(text.replace("Sure &amp;", "Su<!--?-->re &amp;"))

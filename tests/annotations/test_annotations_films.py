@@ -29,7 +29,7 @@ def draw(annotators, clips=60, films=3):
 
 
 @pytest.mark.parametrize("annotators", [1, 2, 3])
-def test_shares_are_those_of_a_table_of_all_labels(annotators):
+def test_shares_equal_those_of_the_full_label_table(annotators):
     sets, film_of = draw(annotators)
     marked = count_shares(sets, [Level(HIGH, "Dark")], film_of, {"f0": "First"})
     rows = [
@@ -59,7 +59,7 @@ def test_shares_are_those_of_a_table_of_all_labels(annotators):
             levels_by_film(marked)
 
 
-def test_figures_say_every_share_and_leave_out_the_least_differences():
+def test_figures_state_every_share_and_drop_the_smallest_differences():
     sets, film_of = draw(2)
     marked = count_shares(sets, [Level(HIGH, "Dark")], film_of, {})
     for figure, shares in (
@@ -79,14 +79,14 @@ def test_figures_say_every_share_and_leave_out_the_least_differences():
         concepts_by_film(MarkedFilms("Dark", films))
 
 
-def test_titles_lose_their_year_unless_two_films_share_one():
+def test_titles_keep_their_year_only_where_two_films_share_one():
     of_film = [FilmShares(film, title, 9, {"a": 0.4, "b": 0.2}, {}) for film, title in
                (("x", "Crash (1996)"), ("y", "Crash (2004)"), ("z", "Juno (2007)"))]  # fmt: skip
     labels = levels_by_film(MarkedFilms("Sure", of_film)).axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["Crash (1996)", "Crash (2004)", "Juno"]
 
 
-def test_the_command_draws_films_with_their_data_beside(tmp_path):
+def test_the_command_draws_films_and_writes_their_data(tmp_path):
     example, agreement = load_example(), ("annotations", "agreement", example_path("minutes"))
     for shows in ("levels", "concepts"):
         files = [tmp_path / f"{shows}{suffix}" for suffix in (".svg", ".pdf")]

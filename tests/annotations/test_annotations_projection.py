@@ -26,7 +26,7 @@ def clips(*texts):
     return [(level, set(concepts)) for level, *concepts in map(str.split, texts)]
 
 
-def test_the_papers_case():
+def test_the_papers_example_projects_as_published():
     result = project(worked(), grid())
     ann, bea = result.label_sets
     assert (ann.name, bea.name) == ("one", "two")
@@ -45,7 +45,7 @@ def test_the_papers_case():
     assert "highest level wins" in merged.labels.about["rule"]
 
 
-def test_the_case_at_other_thresholds():
+def test_other_thresholds_change_the_levels():
     levels = [
         dict(Counter(project(worked(), grid(), threshold).merge_labels().labels.levels))
         for threshold in (0.15, 0.2)
@@ -62,7 +62,7 @@ def seconds(frame, rate):
 
 
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
-def test_threshold_is_exact_to_a_frame(rate):
+def test_the_threshold_is_exact_to_a_frame(rate):
     clips = [(start, start + 5 * count) for start in range(7, 5000, 397) for count in (1, 7, 60)]
     for short, level in ((0, "S"), (1, "EN")):
         for begin, end in clips:
@@ -110,7 +110,7 @@ def by_hand(clip, marks, threshold):
 
 
 @given(MARKS, st.lists(SPANS, min_size=1, max_size=6), THRESHOLDS, RATES)
-def test_as_by_hand_in_exact_fractions(marks, clips, threshold, rate):
+def test_projection_equals_exact_fractions(marks, clips, threshold, rate):
     """Also where clips overlap or leave gaps; what is equal in frames is equal in seconds."""
     marks = [*marks, ((0, 1), "EN", set())]
     spans = [tuple(seconds(frame, rate) for frame in clip) for clip in clips]
@@ -125,7 +125,7 @@ def test_as_by_hand_in_exact_fractions(marks, clips, threshold, rate):
 
 
 @given(MARKS.filter(bool), MARKS.filter(bool), st.randoms(use_true_random=False))
-def test_order_does_not_matter(first, second, chance):
+def test_the_order_of_segments_does_not_matter(first, second, chance):
     straight = timelines_of({"one": first, "two": second}, Fraction(25))
     shuffled = list(straight.segments)
     chance.shuffle(shuffled)
@@ -142,7 +142,7 @@ def test_order_does_not_matter(first, second, chance):
     assert merged.ratio == same[0].ratio
 
 
-def test_segments_in_no_clip_and_in_tiny_ones():
+def test_segments_outside_all_clips_are_left_out():
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
     [remark] = project(of.Timelines.of("worked", late), grid()).remarks
     assert (remark.annotator, remark.done) == ("one", "left out")
@@ -154,7 +154,7 @@ def test_segments_in_no_clip_and_in_tiny_ones():
         assert project(beside, tiny).label_sets[0].levels == levels
 
 
-def test_schemes_have_the_same_levels_and_share_concepts():
+def test_the_grids_scheme_must_have_the_same_levels():
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
     foreign = of.Manifest("other", grid().items, scheme=calm)
     assert project(worked(), foreign).grid.scheme.codes == LEVELS  # nothing is labelled yet
@@ -180,7 +180,7 @@ def problems(remarks):
 
 
 @pytest.mark.parametrize("length", ["60", "60 s", "0:01:00"])
-def test_cells_of_so_many_seconds(length):
+def test_cells_have_the_length_asked_for(length):
     cells, remarks = read_grid(length, ends_at(150.5))
     assert remarks == []
     expected = [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
@@ -205,7 +205,7 @@ def test_clips_cover_the_film_from_0_to_the_end(end, step):
     assert 2 <= ends[-1] - starts[-1] <= step
 
 
-def test_manifests_with_spans(tmp_path):
+def test_a_manifest_with_spans_is_a_grid(tmp_path):
     items = [
         Item("a", film="film", start=0.0, end=100.0),
         Item("b", media="film.mkv", start=100.0, end=200.0),
@@ -226,7 +226,7 @@ def test_manifests_with_spans(tmp_path):
         read_grid(tmp_path / "no spans", worked())
 
 
-def test_films_that_only_one_side_has():
+def test_films_missing_on_one_side_are_named():
     pair = segments("one", FIRST) + segments("one", SECOND, "other")
     timelines = of.Timelines.of("two films", pair, films={"unseen": Film(end=10.0)})
     items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
@@ -245,7 +245,7 @@ def test_films_that_only_one_side_has():
     ("-60", "-60 is not a grid"),
     (grid(film="FILM"), "no clips of any film .*it has FILM.*did you mean FILM"),
 ])  # fmt: skip
-def test_what_is_no_grid_is_one_line(cells, fact):
+def test_invalid_grids_are_refused_in_one_line(cells, fact):
     with pytest.raises((AnnotationError, UsageError), match=fact):
         read_grid(cells, worked())
     with pytest.raises(AnnotationError, match="have no segments"):

@@ -36,7 +36,7 @@ def std(monkeypatch):
     monkeypatch.setitem(ARRAYS, "std", entry)
 
 
-def test_the_format_s_page_lists_the_table():
+def test_the_format_page_lists_every_array():
     page = (Path(of.__file__).parents[1] / "stores/README.md").read_text()
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| \[(.+)\] (\w+) \|", page, re.MULTILINE)
     listed = {
@@ -49,7 +49,7 @@ def test_the_format_s_page_lists_the_table():
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_one_entry_gives_every_family_an_array(checkpoints, std, name):
+def test_one_table_entry_gives_every_family_an_array(checkpoints, std, name):
     backbone = of.load_backbone(checkpoints[name], "cpu", arrays=["std", "frames", "tokens"])
     spec = next(spec for spec in backbone.arrays if spec.name == "std")
     values = backbone.embed_clips(
@@ -61,7 +61,7 @@ def test_one_entry_gives_every_family_an_array(checkpoints, std, name):
     np.testing.assert_allclose(values["std"], tokens.std(1), atol=1e-6)
 
 
-def test_an_added_array_leaves_padding_out(checkpoints, std):
+def test_added_arrays_ignore_padding(checkpoints, std):
     backbone = of.load_backbone(checkpoints["tiny-xclip-lsmdc"], "cpu", arrays=["std", "frames"])
     present = torch.arange(12)[None] < 5
     values = backbone.embed_clips(pictures(1, 12, 3, 32, 32), present)
@@ -69,7 +69,7 @@ def test_an_added_array_leaves_padding_out(checkpoints, std):
     np.testing.assert_allclose(values["std"][0], values["frames"][0, :5].numpy().std(0), atol=1e-6)
 
 
-def test_at_a_rate_it_is_pooled_from_frames_and_refused_of_windows(checkpoints, std):
+def test_at_a_rate_arrays_pool_frames_and_refuse_windows(checkpoints, std):
     """The deviation over windows is not the mean of theirs."""
     rate = {"device": "cpu", "sampling": Sampling(20, 2.0)}
     backbone = of.load_backbone(checkpoints["tiny-clip"], **rate)
@@ -89,7 +89,7 @@ class Colours(torch.nn.Module):
         return pixels.mean((-2, -1))
 
 
-def test_a_backbone_of_one_s_own_that_names_it_fills_stores_and_tables(tmp_path, std):
+def test_a_custom_backbone_may_fill_an_added_array(tmp_path, std):
     """It computes the array itself; the table says that exports have it, and what a rate does."""
     write_clip(tmp_path / "clip0.mp4", "S", seconds=1)
     net = of.Backbone.from_torch(Colours(), frames=8, size=16, name="own", layout="BCHW")

@@ -52,7 +52,7 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
         assert reason in obygaze("features", "make-weights", name, *more, code=code).stderr
 
 
-def test_prefetch_prints_folders_or_the_reason(obygaze, tmp_path, monkeypatch):
+def test_prefetch_prints_folders_or_reasons(obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip", code=0)
     folders = dict(line.split(": ") for line in result.stdout.splitlines())
@@ -155,7 +155,7 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
 
 
 @pytest.mark.night
-def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
+def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
     """As V-JEPA 2 is published; what cannot be used is refused before its weights are fetched."""
     folder, processor = copy("tiny-vjepa2"), "video_preprocessor_config.json"
     hub = serve_hub(folder)
@@ -189,7 +189,7 @@ OFFLINE = [
     # Where nobody forbids it, the hub's client tries for some 20 seconds.
     pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
 ])  # fmt: skip
-def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, facts):
+def test_failed_downloads_are_one_line(serve_hub, tmp_path, name, offline, facts):
     endpoint = serve_hub(tmp_path).url if "/" in name else NOWHERE
     result = prefetch(name, tmp_path / "home", endpoint, offline, ends_with=1)
     for fact in facts:
@@ -198,7 +198,7 @@ def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, 
 
 
 @pytest.mark.night
-def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
+def test_word_vectors_are_fetched_ahead_or_on_demand(serve_hub, copy, tmp_path):
     """What was fetched for clips, by an older version say, lacks them."""
     hub = serve_hub(copy("tiny-clip"))
     prefetch("someone/small", tmp_path / "home", hub.url)
@@ -221,7 +221,7 @@ def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
     (write_gpt2, "load_language_model('someone/small', 'cpu').mean_probabilities(['a man'])",
      {"config.json"}),
 ])  # fmt: skip
-def test_a_model_of_texts_is_fetched_and_loaded(serve_hub, tmp_path, write, call, files):
+def test_a_text_model_is_fetched_and_loaded(serve_hub, tmp_path, write, call, files):
     (folder := tmp_path / "model").mkdir()
     write(folder, seed=3)
     hub = serve_hub(folder)

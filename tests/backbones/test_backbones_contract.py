@@ -47,7 +47,7 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
 
 
 @each()
-def test_neither_time_nor_batch_changes_features_nor_does_half_precision_much(checkpoints, name):
+def test_features_do_not_depend_on_batches_or_runs(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
     pixels = clips_for(backbone, 3)
     together, again = embed(backbone, pixels), embed(backbone, pixels)
@@ -94,7 +94,7 @@ def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_pa
 
 
 @each()
-def test_weights_that_do_not_fit_are_one_line(copy, name):
+def test_weights_of_the_wrong_shape_are_one_line(copy, name):
     folder = copy(name)
     file = folder / ("model.safetensors" if name in SAFETENSORS else "pytorch_model.bin.0")
     content = file.read_bytes()
@@ -147,7 +147,7 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
 
 
 @each([name for name in TINY if name not in TEXTS])
-def test_texts_are_refused_by_what_reads_none(checkpoints, name):
+def test_backbones_without_a_text_tower_refuse_texts(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
     with pytest.raises(UsageError, match=r"does not read texts.* obygaze features backbones"):
         backbone.embed_texts(["a photo"])

@@ -157,7 +157,7 @@ def close(ours, expected, atol=1e-4):
 @pytest.mark.parametrize(
     "case", [*ALWAYS, *(pytest.param(name, marks=pytest.mark.gate) for name in GATE)]
 )
-def test_features_are_those_of_transformers(tmp_path, case):
+def test_features_equal_those_of_transformers(tmp_path, case):
     write, sizes, model_name, arrays_of = (ALWAYS | GATE)[case]
     write(tmp_path, 5, *sizes)
     kit.shuffle_norms(tmp_path)
@@ -204,7 +204,7 @@ def test_features_are_those_of_transformers(tmp_path, case):
 
 
 @pytest.mark.gate
-def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
+def test_an_image_classifiers_trunk_is_loaded(tmp_path):
     """As of dinov2-base-imagenet1k-1-layer; those of films are held against their logits."""
     tiny.write_dino(tmp_path / "trunk", 5, DINO)
     model = transformers.Dinov2ForImageClassification.from_pretrained(tmp_path / "trunk")
@@ -218,7 +218,7 @@ def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
 
 @pytest.mark.gate
 @pytest.mark.parametrize("tuned", [True, False])
-def test_videomae_is_what_its_tensors_say(tmp_path, tuned):
+def test_videomae_follows_its_tensors(tmp_path, tuned):
     """A configuration may say nothing of it, or something else."""
     pixels = kit.pictures(1, 16, 3, 48, 48)
     tiny.write_videomae(tmp_path, 5, MAE, finetuned=tuned)
@@ -261,7 +261,7 @@ def text_features(folder, name, texts=TEXTS):
 
 
 @kit.each(list(MODELS))
-def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
+def test_texts_are_embedded_as_by_transformers(checkpoints, name):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")
     ours = backbone.embed_texts(TEXTS)
@@ -286,7 +286,7 @@ def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
     torch.testing.assert_close(cut, same, atol=1e-6, rtol=0)
 
 
-def test_the_record_tells_two_tokenizers_apart(copy):
+def test_the_record_distinguishes_two_tokenizers(copy):
     folder = copy("tiny-clip")
     before = of.load_backbone(folder, "cpu").tokenizer.attributes()
     assert (before["longest"], before["padding"]) == (77, "longest")
@@ -303,7 +303,7 @@ def test_the_record_tells_two_tokenizers_apart(copy):
      "575 tokens, but the network has 566"),
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
 ])  # fmt: skip
-def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):
+def test_a_mismatched_tokenizer_is_one_line(copy, change, facts):
     folder = copy("tiny-clip")
     change(folder)
     with pytest.raises(BackboneError, match=facts) as caught:

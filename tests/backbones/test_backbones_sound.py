@@ -33,7 +33,7 @@ NETWORKS = {  # transformers' class, and the embedding of a window by it
 
 
 @kit.each([name for name in NETWORKS if name not in ("tiny-wav2vec2", "tiny-hubert")])
-def test_a_gpu_is_not_asked_how_many_windows_a_clip_has(copy, name):
+def test_counting_windows_does_not_wait_for_the_gpu(copy, name):
     """Tensors on torch's device "meta" have no values, so asking for one is an error."""
     backbone = of.load_backbone(copy(name), "cpu")
     assert backbone.mask_on_cpu
@@ -51,7 +51,7 @@ def hear(backbone, *sounds):
 
 
 @kit.each(list(NETWORKS))
-def test_sound_is_embedded_as_transformers_does_it(copy, name):
+def test_sound_is_embedded_as_by_transformers(copy, name):
     folder, (class_name, embed_window) = copy(name), NETWORKS[name]
     kit.shuffle_norms(folder)
     model = getattr(transformers, class_name).from_pretrained(folder).eval()
@@ -92,7 +92,7 @@ def test_sound_is_embedded_as_transformers_does_it(copy, name):
     ("ASTFeatureExtractor", {}),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:At least one mel filter")
-def test_spectrograms_have_the_bits_of_transformers(name, settings):
+def test_spectrograms_equal_transformers_bit_for_bit(name, settings):
     """Of loud, quiet, short and silent windows."""
     reference, ours = (
         getattr(transformers, name)(**settings), _make_extractor(name, json.dumps(settings))

@@ -47,7 +47,7 @@ def eat(obygaze, images, prompts):
     return eat
 
 
-def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_path):
+def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path):
     result = eat("professions", code=3)
     assert "NOTE: medicine is left out: no item has the profession 'medicine'" in result.stderr
     lines = result.stdout.splitlines()[2:]
@@ -90,7 +90,7 @@ def write_table(path, vectors):
     return path
 
 
-def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
+def test_sets_are_named_by_columns_ids_levels_or_a_file(eat, images, prompts, tmp_path):
     """A table of embeddings has no columns; and a manifest may have more than its store."""
     table = write_table(tmp_path / "images.csv", images.by_id)
     manifest = of.Manifest.load(images.manifest)
@@ -111,7 +111,7 @@ def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
     assert (row["p_is"], row["partitions"]) == ("sampled", 999)
 
 
-def test_a_pooled_array_and_missing_items(eat, images):
+def test_arrays_are_pooled_and_missing_items_named(eat, images):
     options = sets(
         x="gender:woman", y="gender:man,profession:science", a="business-man-0", b="business-man-1"
     )
@@ -143,7 +143,7 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
 VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")
 
 
-def test_files_of_embeddings(tmp_path):
+def test_embeddings_are_read_from_files(tmp_path):
     expected = [[0, 1], [1, 0.5]]
     for lines in (VEC, ("3 2", *VEC)):  # without and with word2vec's header
         for encoding in ("utf-8", "utf-8-sig"):
@@ -160,7 +160,7 @@ def test_files_of_embeddings(tmp_path):
     np.testing.assert_array_equal(rows, frame.loc[ids].to_numpy())
 
 
-def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
+def test_concepts_of_a_bottleneck_or_bank_are_sets(eat, prompts, tmp_path):
     chance, names = np.random.default_rng(0), ["Look", "Facial expression"]
     X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2))
     bank = ConceptBank(C=1.0).fit(X, Y, concept_names=names)
@@ -190,7 +190,7 @@ def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
     assert "given sets: Look 1 - 4 4" in words
 
 
-def test_the_batteries_that_are_shipped():
+def test_the_shipped_batteries_are_valid():
     """As the paper's tables have them: thirty prompts a side, d, and whether p < .05."""
     people = ("person", "woman", "human", "human being", "individual", "adult")
     emotion, professions = read_battery("emotion"), read_battery("professions")

@@ -24,7 +24,7 @@ def without_imports(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("without_imports")
-def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
+def test_every_extra_is_a_job_listing_its_packages(obygaze) -> None:
     extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
     assert set(EXTRAS) - {""} == extras - {"all", "bench", "dev", "docs"}
     about = json.loads(obygaze("doctor", "--json").stdout)
@@ -37,7 +37,7 @@ def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
 
 
 @pytest.mark.usefixtures("without_imports")
-def test_what_is_missing_or_too_old_is_named_with_its_remedy(monkeypatch, obygaze) -> None:
+def test_missing_and_old_packages_are_named_with_their_remedy(monkeypatch, obygaze) -> None:
     changed, real = {"av": "", "pillow": "2.0.1"}, metadata.version
 
     def version(name: str) -> str:
@@ -55,7 +55,7 @@ def test_what_is_missing_or_too_old_is_named_with_its_remedy(monkeypatch, obygaz
 
 
 @pytest.mark.usefixtures("without_imports")
-def test_a_gpu_user_sees_what_can_be_used(monkeypatch: pytest.MonkeyPatch, obygaze) -> None:
+def test_usable_gpus_are_listed(monkeypatch: pytest.MonkeyPatch, obygaze) -> None:
     gpu = SimpleNamespace(name="NVIDIA H200", total_memory=140 * 2**30, major=9)
     busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

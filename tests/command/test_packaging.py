@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
+def test_all_shipped_manifests_are_in_the_wheel() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     folders = ("*", "batteries/*", "lexicons/*")  # others are users' manifests
     files = [path for inside in folders for path in (ROOT / "manifests").glob(inside)]
@@ -37,7 +37,7 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
         assert reference_file(name.removeprefix("manifests/")).is_file()
 
 
-def test_the_command_works_beside_a_file_cli_of_somebody_else(tmp_path: Path) -> None:
+def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
     """What an installation makes of the entry point, where PYTHONPATH has a lab's own modules."""
     for name in ("cli", "main", "commands"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the lab')\n")
@@ -56,7 +56,7 @@ def test_the_command_works_beside_a_file_cli_of_somebody_else(tmp_path: Path) ->
     assert cli.start is point.load()  # python cli.py, in a checkout
 
 
-def test_versions_are_those_of_this_checkout() -> None:
+def test_versions_match_this_checkout() -> None:
     # An installation that copied files would shadow what stands here.
     assert Path(cli.__file__) == ROOT / "cli.py"
     assert reference_file("films.csv") == ROOT / "manifests" / "films.csv"
@@ -78,7 +78,7 @@ def test_versions_are_those_of_this_checkout() -> None:
     assert "timm" in pins  # it brings torchvision
 
 
-def test_what_is_not_imported() -> None:
+def test_pickle_and_heavy_rooms_are_never_imported() -> None:
     """No unpickling anywhere; by the zoo the light rooms alone."""
     banned = re.compile(r"^ *(import|from) (pickle|joblib|dill|cloudpickle|shelve)\b", re.MULTILINE)
     for path in (ROOT / "cli.py", *ROOT.glob("obygaze_*/**/*.py")):

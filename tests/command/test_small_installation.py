@@ -96,7 +96,7 @@ EXTRAS = {
 
 @pytest.mark.gate
 @pytest.mark.parametrize("extras", EXTRAS)
-def test_extras_are_enough_for_their_job(
+def test_each_extra_suffices_for_its_job(
     extras: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(copy_data(tmp_path / "data"))

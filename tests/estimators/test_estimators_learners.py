@@ -65,7 +65,7 @@ def test_every_estimator_learns_and_sees_no_test_clip(name):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_of_three_classes_training_lacks_one(name):
+def test_a_class_absent_from_training_has_probability_zero(name):
     labels = np.array([("EN", "HN", "S").index(level) for level in LEVELS])
     labels = np.where((labels == 1) & (DATA.folds != 5), -1, labels)
     train, validation = (
@@ -97,7 +97,7 @@ def test_facts_tell_what_was_chosen():
     assert (model.random_state, model.bank.random_state, model.head.random_state) == (7, 7, 42)
 
 
-def test_a_film_prior_counts_each_films_clips():
+def test_a_film_prior_counts_the_clips_of_each_film():
     odds = fit("film-prior").probabilities(DATA, TEST)[:, 1]
     share = (LABELS[TRAIN] == 1).mean()
     for row, probability in zip(TEST, odds, strict=True):
@@ -171,7 +171,7 @@ def newton(X, y, class_weight="balanced"):
 
 
 @given(st.integers(0, 10_000), st.integers(4, 30), st.integers(1, 8), st.sampled_from(CS))
-def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
+def test_the_newton_bound_holds_against_brute_force(seed, clips, width, C):
     """A general solver of the dual, a quadratic program, finds nothing below the gap."""
     chance = np.random.default_rng(seed)
     X, y = chance.normal(size=(clips, width)), np.arange(clips) % 3 == 0
@@ -190,7 +190,7 @@ def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
     assert fit.duality_gap < 1e-5
 
 
-def test_hard_data_end_with_a_certificate():
+def test_hard_data_end_within_the_bound():
     """More dimensions than clips, both labels of a clip, separable, one positive, large."""
     chance = np.random.default_rng(3)
     X, y = chance.normal(size=(300, 64)), chance.random(300) < 0.3

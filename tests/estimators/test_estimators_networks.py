@@ -27,7 +27,7 @@ VALIDATION = {"X_val": X_VAL, "y_val": Y_VAL}
     ((7, 5), False, None, 2.0, 0.0),
     ((7, 5), False, None, 0.0, 0.25),
 ])  # fmt: skip
-def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dropout, monkeypatch):
+def test_each_step_equals_autograd(hidden, author, class_weight, decay, dropout, monkeypatch):
     def drop_first(tensor, share, generator=None):
         tensor.fill_(1.0)[:, : round(tensor.shape[1] * (1 - share))] = 0.0
         return tensor
@@ -165,7 +165,7 @@ def drawn():
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model):
+def test_predictions_ignore_other_clips_and_absent_frames(drawn, model):
     X, y = drawn
     model = clone(model).set_params(max_iter=3).fit(X, y)
     together = model.predict_proba(X)

@@ -101,7 +101,7 @@ def answers(model, inputs):
     return getattr(model, "predict_proba", getattr(model, "transform", None))(**inputs)
 
 
-def test_every_estimator_is_read_back_as_it_was(models, saved):
+def test_every_estimator_survives_saving(models, saved):
     for name, model in models.items():
         again, about = om.load_model(saved / name)
         assert (about, type(again)) == (ABOUT, type(model))
@@ -139,7 +139,7 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path):
     GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]}, cv=2),  # its best estimator
     KNeighborsClassifier(3, algorithm="kd_tree", metric="chebyshev", weights="distance"),
 ], ids=["nested", "alone", "discriminant", "search", "neighbours"])  # fmt: skip
-def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
+def test_scikit_learn_estimators_can_be_saved(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
     method = "predict" if hasattr(model, "predict") else "transform"
     for name, y in (("all", LEVELS), ("two", LEVELS == "S")):
@@ -150,7 +150,7 @@ def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
         assert "cache" not in Path(name, "model.json").read_text()
 
 
-def test_a_tree_alone_is_saved_with_classes_that_are_numbers(tmp_path):
+def test_a_tree_with_numeric_classes_is_saved(tmp_path):
     codes = np.unique(LEVELS, return_inverse=True)[1]
     model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(X, codes)
     om.save_model(model, tmp_path / "tree")
@@ -161,7 +161,9 @@ def test_a_tree_alone_is_saved_with_classes_that_are_numbers(tmp_path):
         om.save_model(model.fit(X, LEVELS), tmp_path / "texts")
 
 
-def test_within_a_folder_that_is_being_made_the_same_files(models, saved, tmp_path, monkeypatch):
+def test_saving_into_an_unfinished_folder_writes_the_same_files(
+    models, saved, tmp_path, monkeypatch
+):
     monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("flushed one by one"))
     om.save_model(models["pcbm-tree"], tmp_path / "new" / "inner", ABOUT, durable=False)
     assert contents(tmp_path / "new/inner") == contents(saved / "pcbm-tree")
@@ -187,7 +189,7 @@ NOT_SAVED = [
 
 
 @pytest.mark.parametrize(("make", "message"), NOT_SAVED)
-def test_what_cannot_be_saved_is_one_line(tmp_path, make, message):
+def test_unsupported_models_are_refused_in_one_line(tmp_path, make, message):
     other_features = {"features": {"shape": [4, X.shape[1] + 1]}}
     with pytest.raises(ExperimentError, match=message):
         om.save_model(make(), tmp_path / "new", other_features)
@@ -318,7 +320,7 @@ def test_options_of_earlier_versions_are_read(models, copied, name, options):
     ("attention-probe", {"position": True}), ("attention-probe", {"heads": 2}),
     ("frame-mil", {"pooling": "noisy-or"}), ("frame-mil", {"gamma": None}),
 ])  # fmt: skip
-def test_models_that_would_predict_otherwise_are_refused(copied, name, options):
+def test_saved_options_that_change_predictions_are_refused(copied, name, options):
     folder = copied(name)
     forge(folder, lambda header, arrays: parameters(header, **options))
     with pytest.raises(ExperimentError, match="train the model again") as raised:
@@ -393,7 +395,7 @@ def test_a_signed_forgery_is_one_line(copied, name, subject, change):
     assert "\n" not in str(raised.value)
 
 
-def test_what_neighbours_had_computed_is_not_read(models, copied):
+def test_computed_state_of_neighbours_is_not_read(models, copied):
     """They are fitted again from their clips: sizes and types of a stranger reach no code."""
     folder = copied("knn")
     forge(folder, lambda h, a: learned(h, n_samples_fit_=10**9, n_features_in_=1, _tree="x"))
@@ -401,7 +403,7 @@ def test_what_neighbours_had_computed_is_not_read(models, copied):
     assert (again.predict_proba(X) == models["knn"].predict_proba(X)).all()
 
 
-def test_what_is_refused_or_changed_on_the_way(models, saved, tmp_path):
+def test_arrays_of_any_layout_are_saved(models, saved, tmp_path):
     """Arrays that are not contiguous are kept whole; a loaded model predicts in one process."""
     directions = om.RandomDirections(6, random_state=0).fit(X).cavs_
     model = om.RandomDirections(6, random_state=0).fit(X)

@@ -104,7 +104,7 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
     finalise(path)
 
 
-def test_spans_are_found_by_their_id(tmp_path):
+def test_files_of_spans_are_found_by_id(tmp_path):
     items = [
         Item("film-a", media="film.mp4", start=0, end=1),
         Item("film-b", media="film.mp4", start=1, end=2),
@@ -137,13 +137,13 @@ def test_two_items_never_share_a_file(tmp_path):
     ("dtype", "kept_as"),
     [("int64", "int32"), ("uint8", "int32"), (">f4", "float32"), ("f2", "float16")],
 )
-def test_numbers_get_a_type_that_stores_have(dtype, kept_as, tmp_path):
+def test_imported_numbers_get_a_supported_type(dtype, kept_as, tmp_path):
     save(tmp_path / "f/clip.npy", np.arange(4).astype(dtype))
     row = import_features(tmp_path / "f", named("clip"), tmp_path / "s.zarr")["clip"]["native"]
     assert (row.dtype, row.tolist()) == (kept_as, [0, 1, 2, 3])
 
 
-def test_what_a_pth_file_may_hold(tmp_path):
+def test_pth_files_may_hold_only_plain_tensors(tmp_path):
     tensor, evil = torch.ones(6), Malice(tmp_path / "trace")
     contents = {
         "sound": (tensor, ""),
@@ -187,7 +187,7 @@ def test_what_a_pth_file_may_hold(tmp_path):
     assert store["bfloat16"]["native"].tolist() == [1 + 2**-7] * 6  # widened, not rounded
 
 
-def test_a_recipe_in_a_file(tmp_path):
+def test_a_recipe_is_read_from_a_file(tmp_path):
     write(
         tmp_path / "made.toml", 'precision = "float16"', "[backbone]", 'name = "vivit"',
         f'weights_sha256 = "{"ab" * 32}"', "[preprocessing]", 'mode = "author"', "crop = [2, 2]",
@@ -220,7 +220,7 @@ def test_several_arrays_come_from_several_folders(tmp_path):
         import_features(sources, manifest(5), tmp_path / "s.zarr")
 
 
-def test_blocks_of_many_small_rows_are_large_and_a_bad_row_fails_alone(tmp_path):
+def test_small_rows_share_large_blocks_and_fail_alone(tmp_path):
     items = named(*(f"c{row}" for row in range(20_000)))
     values = np.arange(40_000, dtype=np.float32).reshape(-1, 2)
     values[7, 1] = np.nan
@@ -242,7 +242,7 @@ def test_blocks_of_many_small_rows_are_large_and_a_bad_row_fails_alone(tmp_path)
     assert imported.read(ids=["b", "c"]).tolist() == [[5, 5], [5, 5]]
 
 
-def test_an_import_that_smaller_blocks_began_is_resumed(tmp_path):
+def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
     items = named(*(f"c{row}" for row in range(20_000)))
     path = save(tmp_path / "x.npy", np.zeros((20_000, 2), np.float32))
     spec = ArraySpec("native", (2,), "float32", "imported from npy")

@@ -191,7 +191,7 @@ OURS = [
     ("source", "datasets", "fact"),
     [("path", *row) for row in THEIRS] + [("exported", *row) for row in OURS],
 )
-def test_files_that_are_not_right_make_no_store(source, datasets, fact, request, tmp_path):
+def test_invalid_files_make_no_store(source, datasets, fact, request, tmp_path):
     path = request.getfixturevalue(source)
     (tmp_path / "outside.bin").write_bytes(bytes(60))
     with h5py.File(tmp_path / "outside.h5", "w") as file:
@@ -203,7 +203,7 @@ def test_files_that_are_not_right_make_no_store(source, datasets, fact, request,
     assert not (tmp_path / "t.zarr").exists()
 
 
-def test_reasons_of_others_stay_in_one_line(exported, tmp_path):
+def test_foreign_failure_reasons_stay_on_one_line(exported, tmp_path):
     change(exported, {"rows.reason": ["a\nb\x1b[2J", "no file", "", "", ""]})
     store = import_features(exported, MANIFEST, tmp_path / "t.zarr")
     assert store.failures == {"tt000": r"'a\nb\x1b[2J'", "tt001": "no file"}

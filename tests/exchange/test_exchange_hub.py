@@ -75,7 +75,7 @@ def lab(tmp_path, monkeypatch):
         yield served
 
 
-def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
+def test_the_hub_stores_and_returns_a_store_in_one_commit(
     lab, obygaze, final_store, other_store, tmp_path, monkeypatch
 ):
     def run(*words):

@@ -54,7 +54,7 @@ def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
     assert store.attributes["backbone"]["name"] == "vivit"
 
 
-def test_numpy_matrices_are_arrays_and_an_import_continues(bring):
+def test_numpy_matrices_become_arrays_and_resume(bring):
     np.save("X.npy", THEIRS)
     np.save("F.npy", THEIR_FRAMES)
     names = ["a", "b", "c", "d", "e", "f"]

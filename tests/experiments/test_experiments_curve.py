@@ -21,7 +21,7 @@ def by_film(experiment):
     return structs.replace(experiment, estimators=("logistic",), balance="none", **keys)
 
 
-def test_at_all_films_the_curve_is_the_run(by_film, tmp_path):
+def test_the_curve_at_all_films_equals_the_run(by_film, tmp_path):
     run = om.run_experiment(by_film, tmp_path / "run")
     curve = om.learning_curve(by_film, [2, 4], draws=2)
     half, full = [point for point in curve.points if point.test == run.record.scores[0].test]
@@ -53,7 +53,7 @@ def test_a_point_averages_draws_by_film_and_then_films(by_film):
     assert double.score.interval == pytest.approx(np.clip(expected, 0, 1))
 
 
-def test_films_of_fewer_are_among_those_of_more_and_no_others_are_seen(by_film):
+def test_larger_training_sets_contain_smaller_ones(by_film):
     changed = structs.replace(by_film, estimators=("mlp", "film-prior"), balance="undersample")
     plan = make_plan(structs.replace(changed, balance="none"))
     for planned in list(plan.fits())[:3]:

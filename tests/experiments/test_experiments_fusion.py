@@ -90,7 +90,7 @@ def auroc(run):
     return {row["model"]: row for row in run.scores() if row["metric"] == "auroc"}
 
 
-def test_fusion_finds_what_one_store_carries(senses, alone, tmp_path):
+def test_fusion_finds_the_informative_store(senses, alone, tmp_path):
     """A clip that a store lacks counts as its mean, which says nothing."""
     run, (*_, ids, truth, hear) = alone[0], senses
     scores = auroc(run)
@@ -113,7 +113,7 @@ def test_fusion_finds_what_one_store_carries(senses, alone, tmp_path):
     assert 0.2 < adds.interval[0] < adds.value
 
 
-def test_a_variant_is_known_by_what_a_run_records_not_by_its_name(alone, senses, tmp_path):
+def test_a_variant_is_recognised_by_its_record_not_its_name(alone, senses, tmp_path):
     models = alone[0].record.models
     about = models["late without see"]
     assert (about.estimator, about.variant_of) == ("logistic", "late")
@@ -125,7 +125,7 @@ def test_a_variant_is_known_by_what_a_run_records_not_by_its_name(alone, senses,
         om.compare(run, stores=True)
 
 
-def test_late_fusion_gives_the_part_of_each_store(senses, alone, tmp_path):
+def test_late_fusion_gives_each_stores_part(senses, alone, tmp_path):
     """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
     (folder, stores, ids, *_), (run, printed) = senses, alone
     reasons = run.reasons()
@@ -162,7 +162,7 @@ def test_late_fusion_gives_the_part_of_each_store(senses, alone, tmp_path):
     refused(run_obygaze("models", "explain", used.path, *stores, ids[5]), f"no clip {ids[5]}")
 
 
-def test_scale_is_that_of_training_clips_alone(senses, alone, tmp_path):
+def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
     """Beside scikit-learn on columns that are scaled by hand; the same once it is saved."""
     folder, stores, ids, truth, hear = senses
     model, fit = alone[0].folder / "models/logistic/EN-vs-S-0", fits_of(alone[0])[0]
@@ -195,7 +195,7 @@ def test_scale_is_that_of_training_clips_alone(senses, alone, tmp_path):
         om.predict(model, stores[0])
 
 
-def test_stacking_learns_from_clips_that_were_held_out_by_film():
+def test_stacking_learns_from_clips_held_out_by_film():
     """Nearest neighbours know each training clip, and its film, by heart: that is worth nothing."""
     chance, films = np.random.default_rng(0), np.repeat(np.arange(20), 12)
     y = (chance.random(240) < chance.choice([0.2, 0.8], 20)[films]).astype(int)
@@ -222,7 +222,7 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
     assert "clips of films that also trained" in model.warnings_[0].text
 
 
-def test_a_search_among_clips_of_no_film_is_said():
+def test_searching_clips_without_films_is_warned_of():
     X, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 2
     search = GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]})
     for kind in ("early", "late"):
@@ -260,7 +260,7 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
         )
 
 
-def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
+def test_a_concept_is_learned_from_its_own_store(senses, tmp_path):
     """Beside scikit-learn's SVM on the columns of that store alone; and the model is explained."""
     folder, stores, ids, truth, _ = senses
     keys = {"concept_stores": {"voice": "hear"}, "stores": ["see.zarr", "hear.zarr"]}
@@ -291,7 +291,7 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
     assert ranks["significance"][1]["auc"] > 0.8
 
 
-def test_slips_of_several_stores(senses, tmp_path):
+def test_invalid_store_options_are_refused(senses, tmp_path):
     for keys, fact in (
         ({"concept_stores": {"Voice": "hear"}}, "no estimator learns concepts from hear"),
         ({"concept_stores": {"Voise": "hear"}}, "Voice"),

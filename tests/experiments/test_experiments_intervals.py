@@ -89,7 +89,7 @@ def test_differences_are_paired_by_film():
     assert comparison.difference.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
 
 
-def test_the_pooled_score_is_of_all_clips_with_a_jackknife_over_films():
+def test_the_pooled_score_has_a_jackknife_over_films():
     clips = some_clips(films=6)
     estimate = estimate_weighted(score_pooled(clips)["auroc"])
     films = np.array(clips.groups)
@@ -125,7 +125,7 @@ def test_films_without_clips_of_each_class_do_not_count():
 
 
 @pytest.mark.parametrize("films", [[""] * 240, ["only"] * 240])
-def test_clips_of_one_film_or_none_are_scored_together_without_interval(films):
+def test_a_single_film_is_scored_without_an_interval(films):
     clips = some_clips()
     parts = score_groups(ScoredClips(clips.ids, clips.labels, clips.probabilities, films))
     estimate = estimate_scores(parts)["auroc"]
@@ -140,14 +140,14 @@ def test_fewer_than_five_films_have_no_interval(films):
     assert (estimate.interval is not None) == (films == 5)
 
 
-def test_rare_positives_leave_skewed_scores_without_interval():
+def test_skewed_scores_of_rare_positives_have_no_interval():
     """benchmarks/intervals.py shows that theirs would not cover what they say."""
     estimates = estimate_scores(score_groups(some_clips(size=200, share=MIN_SHARE / 2)))
     lacking = {key for key, estimate in estimates.items() if estimate.interval is None}
     assert lacking == {"average_precision", "precision", "recall"}
 
 
-def test_an_official_measure_is_of_all_clips_together():
+def test_an_official_measure_pools_all_clips():
     clips = some_clips()
     official = ScoredClips(clips.ids, clips.labels, clips.probabilities, clips.groups, measure=TREC)
     estimate = estimate_scores(score_groups(official))[TREC]
@@ -159,7 +159,7 @@ def test_an_official_measure_is_of_all_clips_together():
 
 
 @pytest.mark.gate
-def test_holm_is_that_of_statsmodels():
+def test_holm_equals_statsmodels():
     chance = np.random.default_rng(3)
     for size in range(1, 21):
         p_values = [*chance.random(size).round(2).tolist(), 0.0, 1.0]

@@ -145,13 +145,13 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     ({"estimators": [{"name": "ridge", "threshold": "validation"}]}, ["threshold"]),
     ({"positives": ["S"], "train_negatives": ["EN"]}, ["positives and column"]),
 ])  # fmt: skip
-def test_what_does_not_go_with_numbers_is_refused_by_name(rated, keys, words):
+def test_options_that_need_classes_are_refused_for_numbers(rated, keys, words):
     with pytest.raises(ExperimentError) as caught:
         numbers(rated[0], **keys)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_a_column_that_is_missing_or_no_number_is_named(rated, tmp_path):
+def test_missing_or_non_numeric_columns_are_named(rated, tmp_path):
     folder, *_ = rated
     with pytest.raises(Exception, match="unknown column 'valance'; did you mean valence"):
         om.run_experiment(numbers(folder, column="valance"), tmp_path / "a")
@@ -159,7 +159,7 @@ def test_a_column_that_is_missing_or_no_number_is_named(rated, tmp_path):
         om.run_experiment(numbers(folder, column="film"), tmp_path / "b")
 
 
-def test_folds_that_are_drawn_or_named_do_for_numbers(rated, tmp_path):
+def test_drawn_and_named_folds_work_for_numbers(rated, tmp_path):
     folder, *_ = rated
     drawn = numbers(folder, protocol="split", split="", groups="film")
     run = om.run_experiment(drawn, tmp_path / "drawn")
@@ -206,7 +206,7 @@ def test_levels_are_placed_in_the_order_of_their_scheme(ordered):
     assert om.load_model(run.folder / run.fits()["folder"][0])[1].target_key == "ordered"
 
 
-def test_models_stand_beside_annotators_by_the_annotators_weighted_kappa(ordered):
+def test_models_and_annotators_share_weighted_kappa(ordered):
     world, run = ordered
     [compared] = run.record.annotators.values()
     manifest = Manifest.load(world.manifest)
@@ -237,7 +237,7 @@ def test_ordered_levels_are_printed_divided_and_predicted(ordered, obygaze, tmp_
     assert scored.every.scores["weighted_kappa"] is not None
 
 
-def test_a_regressor_is_refused_where_classes_are_asked_for(ordered):
+def test_a_regressor_is_refused_for_classes(ordered):
     world, _ = ordered
     with pytest.raises(ExperimentError, match="ridge predicts numbers"):
         om.Experiment(name="x", manifest=world.manifest, store=world.store, positives=["A"],
@@ -265,7 +265,7 @@ def drawn_levels(folder, strength, seed, films=8, clips=320, levels=4):
     )  # fmt: skip
 
 
-def test_on_an_ordered_effect_the_ordered_probe_beats_two_classes(tmp_path):
+def test_the_ordered_probe_beats_two_classes_on_ordered_levels(tmp_path):
     """The two-class probe learns the lowest and highest level; its positions are probabilities."""
     experiment = drawn_levels(tmp_path, 1.0, 5)
     run = om.run_experiment(experiment, tmp_path / "ordered")
@@ -290,7 +290,7 @@ def test_on_an_ordered_effect_the_ordered_probe_beats_two_classes(tmp_path):
     assert scores.interval["weighted_kappa"][0] > 0
 
 
-def test_predictions_commit_to_levels_as_the_labels_do():
+def test_moved_predictions_have_the_spread_of_the_labels():
     chance = np.random.default_rng(0)
     labels = chance.integers(0, 4, 100)
     table = (1.4 + 0.1 * labels + 0.1 * chance.normal(size=100)).reshape(-1, 1)
@@ -344,7 +344,7 @@ def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
         om.run_experiment(experiment, tmp_path / "other")
 
 
-def test_regressors_do_not_fuse_stores(rated):
+def test_regressors_are_not_fused(rated):
     stores = [rated[0] / "toy.zarr", rated[0] / "other.zarr"]
     with pytest.raises(ExperimentError, match="reads one store"):
         numbers(rated[0], store=stores)
@@ -353,7 +353,7 @@ def test_regressors_do_not_fuse_stores(rated):
         numbers(rated[0], store=stores, **keys)
 
 
-def test_the_next_clips_to_rate_are_those_on_which_fits_differ(rated, run, obygaze, tmp_path):
+def test_next_clips_to_rate_are_those_where_fits_differ(rated, run, obygaze, tmp_path):
     folder, truth, _ = rated
     store = folder / "toy.zarr"
     out = ("-o", tmp_path / "next.csv")

@@ -31,9 +31,7 @@ def run(experiment, world, tmp_path_factory):
     return om.run_experiment(changed, folder / "run")
 
 
-def test_the_clips_are_those_that_all_fits_together_are_least_sure_of(
-    run, world, obygaze, tmp_path
-):
+def test_the_next_clips_are_the_most_uncertain(run, world, obygaze, tmp_path):
     words = ("models", "predict", run.folder, world.store, "--next", 80)
     obygaze(*words, "-o", tmp_path / "next.csv", code=0)
     rows = csv_rows(tmp_path / "next.csv")
@@ -50,7 +48,7 @@ def test_the_clips_are_those_that_all_fits_together_are_least_sure_of(
     assert [row["clip"] for row in printed] == [row["clip"] for row in rows[:3]]
 
 
-def test_a_store_without_new_clips_and_options_of_others_are_refused(run, world, obygaze, tmp_path):
+def test_a_store_without_new_clips_is_refused(run, world, obygaze, tmp_path):
     seen = Manifest.load(run.record.experiment.manifest)
     write_store(tmp_path / "seen.zarr", seen, {clip: world.rows[clip] for clip in seen.ids})
     words = ("models", "predict", run.folder)
@@ -60,7 +58,7 @@ def test_a_store_without_new_clips_and_options_of_others_are_refused(run, world,
     refused(result, "no saved model called svm", "--estimator")
 
 
-def test_sure_clips_neighbours_and_clips_of_the_same_film_come_later():
+def test_certain_and_similar_clips_come_later():
     X = np.eye(4)[[0, 0, 1, 2, 3]]
     gains = np.array([1.0, 0.99, 0.8, 0.8, 0.1])
     chosen = choose_next(gains, X, np.array(["a", "b", "a", "b", "c"]), 5)
@@ -106,7 +104,7 @@ def simulate(X, y, groups, sizes, draws):
     return {strategy: np.mean(own, axis=0) for strategy, own in curves.items()}, np.mean(full)
 
 
-def test_where_features_tell_the_labels_half_as_many_are_needed():
+def test_informative_features_halve_the_labels_needed():
     chance = np.random.default_rng(0)
     X = chance.normal(size=(2000, 30))
     y = (X @ chance.normal(size=30) / 4 + 0.3 * chance.normal(size=2000) > 1.2).astype(int)
@@ -118,7 +116,7 @@ def test_where_features_tell_the_labels_half_as_many_are_needed():
 
 
 @pytest.mark.night
-def test_on_mobygaze_chosen_labels_do_no_better_than_random_ones():
+def test_chosen_labels_do_not_beat_random_ones_on_mobygaze():
     """There a model is least sure of clips on whose labels annotators differ; docs say so."""
     data = om.load_dataset(MOBYGAZE / "minutes", MOBYGAZE / "words.zarr",
                            positives=["S"], negatives=["EN"])  # fmt: skip

@@ -121,7 +121,7 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     assert scored["trec_average_precision"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
+def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     manifest = Manifest.load(benchmark.manifest)
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random"}})
     part, store = manifest.select(ids=manifest.ids[:149]), tmp_path / "few.zarr"
@@ -155,7 +155,7 @@ def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
         benchmark.run(tmp_path / "none", **VIOLENCE, split=None)
 
 
-def test_what_a_run_leaves_out_counts_against_it(benchmark, tmp_path):
+def test_clips_that_a_run_omits_count_against_it(benchmark, tmp_path):
     positives = [row for row in range(2, COUNT, 3) if benchmark.violent[row]]
     rows = ((positives[0], 0.5), (0, 0.9))
     lines = [f"1 Q0 ACCEDE{row:05}.mp4 1 {score} ours" for row, score in rows]
@@ -186,7 +186,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "options", "message"), BROKEN)
-def test_a_broken_run_is_one_line(text, options, message, benchmark, tmp_path):
+def test_a_damaged_run_file_is_one_line(text, options, message, benchmark, tmp_path):
     (tmp_path / "run.csv").write_text(text)
     refused(score_run(tmp_path / "run.csv", benchmark.manifest, *options), message)
 
@@ -240,7 +240,7 @@ def folds_of(task):
 
 
 @pytest.mark.parametrize("negative", ["EN", "HN"])
-def test_the_released_runs_are_the_golden_ones(golden, task, negative):
+def test_the_released_runs_give_the_golden_scores(golden, task, negative):
     runs = golden["runs"][f"02_{negative}_S"]
     tests = {"EN vs S": golden["tests"]["02_EN_S"], "EN+HN vs S": golden["tests"]["02_ENHN_S"]}
     for labels in ("released", "paper"):
@@ -250,7 +250,7 @@ def test_the_released_runs_are_the_golden_ones(golden, task, negative):
         assert folds == [(run["train"], run["val"], tests) for run in lists]
 
 
-def test_concepts_are_learnt_from_the_authors_other_file(coded, task):
+def test_concepts_are_learned_from_the_authors_second_file(coded, task):
     manifest = Manifest.load(coded.manifest)
     rows = pd.read_csv(coded.authors / "obygaze12/balanced_level/02_EN_HN_S.csv", sep=";")
     fold_of = {i: f for i, f in zip(rows["id"], rows["fold"], strict=True) if manifest[i].media}
@@ -304,7 +304,7 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     ]
 
 
-def test_what_the_released_lists_lack_is_named(task, tmp_path):
+def test_tasks_without_released_lists_are_named(task, tmp_path):
     tree = {"protocol": "released", "estimators": ("pcbm-tree",)}
     for changed, fact in (
         (task(("NS",), protocol="released"), "released no split for NS vs S, only for EN"),

@@ -139,7 +139,7 @@ def test_films_left_out_once_and_in_pairs_resume_together(several, run, tmp_path
     assert bytes_of(tmp_path / "run") == uninterrupted
 
 
-def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch):
+def test_the_time_left_counts_only_remaining_fits(small, run, tmp_path, monkeypatch):
     run(small, tmp_path / "run", 5)
     advance = Mock()
     meter = Mock(return_value=nullcontext(advance))
@@ -150,7 +150,9 @@ def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeyp
 
 @pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_stop_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, overwrite):
+def test_a_stop_at_the_last_rename_is_resumed(
+    small, run, tmp_path, monkeypatch, renamed, overwrite
+):
     output, rename = tmp_path / "run", os.rename
     if overwrite:
         run(small, output)
@@ -203,7 +205,7 @@ def test_a_run_that_was_killed_at_its_end_is_complete(small, run, tmp_path, monk
         om.run_experiment(small, output)
 
 
-def test_the_fits_of_another_run_stay(small, run, tmp_path):
+def test_fits_of_another_run_stay(small, run, tmp_path):
     run(small, tmp_path / "run")
     header = {"format": "obygaze-partial-run", "format_version": 2, "experiment": "another"}
     (tmp_path / "run/partial.json").write_text(json.dumps(header))
@@ -212,7 +214,7 @@ def test_the_fits_of_another_run_stay(small, run, tmp_path):
     assert (tmp_path / "run/partial.json").exists()
 
 
-def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
+def test_concepts_of_similar_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
     names = ("Look (male)", "Look male", "LOOK, male")
     monkeypatch.setattr("tests.kit.run.CONCEPTS", names)
     world, output = make_world(tmp_path / "world", marked=True), tmp_path / "run"
@@ -230,7 +232,7 @@ def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, m
     assert all(om.load_model(model["folder"])[1]["task"] == model["task"] for model in models)
 
 
-def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
+def test_two_processes_cannot_write_one_run(small, tmp_path, monkeypatch):
     real = fitting.fit_estimator
 
     def fit(*arguments, **options):
@@ -248,7 +250,7 @@ def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
     ({"estimators": ({"name": "majority", "as": "m"},)}, "estimators changed"),
     ({"seed": 3}, "seed, folds changed"), ({}, "features changed"),
 ])  # fmt: skip
-def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, named):
+def test_a_changed_experiment_starts_over(small, marked, run, tmp_path, change, named):
     store = shutil.copytree(marked.store, tmp_path / "s.zarr")
     experiment = structs.replace(small, store=store)
     run(experiment, tmp_path / "run", 3)
@@ -264,7 +266,7 @@ def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, 
 @pytest.mark.parametrize(("name", "code"), [
     ("partial.json", errno.EIO), ("HN-vs-S-2.json", errno.EACCES), ("model.safetensors", errno.EIO),
 ])  # fmt: skip
-def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, name, code):
+def test_a_failing_disk_loses_no_fit(small, run, tmp_path, monkeypatch, name, code):
     run(small, tmp_path / "run", 5)
     before, real = contents(tmp_path / "run.partial"), Path.open
 
@@ -285,7 +287,7 @@ def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, n
     ("partial.json", "[1]"), ("thesis.docx", "precious"),
     ("models/majority/HN-vs-S-0/notes.txt", "precious"), ("fits/majority/thesis.docx", None),
 ])  # fmt: skip
-def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
+def test_only_files_of_the_run_are_removed(small, run, tmp_path, name, content):
     """A link (None) leads elsewhere."""
     run(small, tmp_path / "run", 2)
     path = tmp_path / "run.partial" / name
@@ -302,7 +304,7 @@ def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
         assert contents(tmp_path) == before
 
 
-def test_a_fit_is_flushed_before_it_has_its_name(small, run, tmp_path, monkeypatch):
+def test_a_fit_is_flushed_before_it_is_renamed(small, run, tmp_path, monkeypatch):
     flushed, real = set(), os.fsync
 
     def observed(descriptor):
@@ -363,7 +365,7 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
         (run := om.load_run(folder)).clips(), run.models()
 
 
-def test_a_record_is_read_where_its_parts_are_missing(make_run, tmp_path):
+def test_a_record_naming_missing_plugins_is_read(make_run, tmp_path):
     """Of a plug-in that is not installed, a key of a later release, and one of today that fails."""
     folder = shutil.copytree(make_run("good").folder, tmp_path / "run")
     path, protocol = folder / "run.json", {"name": "gone", "repeats": 3}
@@ -386,7 +388,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_check_says_which_scores_are_not_those_of_the_predictions(make_run, tmp_path, name):
+def test_check_names_scores_that_do_not_follow_from_predictions(make_run, tmp_path, name):
     change, fact = CHANGES[name]
     folder = tmp_path / "run"
     shutil.copytree(make_run("good").folder, folder)
@@ -410,7 +412,7 @@ BAD_REASONS = [
 
 
 @pytest.mark.parametrize(("column", "cell"), BAD_REASONS)
-def test_reasons_that_do_not_agree_are_refused(marked, make_run, tmp_path, column, cell):
+def test_inconsistent_reasons_are_refused(marked, make_run, tmp_path, column, cell):
     """Though the digest is theirs."""
     run = make_run("tree", manifest=marked.manifest, store=marked.store, split="three",
                    estimators=({"name": "pcbm-tree", "bank__C": 0.1},))  # fmt: skip
@@ -425,7 +427,7 @@ def test_reasons_that_do_not_agree_are_refused(marked, make_run, tmp_path, colum
         om.load_run(tmp_path / "run").reasons()
 
 
-def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
+def test_a_run_reads_no_model_outside_its_folder(make_run, tmp_path):
     files = read_files(make_run("good").folder)
     files["fits.csv"] = files["fits.csv"].replace(b",models/", b",../", 1)
     seal_run(files)

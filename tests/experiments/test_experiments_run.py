@@ -41,7 +41,7 @@ def predictions(run):
     return csv_rows(run.folder / "predictions.csv")
 
 
-def test_scores_are_those_of_the_predictions(finished_run):
+def test_scores_follow_from_the_predictions(finished_run):
     run = om.load_run(finished_run.folder)
     assert run == finished_run
     stated = {(fit.model, fit.test, fit.fit): fit for fit in fits_of(run)}
@@ -101,7 +101,7 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     assert predictions(second) == predictions(make_run("good"))
 
 
-def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
+def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     manifest = Manifest.load(world.manifest)
     labels, split = manifest.labels(), manifest.split("ten")
     no_label, no_fold, no_features, failed = world.clips("S")[:4]
@@ -141,7 +141,7 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     assert "zeros" not in {warning.code for warning in make_run("good").warnings}
 
 
-def test_clips_that_were_selected_run_by_their_own_split(world, make_run, tmp_path):
+def test_selected_clips_keep_their_own_split(world, make_run, tmp_path):
     manifest = Manifest.load(world.manifest)
     manifest = manifest.with_parts(splits=[leave_film_out(manifest), manifest.split("ten")])
     manifest.select(films=["tt1", "tt2", "tt3"]).save(tmp_path / "films")
@@ -168,7 +168,7 @@ PROTOCOLS = [
 
 
 @pytest.mark.parametrize(("change", "balanced"), PROTOCOLS)
-def test_an_experiment_balances_as_it_says(make_run, change, balanced):
+def test_an_experiment_balances_its_classes(make_run, change, balanced):
     name = "-".join(map(str, change.values()))
     more = {"train_negatives": ("EN", "HN"), "test_negatives": (), "estimators": ("majority",)}
     run = make_run(f"balance-{name}", **more, **change)
@@ -186,7 +186,7 @@ def test_an_experiment_balances_as_it_says(make_run, change, balanced):
 
 
 @pytest.mark.gate
-def test_weights_are_those_that_scikit_learn_balances_by(make_run):
+def test_weights_balance_as_in_scikit_learn(make_run):
     """The models are those of unbalanced clips whose estimators are told to weigh classes."""
     tree = {"name": "sklearn.tree:DecisionTreeClassifier", "as": "tree", "max_depth": 2}
     settings = ({"name": "mlp", "max_iter": 2}, {"name": "logistic"}, tree)
@@ -209,7 +209,7 @@ def test_weights_are_those_that_scikit_learn_balances_by(make_run):
     assert notes == ["knn"]
 
 
-def test_films_are_left_out_in_turn(world, make_run, tmp_path):
+def test_every_film_is_tested_in_a_run(world, make_run, tmp_path):
     [scores, _] = make_run("films", protocol="leave-film-out", split=None).record.scores
     assert len(scores.groups) == FILMS
     means = [group["auroc"] for group in scores.groups.values()]
@@ -229,7 +229,7 @@ STOPPED = {"name": "svm", "as": "stopped", "C": 0.1}
 CHOSEN = {"name": "logistic", "as": "chosen", "threshold": "validation"}
 
 
-def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make_run, tmp_path):
+def test_films_are_left_out_once_without_validation(world, experiment, make_run, tmp_path):
     """Beside scikit-learn; a network, or a threshold, is stopped or chosen by each other film."""
     asked = {
         "protocol": "leave-film-out", "split": None, "test_negatives": (),
@@ -274,7 +274,7 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
     )
 
 
-def test_validation_clips_are_of_films_that_do_not_train(experiment):
+def test_validation_films_do_not_train(experiment):
     """They choose thresholds and the C of an SVM."""
     for changes in ({"groups": "film", "split": ""}, {"protocol": "leave-film-out"}):
         plan = make_plan(
@@ -301,7 +301,7 @@ def test_a_hundred_films_take_a_hundred_fits(tmp_path):
     assert "200 fits: majority, logistic in 100 folds, each trained on 396 clips" in printed
 
 
-def test_predictions_of_films_left_out_need_no_validation(world, make_run, tmp_path):
+def test_external_predictions_by_film_need_no_validation(world, make_run, tmp_path):
     """Where they are of any fit, or of a fit a film; of more fits each is of a pair of films."""
     changes = {"protocol": "leave-film-out", "split": None, "test_negatives": ()}
     run = make_run("source", **changes, estimators=("logistic",))
@@ -319,7 +319,7 @@ def test_predictions_of_films_left_out_need_no_validation(world, make_run, tmp_p
             assert len(scores.fits) == (fits if "fit" in columns else FILMS)
 
 
-def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
+def test_each_fold_tests_by_default(world, experiment, make_run):
     folds = [(2, 0, 1, 2, 0)[int(clip[2])] for clip in world.ids]
     manifest = Manifest.load(world.manifest).with_parts(splits=[Split("mine", world.ids, folds)])
     manifest.save(world.folder / "mine")
@@ -349,7 +349,7 @@ def spans(world):
     return folder
 
 
-def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run):
+def test_groups_of_a_column_work_like_films(world, spans, experiment, make_run):
     changes = {"manifest": spans, "groups": "director", "test_negatives": ()}
     drawn = make_run("drawn", **changes, split=None, protocol=None)
     left = make_run("left", **changes, split=None, protocol="leave-film-out", min_clips=1)
@@ -378,7 +378,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
     assert "folds are drawn: ten splits directors" in notes  # it is the only split
 
 
-def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
+def test_left_out_files_are_named(spans, experiment):
     media = {item.media for item in Manifest.load(spans).items if item.film}
     changes = {"manifest": spans, "groups": "media", "split": None, "protocol": "leave-film-out"}
     changes |= {"balance": "none", "gap": 5.0, "test_negatives": ()}
@@ -393,7 +393,7 @@ def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
     assert named <= media
 
 
-def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path):
+def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
     changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
     changes["estimators"] = ("majority",)
     free, apart = (make_plan(structs.replace(experiment, **changes, gap=gap)) for gap in (0, 5))
@@ -436,7 +436,7 @@ def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path)
     assert ("; gap = 5 keeps" in near, "media" in near) == (True, False)
 
 
-def test_of_the_folds_one_that_the_gap_leaves_validates():
+def test_a_fold_outside_the_gap_validates():
     """Here all of the next fold is too near."""
     y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
     splitter = om.ManifestSplit(folds)
@@ -465,7 +465,7 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
             om.run_experiment(changed, folder, overwrite=True)
 
 
-def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
+def test_unknown_origins_are_warned_of(make_run, tmp_path):
     def texts(name, backbone, mode="standard", **changes):
         recipe = replace(RECIPE, backbone=RECIPE.backbone | backbone, preprocessing={"mode": mode})
         world = make_world(tmp_path / name, recipe=recipe, marked=True)
@@ -488,7 +488,7 @@ def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
     ]
 
 
-def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
+def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path):
     silent = marked.clips("HN")[::9]
     vectors = marked.rows | dict.fromkeys(silent, np.zeros(8, np.float32))
     write_store(tmp_path / "some.zarr", Manifest.load(marked.manifest), vectors)
@@ -532,7 +532,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
     assert clip.concepts == concepts["tt2-007"]
 
 
-def test_a_model_that_hardly_says_positive_is_told_of(experiment, tmp_path):
+def test_a_model_that_rarely_predicts_positive_is_warned_of(experiment, tmp_path):
     prior = {"name": "sklearn.dummy:DummyClassifier", "as": "prior"}
     rare = structs.replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
                     train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
@@ -554,7 +554,7 @@ CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold":
        "estimator": LOGISTIC, "param_grid": {"C": [1.0]}, "cv": 2}  # fmt: skip
 
 
-def test_validation_clips_choose_the_cut(world, make_run):
+def test_validation_clips_choose_the_threshold(world, make_run):
     run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
                    train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
     plain, cut = ([f for f in fits_of(run) if f.model == name] for name in ("logistic", "cut"))
@@ -583,7 +583,7 @@ def test_validation_clips_choose_the_cut(world, make_run):
     assert sum(f.called.sum() for f in cut) > sum(f.called.sum() for f in plain)
 
 
-def test_names_that_look_like_numbers_are_read_as_they_were_written(tmp_path):
+def test_names_that_look_like_numbers_stay_text(tmp_path):
     chance = np.random.default_rng(0)
     ids = [f"{number:03}" for number in range(60)]
     levels = ["S" if number % 2 else "EN" for number in range(60)]
@@ -606,7 +606,7 @@ def test_names_that_look_like_numbers_are_read_as_they_were_written(tmp_path):
     assert {*again.reasons()["concept"]} == {"1", "2", "(intercept)"}
 
 
-def test_two_classes_of_one_title_keep_their_probabilities(tmp_path):
+def test_classes_of_the_same_title_keep_their_probabilities(tmp_path):
     """The level A+B, and the levels A and B together."""
     ids = [f"f{number % 6}-{number:03}" for number in range(60)]
     levels = [("A", "B", "A+B")[number % 3] for number in range(60)]

@@ -40,9 +40,7 @@ class Odds(Classes):
         return (values > 1).astype(int)
 
 
-def test_another_target_has_its_own_columns_and_names_of_predictions(
-    make_run, monkeypatch, tmp_path
-):
+def test_a_custom_target_names_its_prediction_columns(make_run, monkeypatch, tmp_path):
     monkeypatch.setitem(TARGETS, Odds.key, Odds())
     run = make_run("good")
     record = msgspec.structs.replace(
@@ -79,7 +77,7 @@ def test_a_task_of_an_unknown_target_is_refused_by_name():
         msgspec.convert(content, Task)
 
 
-def test_tasks_of_models_saved_before_targets_are_read():
+def test_tasks_saved_before_targets_existed_are_read():
     task = concept_task(NAMES, "Look", "b")
     content = msgspec.to_builtins(task)
     del content["target_key"]

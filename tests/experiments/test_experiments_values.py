@@ -19,7 +19,7 @@ def drawn(clips=60, seed=0):
     return labels, np.round(labels + chance.normal(size=clips), 1)
 
 
-def test_scores_of_numbers_are_those_of_scikit_learn_and_scipy():
+def test_scores_of_numbers_equal_scikit_learn_and_scipy():
     labels, values = drawn()
     scores = score(labels, values, kind=NUMBER)
     assert scores == pytest.approx({
@@ -31,7 +31,7 @@ def test_scores_of_numbers_are_those_of_scikit_learn_and_scipy():
     assert [*column_titles(scores)] == ["r2", "mae", "spearman", "pearson"]
 
 
-def test_the_kappa_of_called_levels_is_that_of_scikit_learn():
+def test_the_kappa_of_predicted_levels_equals_scikit_learn():
     labels, values = drawn()
     called = np.clip(np.rint(values), 0, 3)
     scores = score(labels, called, kind=ORDERED)
@@ -62,7 +62,7 @@ def test_a_constant_prediction_has_no_correlation_and_no_kappa():
     assert weighted_kappa(labels, np.full(60, 1.1), np.ones((1, 60))) == pytest.approx(0, abs=1e-9)
 
 
-def test_a_film_of_one_rating_does_not_count_and_the_others_are_averaged():
+def test_films_with_a_single_rating_are_left_out_of_the_mean():
     labels, values = drawn(120)
     films = np.repeat(list("abcdef"), 20)
     labels[films == "c"] = 2
@@ -81,7 +81,7 @@ def test_a_film_of_one_rating_does_not_count_and_the_others_are_averaged():
 
 @pytest.mark.night
 @pytest.mark.parametrize("kind", [NUMBER, ORDERED])
-def test_with_no_effect_intervals_hold_zero_in_93_to_97_of_100_draws(kind):
+def test_intervals_cover_zero_in_93_to_97_percent_without_effect(kind):
     """Features and labels know nothing of each other; ten films train and ten others test.
 
     Where each film is left out in turn, the films' scores share training clips, and without any

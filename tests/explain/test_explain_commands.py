@@ -71,7 +71,7 @@ def explain(saved, world, obygaze):
     return explain
 
 
-def test_a_trees_path_in_words(explain, saved, world):
+def test_a_trees_path_is_explained_in_words(explain, saved, world):
     result = explain("tree", "tt0-003", "tt0-000", "--nearest", "3", code=0)
     first, second = result.stdout.split("\n\ntt0-000: ")
     model = saved[1]["tree"]
@@ -90,7 +90,7 @@ def test_a_trees_path_in_words(explain, saved, world):
     assert "nearest clips  cosine" in second
 
 
-def test_a_linear_rules_parts_as_bars(explain, saved, world):
+def test_a_linear_models_parts_are_bars(explain, saved, world):
     result = explain("linear", "tt0-003", "--nearest", 0)
     lines = result.stdout.splitlines()
     assert "1 of 1 clip were used to train the model" in result.stderr
@@ -118,7 +118,9 @@ def other_store(world, folder, **backbone):
      "'frames' is [4, 8] a clip, [16, 8] for the model"),
     ({}, "tiny with weights 000000000000, the store has tiny with weights 111111111111"),
 ])  # fmt: skip
-def test_refuses_a_store_made_otherwise_and_says_how(features, words, world, tmp_path, explain):
+def test_a_store_of_another_recipe_is_refused_with_the_difference(
+    features, words, world, tmp_path, explain
+):
     path = world.store if features else other_store(world, tmp_path, weights_sha256="1" * 64)
     for refuse in (check_features, lambda model, store: features_of(model, store, world.ids[:2])):
         with pytest.raises(ValueError, match=f"the model does not fit .*{re.escape(words)}"):
@@ -127,7 +129,7 @@ def test_refuses_a_store_made_otherwise_and_says_how(features, words, world, tmp
         refused(explain("tree", "tt0-003", store=path), words)
 
 
-def test_features_are_those_that_the_model_wants(world, tmp_path, monkeypatch):
+def test_explain_reads_the_models_features(world, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     renamed = of.open_store(other_store(world, tmp_path, name="tiny-toy", family="toy"))
     clips = ["tt2-001", "tt9-999", "tt0-000"]
@@ -140,7 +142,7 @@ def test_features_are_those_that_the_model_wants(world, tmp_path, monkeypatch):
     assert np.allclose(pooled, rows.astype(np.float16))
 
 
-def test_tcav_of_a_saved_network(obygaze):
+def test_tcav_explains_a_saved_network(obygaze):
     command = ("models", "explain", NETWORK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK)
     table, content = (obygaze(*command, "--draws", 20, *more) for more in ((), ("--json",)))
     rows = {row["name"]: row for row in json.loads(content.stdout)["tcav"]}
@@ -167,11 +169,11 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("arguments", "code", "fact"), SLIPS)
-def test_a_slip_is_one_line(obygaze, arguments, code, fact):
+def test_user_errors_are_one_line(obygaze, arguments, code, fact):
     refused(obygaze("models", "explain", *arguments), fact, code=code)
 
 
-def test_clips_and_models_that_a_store_does_not_fit(explain, world):
+def test_mismatched_clips_and_models_are_refused(explain, world):
     missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
     refused(explain("prior", "tt0-003"), "(film-prior) reads each clip's film, not features")
@@ -285,7 +287,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypatch):
+def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
@@ -314,7 +316,7 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     assert not {"paper", "Sure"} & {*text.split()}
 
 
-def test_a_part_of_the_clips_and_clips_of_the_training(lab, obygaze, tmp_path):
+def test_moments_in_training_clips_are_warned_of(lab, obygaze, tmp_path):
     mil, part = lab.run.models()[-1], tmp_path / "part.zarr"
     [ids] = [f.ids[:2] for f in fits_of(lab.run) if (f.model, f.fit) == (mil["model"], 0)][:1]
     assert obygaze("stores", "subset", lab.store, "--ids", ",".join(ids), "-o", part).exit_code == 0

@@ -16,7 +16,7 @@ from tests.kit.files import csv_rows, refused, write
 from tests.kit.films import clips, read_frame_number, write_clip
 
 
-def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
+def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze):
     result = command("--dry-run", "--json")
     plan = json.loads(result.stdout)
     assert (result.exit_code, plan["clips"], plan["missing"]) == (0, 12, [])
@@ -108,7 +108,7 @@ EMPTY = "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty"
 GONE = "tt0000002-002: no video tt0000002/tt0000002_scene_2.*"
 
 
-def test_how_arrays_are_made_is_recorded_and_kept(command, library):
+def test_options_of_arrays_are_recorded_and_kept(command, library):
     """Tf32 is recorded on a CPU, too, which computes the same in both."""
     options = {"--arrays": "native,tokens", "--preprocessing": "author", "--precision": "tf32"}
 
@@ -127,7 +127,7 @@ def test_how_arrays_are_made_is_recorded_and_kept(command, library):
         refused(run(**{name: value}), f"made with other {name}")
 
 
-def test_titles_make_whole_films_of_scenes(obygaze, tmp_path):
+def test_make_clips_joins_scenes_into_titled_films(obygaze, tmp_path):
     command = ["features", "make-clips", tmp_path / "x", "--scenes", 3, "--seconds", 0.5]
     assert obygaze(*command, "--title", "Night Bus", "--title", "A Room").exit_code == 0
     manifest = of.Manifest.from_csv(command[2] / "annotations.csv")
@@ -138,7 +138,7 @@ def test_titles_make_whole_films_of_scenes(obygaze, tmp_path):
     refused(obygaze(*command, "--title", "a/b"), "'a/b'", code=2)
 
 
-def test_probe_looks_into_every_file(library, damaged, obygaze):
+def test_probe_examines_every_file(library, damaged, obygaze):
     probe = ["features", "probe", library / "manifest", "--videos", library / "data/videos"]
     result = obygaze(*probe, "-o", library / "probe.csv", code=3)
     assert "10 of 12 clips can be extracted" in result.stdout
@@ -151,7 +151,7 @@ def test_probe_looks_into_every_file(library, damaged, obygaze):
     assert [row["id"] for row in json.loads(result.stdout)] == ["tt0000003-001", "tt0000003-002"]
 
 
-def test_a_thumbnail_is_the_frame_in_the_middle(tmp_path):
+def test_a_thumbnail_is_the_middle_frame(tmp_path):
     """The number that is drawn into each frame is read from the JPEG itself."""
     write_clip(tmp_path / "cool.mp4", "EN", seconds=2, width=320, height=180)
     write_clip(tmp_path / "warm.avi", "S", seconds=3, width=320, height=180, codec="mpeg4")
@@ -171,7 +171,7 @@ def test_a_thumbnail_is_the_frame_in_the_middle(tmp_path):
 
 
 @pytest.mark.gate
-def test_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
+def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
     out = library / "out"
     draw = ["features", "thumbnails", library / "manifest", "--videos", library / "data/videos"]
     first = obygaze(*draw, "-o", out, "--limit", 1, "--json")

@@ -56,7 +56,7 @@ def test_every_section_of_the_benchmark_gives_figures(tmp_path, name):
         assert all("clips of 132 frames" in label for label in labels)
 
 
-def test_an_hour_leaves_out_what_it_has_no_time_for(tmp_path, capsys):
+def test_a_time_limit_skips_the_last_sections(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         hour.main(["--minutes", "0", "--work", str(tmp_path), "sound", "machine"])
     lines = capsys.readouterr().out.split("\n")

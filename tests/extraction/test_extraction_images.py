@@ -43,7 +43,7 @@ def texts(*words: str) -> Manifest:
     return Manifest("words", Items.of(items))
 
 
-def test_images_and_texts_are_those_of_transformers(checkpoints, towers, photos, tmp_path):
+def test_images_and_texts_equal_transformers(checkpoints, towers, photos, tmp_path):
     images, clip = Manifest.from_folder(photos), checkpoints["tiny-clip"]
     summary = of.extract(images, photos, towers, tmp_path / "images")
     assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
@@ -84,7 +84,7 @@ BROKEN = {
 }
 
 
-def test_what_cannot_be_read_is_named_and_tried_again(checkpoints, tmp_path, obygaze):
+def test_unreadable_images_are_named_and_retried(checkpoints, tmp_path, obygaze):
     folder, store_path = tmp_path / "photos", tmp_path / "s/tiny-clip.zarr"
     folder.mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
@@ -169,7 +169,7 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
     assert "2 items in" in result.stdout
 
 
-def test_options_that_do_not_fit_are_refused(photos, tmp_path, obygaze):
+def test_incompatible_options_are_refused(photos, tmp_path, obygaze):
     Manifest.from_folder(photos).save(tmp_path / "m")
     for options, facts in (
         ("tiny-clip", "has images; pass their folder: --images FOLDER"),

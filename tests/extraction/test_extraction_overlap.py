@@ -59,7 +59,7 @@ def are_equal(folder: Path, reference: Path) -> bool:
 @pytest.mark.parametrize(
     "order", ["late", *(pytest.param(seed, marks=pytest.mark.night) for seed in range(6))]
 )
-def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
+def test_each_clip_is_uploaded_once_with_the_same_bits(
     films, three, by_cpu, gpu, tmp_path, monkeypatch, order
 ):
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.1.2\n")
@@ -113,7 +113,7 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
 @pytest.mark.parametrize(
     "defect", ["early", "record_stream", "synchronize", "synchronize aside", "wait"]
 )
-def test_what_is_not_waited_for_shows(films, three, by_cpu, gpu, tmp_path, monkeypatch, defect):
+def test_missing_waits_are_detected(films, three, by_cpu, gpu, tmp_path, monkeypatch, defect):
     """Events that come too early, memory that is free too early, and three missing waits."""
     monkeypatch.setattr(uploading, "STAGING_BYTES", 2**17)
     gpu.late, gpu.defect = True, defect
@@ -138,7 +138,7 @@ def in_parts(tiny, tmp_path_factory):
 
 
 @pytest.mark.parametrize("late", [True, pytest.param(False, marks=pytest.mark.night)])
-def test_a_clip_that_is_decoded_in_parts_gives_the_same_bits(in_parts, gpu, tmp_path, late):
+def test_clips_decoded_in_parts_give_the_same_bits(in_parts, gpu, tmp_path, late):
     backbone, extract, by_cpu = in_parts
     gpu.late = late
     extract(gpu.on(backbone), tmp_path)
@@ -146,7 +146,7 @@ def test_a_clip_that_is_decoded_in_parts_gives_the_same_bits(in_parts, gpu, tmp_
 
 
 @pytest.mark.parametrize("short_of", ["a part", "a batch"])
-def test_parts_of_a_clip_need_not_fit_at_once(in_parts, gpu, tmp_path, monkeypatch, short_of):
+def test_parts_of_a_clip_need_not_fit_together(in_parts, gpu, tmp_path, monkeypatch, short_of):
     """A part that does not fit stays on the CPU; a batch that does not is tried once more."""
     backbone, extract, by_cpu = in_parts
     sizes, refused, new = itertools.count(), [], gpu.new
@@ -175,7 +175,7 @@ def test_parts_of_a_clip_need_not_fit_at_once(in_parts, gpu, tmp_path, monkeypat
     assert are_equal(by_cpu, tmp_path)
 
 
-def test_sound_is_uploaded_from_pinned_memory_beside_the_forward_passes(checkpoints, gpu, tmp_path):
+def test_sound_is_uploaded_during_the_forward_pass(checkpoints, gpu, tmp_path):
     for number in range(4):
         noise = np.random.default_rng(number).normal(0, 0.1, 48_000 * (1 + number % 2))
         write_sound(tmp_path / f"clip{number}.wav", "pcm_s16le", noise)
@@ -198,9 +198,7 @@ def test_sound_is_uploaded_from_pinned_memory_beside_the_forward_passes(checkpoi
     assert masks == [False] * 3  # its counts are known without waiting for the GPU
 
 
-def test_clips_that_are_read_ahead_take_a_share_of_what_is_free(
-    in_parts, gpu, tmp_path, monkeypatch
-):
+def test_clips_read_ahead_take_a_share_of_free_memory(in_parts, gpu, tmp_path, monkeypatch):
     backbone, extract, by_cpu = in_parts
     clip = 144 * 3 * 32 * 32
     # Of a half that this process may take it has reserved half.
@@ -227,7 +225,7 @@ def test_clips_that_are_read_ahead_take_a_share_of_what_is_free(
     assert json.loads((tmp_path / "log.jsonl").read_text())["read_ahead_bytes"] == 5 * clip // 2
 
 
-def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_path):
+def test_the_next_batch_starts_before_the_last_is_awaited(films, tiny, gpu, tmp_path):
     summary = of.extract(rows(40), films, gpu.on(tiny), tmp_path)
     kinds = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize")]
     run = kinds[kinds.index("synchronize") + 1 :]  # after the probe
@@ -236,9 +234,7 @@ def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_
 
 
 @pytest.mark.parametrize("size", [8, 1])
-def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
-    films, tiny, gpu, tmp_path, size
-):
+def test_a_large_batch_runs_without_uploads(films, tiny, gpu, tmp_path, size):
     """Nor beside another batch. It is not halved, and the run does not end: both are waited for."""
     begun, uploading, refused = (threading.Event() for _ in range(3))
     on_gpu, numbers, users = gpu.on(tiny), itertools.count(1), []
@@ -310,7 +306,7 @@ def are_right(outcomes: dict, by_cpu: Path, *names: str) -> bool:
     return np.array_equal([done.values["native"] for done in outcomes.values()], expected)
 
 
-def test_a_clip_that_fits_on_no_gpu_of_an_actor_is_computed(films, tiny, by_cpu, gpu, monkeypatch):
+def test_a_clip_too_large_for_an_actors_gpu_is_computed(films, tiny, by_cpu, gpu, monkeypatch):
     shares: dict[str, float] = {}
     monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
     uploads: list[torch.Tensor] = []
@@ -354,7 +350,7 @@ def test_an_actor_uploads_a_block_while_it_embeds_another(films, tiny, by_cpu, g
     assert all(stream is not gpu.compute for _, stream, _ in uploads)
 
 
-def test_a_batch_that_does_not_fit_has_the_gpu_of_an_actor_to_itself(films, tiny, gpu):
+def test_a_large_batch_has_the_actors_gpu_to_itself(films, tiny, gpu):
     begun, uploading, refused = (threading.Event() for _ in range(3))
     on_gpu, users = gpu.on(tiny), []
 
@@ -386,7 +382,7 @@ def test_a_batch_that_does_not_fit_has_the_gpu_of_an_actor_to_itself(films, tiny
 FRAMES = torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
 
 
-def test_what_two_backbones_see_alike_is_resized_once(tiny):
+def test_shared_views_of_two_backbones_are_resized_once(tiny):
     preprocessing = tiny.preprocessing
     views = {
         "first": (preprocessing, [0, 2]),

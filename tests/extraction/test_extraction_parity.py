@@ -22,7 +22,7 @@ from tests.kit.models import write_checkpoint
     *(pytest.param(f"tiny-{name}", marks=pytest.mark.night) for name in (
         "vjepa2", "timesformer", "dinov2", "dinov3")),
 ])  # fmt: skip
-def test_a_store_holds_what_its_frames_give(films, tmp_path, name):
+def test_a_store_holds_the_features_of_its_frames(films, tmp_path, name):
     """clip0 has five frames, and each of these backbones takes more."""
     weights = write_checkpoint(name, tmp_path / name)
     names = [spec.name for spec in of.load_backbone(weights, "cpu").arrays]

@@ -57,7 +57,7 @@ def test_a_plan_of_workers_follows_cluster_and_options(nodes, options, plan):
         assert plan_workers(resources, Options(**options)) == plan
 
 
-def test_what_cannot_be_run_is_one_line_at_once(obygaze, manifest, films, tmp_path, monkeypatch):
+def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_path, monkeypatch):
     manifest.save(tmp_path / "manifest")
     run = partial(
         obygaze, "features", "extract", tmp_path / "manifest", "--videos", films,
@@ -121,7 +121,7 @@ def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> No
 
 
 @pytest.mark.night
-def test_processes_killed_in_mid_block_change_nothing(
+def test_processes_killed_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path, monkeypatch, capsys
 ):
     """Two that compute share a CPU and a GPU, and one reads for both; one of the two is lost."""
@@ -167,7 +167,7 @@ def test_a_broken_backbone_leaves_the_other_complete(
 
 
 @pytest.mark.faults
-def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
+def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
     """For the cluster's processes the current folder is another one."""
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
@@ -186,7 +186,9 @@ def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, tmp_path, mo
 
 
 @pytest.mark.faults
-def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whole_store, tmp_path):
+def test_a_lost_machine_loses_no_rows(
+    cluster, manifest, films, weights, tiny, whole_store, tmp_path
+):
     """Of two: that which has no room but for two that read, and frames in its memory."""
     node = cluster.add_node(num_cpus=2, object_store_memory=clusters.STORE_BYTES)
 
@@ -205,7 +207,9 @@ def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whol
 
 
 @pytest.mark.faults
-def test_what_kills_is_left_to_do(cluster, manifest, films, weights, tiny, tmp_path, monkeypatch):
+def test_clips_that_kill_actors_are_left_to_do(
+    cluster, manifest, films, weights, tiny, tmp_path, monkeypatch
+):
     """The last piece of the only block, of 96 rows; the other pieces of it are kept."""
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     (whole_store,) = of.extract(manifest, films, [tiny], tmp_path / "whole").stores
@@ -258,7 +262,9 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("until", ["*", A_BLOCK])
-def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store, tmp_path, until):
+def test_a_killed_cluster_is_reported_in_one_line(
+    start, manifest, films, tiny, whole_store, tmp_path, until
+):
     output = tmp_path / "stores"
     with start(output, until=until) as process:
         while "raylet" not in (names := clusters.children(process.pid)).values():
@@ -286,7 +292,7 @@ def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store,
     (True, os.kill, signal.SIGTERM, 143, "Terminated."),
     (True, os.killpg, signal.SIGTERM, 143, "Terminated."),
 ])  # fmt: skip
-def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
+def test_a_signal_stops_the_run_and_its_cluster(
     start, cluster, manifest, films, tiny, whole_store, tmp_path, own, whom, number, code, word
 ):
     address = () if own else ("--ray-address", cluster.address)
@@ -347,7 +353,7 @@ def listening(pids: dict[int, str]) -> dict[str, set[str]]:
 
 
 @pytest.mark.faults
-def test_a_cluster_of_one_machine_is_reached_from_there_only(tmp_path):
+def test_a_local_cluster_is_reachable_only_locally(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", CONNECT], env={**os.environ, "HOME": str(tmp_path)},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -76,7 +76,9 @@ def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_pa
 
 
 @pytest.mark.parametrize(("times", "done"), [(1, 16), (9, 8)])
-def test_a_batch_is_kept_if_its_wait_is_cut_short(films, tiny, tmp_path, monkeypatch, times, done):
+def test_a_batch_is_kept_when_its_wait_is_interrupted(
+    films, tiny, tmp_path, monkeypatch, times, done
+):
     """And those before it, where it never ends."""
 
     def start(forward, inputs, *collect):
@@ -97,7 +99,7 @@ def test_a_batch_is_kept_if_its_wait_is_cut_short(films, tiny, tmp_path, monkeyp
     assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == done
 
 
-def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_store, tmp_path):
+def test_names_and_string_paths_are_accepted(manifest, films, weights, whole_store, tmp_path):
     manifest.save(tmp_path / "manifest")
     summary = of.extract(
         str(tmp_path / "manifest"), str(films), [f"tiny={weights}"],
@@ -150,7 +152,7 @@ def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_stor
 
 
 @pytest.mark.night
-def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path, monkeypatch):
+def test_a_time_limit_keeps_finished_rows(films, tiny, tmp_path, monkeypatch):
     """Part of a block, too: the rest of its rows stay to do. The clock jumps by an hour."""
     computed, clock = [], time.monotonic
 
@@ -213,7 +215,7 @@ def test_an_error_of_a_gpu_is_one_line(films, tiny, tmp_path, monkeypatch, size,
     assert not devices.is_asynchronous_error(error)
 
 
-def test_a_feature_that_is_no_number_is_a_failure(films, tiny, tmp_path):
+def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
     """70,000 is a float32, and more than a float16 can hold."""
     values = iter([float("nan"), float("inf"), 70_000.0])
 

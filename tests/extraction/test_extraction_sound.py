@@ -20,7 +20,7 @@ def clap(checkpoints):
     return of.load_backbone(f"clap={checkpoints['tiny-clap']}", "cpu")
 
 
-def test_one_pass_sees_and_hears(tmp_path, tiny, clap, obygaze):
+def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     """Spans of a film in windows of a second, at the times that the plain loop decodes."""
     table = write_synthetic_dataset(tmp_path / "data", scenes=2, seconds=2.5, titles=["Night Bus"])
     manifest, videos = Manifest.from_csv(table), tmp_path / "data/videos"
@@ -55,7 +55,7 @@ def test_one_pass_sees_and_hears(tmp_path, tiny, clap, obygaze):
     assert "\nsound      at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
 
 
-def test_each_sense_fails_alone(tmp_path, obygaze):
+def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     """A film without sound, a recording without pictures, and one file that is neither."""
     write_clip(tmp_path / "mute.mp4", "S")
     write_sound(tmp_path / "song.mp3", "libmp3lame", NOISE)
@@ -90,7 +90,7 @@ def test_each_sense_fails_alone(tmp_path, obygaze):
     assert all(fact in text for text, fact in parts)
 
 
-def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, checkpoints, obygaze):
+def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoints, obygaze):
     """Of 67 windows of a second, 64 are heard, with a warning; --frames makes all heard."""
     write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)
     manifest = clips("long.wav")

@@ -137,7 +137,7 @@ def at(figure: Figure) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("limits", "least"), [(None, -0.1), ((0.0, 1.0), 0.0)])
-def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
+def test_grouped_dots_are_at_their_values(limits, least) -> None:
     figure = dots(limits)
     [axes] = figure.axes
     look, emotion = "Look, against Easy Negatives", f"{LONG}, against Easy Negatives"
@@ -167,7 +167,7 @@ def test_panels_beside_each_other_share_their_rows() -> None:
     assert tops[0] == pytest.approx(tops[1])
 
 
-def test_dots_stand_at_their_scores_beside_published_ones() -> None:
+def test_dots_are_at_their_scores_beside_published_ones() -> None:
     figure = forest()
     marked = marks(figure)
     assert marked["mlp, published"][0][0] == 0.67
@@ -182,7 +182,7 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     assert spans[0][0] < rows[0].get_ydata()[0] < spans[0][1]
 
 
-def test_factors_have_a_panel_a_film() -> None:
+def test_factors_have_a_panel_per_film() -> None:
     figure = factors()
     assert len(figure.axes) == 3
     assert marks(figure).keys() == {"All films, Look", "Sleepless in Seattle, Look"}
@@ -192,7 +192,7 @@ def test_factors_have_a_panel_a_film() -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 4])
-def test_a_trees_first_levels_are_scikit_learns(depth) -> None:
+def test_a_trees_first_levels_equal_scikit_learns(depth) -> None:
     listed = export_text(grow()[0], feature_names=SHORT, max_depth=depth - 2, decimals=12)
     expected = []
     for line in listed.splitlines():
@@ -206,7 +206,7 @@ def test_a_trees_first_levels_are_scikit_learns(depth) -> None:
     assert "50" in words(figure)
 
 
-def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
+def test_saved_figures_are_reproducible_bytes(tmp_path: Path) -> None:
     for suffix, start in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):
         first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
         common.save_figure(dots(), first)
@@ -215,7 +215,7 @@ def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_an_svg_keeps_its_text_and_says_its_numbers(tmp_path: Path) -> None:
+def test_an_svg_keeps_its_text_and_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     names = {"$x$ <b>&": [Dot(0.25, 0.1, 0.5)], "\x00 电影": [Dot(0.5)]}
     figure = plots.grouped_dots(
@@ -254,7 +254,7 @@ def lightness(colour):
 
 
 @pytest.mark.parametrize("theme", [common.LIGHT, common.DARK], ids=["light", "dark"])
-def test_colours_stand_out_from_the_paper(theme):
+def test_colours_contrast_with_the_background(theme):
     series = [theme[f"s{number}"] for number in range(1, 7)]
     for colour in [*series, theme["ink"], theme["soft"], theme["differs"]]:
         assert contrast(colour, theme["paper"]) >= 4.5
@@ -319,7 +319,7 @@ GATE = [pytest.param(*widths, marks=pytest.mark.gate) for widths in ((6.5, 6.5),
 
 
 @pytest.mark.parametrize(("width", "inches"), [("3.3", 3.3), *GATE])
-def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
+def test_no_text_is_cut_off_or_overlaps(width, inches, monkeypatch) -> None:
     with common.figure_format(width=width, ground="none"):
         figures = [*kinds(), *annotated()]
     assert inches < 6 or figures[-1].get_figheight() <= 9  # on a page
@@ -343,7 +343,7 @@ def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
     assert {"Zoé B", "<b>$E$ver"} <= words  # as they were written
 
 
-def test_what_is_better_is_on_its_side_of_zero() -> None:
+def test_each_side_of_zero_names_the_better_model() -> None:
     figure = differences("svm", "mlp")
     figure.draw_without_rendering()
     zero = figure.axes[0].transData.transform((0, 0))[0]

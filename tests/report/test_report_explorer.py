@@ -90,7 +90,9 @@ def axe(tab):
     return [entry for entry in violations if entry[1] in {"serious", "critical"}]
 
 
-def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data, clips, results):
+def test_the_explorer_opens_on_the_best_model_and_film(
+    tab, whole_html, page_of, data, clips, results
+):
     tab.prefer()
     tab.open(page_of(whole_html))
     assert tab.logged == []
@@ -118,7 +120,7 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
     assert axe(tab) == []
 
 
-def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
+def test_the_list_has_the_matching_clips_in_order(page, data, clips):
     for concept in (0, 2):
         page.click(f"#concept-chips input[value='{concept}']")
     page.choose("choose-film", "1")
@@ -227,7 +229,7 @@ def test_reasons_add_up_and_begin_with_those_for_the_verdict(page, data, clips, 
         assert against == [amount(part) * toward < 0 for part in parts]
 
 
-def test_the_keyboard_alone_opens_walks_and_comes_back(page):
+def test_the_keyboard_alone_opens_browses_and_returns(page):
     page.run("document.querySelector('a[href=\"#ranked\"]').focus()")
     page.press("Tab", "Tab")  # the button beside the first film, then its strip
     role = "document.activeElement.getAttribute('role')"
@@ -255,7 +257,7 @@ def blocks(tab, selector):
             for left in re.findall(r"M(\d+)", path)]  # fmt: skip
 
 
-def test_a_film_has_a_lane_for_all_that_is_marked(page, data, clips):
+def test_a_film_has_a_lane_for_every_mark(page, data, clips):
     page.choose("choose-film", "1")
     lanes = ".film:not([hidden]) svg[data-lane='{}'] path"
     names = page.texts(".film:not([hidden]) .lane-name", "innerText")
@@ -271,7 +273,7 @@ def test_a_film_has_a_lane_for_all_that_is_marked(page, data, clips):
         assert blocks(page, lanes.format(name)) == marked
 
 
-def test_a_link_brings_back_what_was_chosen(tab, page, whole_html, page_of, data):
+def test_a_link_restores_the_selection(tab, page, whole_html, page_of, data):
     choose_model(page, data, "first", "pcbm-tree")
     page.choose("choose-film", "1")
     page.choose("choose-level", "3")
@@ -314,7 +316,7 @@ def table_of(tab):
     return list(csv.DictReader(io.StringIO(tab.run("saved[0].text()"))))
 
 
-def test_clips_of_which_nothing_is_known_have_no_reasons(tab, results, page_of):
+def test_clips_without_measured_concepts_have_no_reasons(tab, results, page_of):
     run, silent = results["films"], "tt2-007"
     reasons = run.reasons()
     classes = reasons["class"].astype(str).where(reasons["id"] != silent, "")
@@ -367,7 +369,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
         assert row["level of anna"] == clips["levels"][level]["code"]
 
 
-def test_on_paper_and_in_the_dark(page):
+def test_print_and_dark_mode_are_legible(page):
     page.choose("choose-film", "2")
     paper = "getComputedStyle(document.body).backgroundColor"
     page.prefer(prefers_color_scheme="dark", prefers_reduced_motion="reduce")
@@ -391,7 +393,7 @@ def test_on_paper_and_in_the_dark(page):
     assert (tops := page.run(order)) == sorted(tops)  # the glossary is last
 
 
-def test_hostile_names_are_shown_and_saved_as_they_are(tab, hostile_run, page_of):
+def test_hostile_names_are_shown_and_saved_verbatim(tab, hostile_run, page_of):
     run, texts = hostile_run
     tab.prefer()
     tab.open(page_of(render_report([run]), "hostile.html"))
@@ -422,7 +424,7 @@ FOLDERS = {
 }
 
 
-def test_films_are_played_from_a_folder_and_nowhere_else(tab, results, page_of):
+def test_films_play_only_from_the_chosen_folder(tab, results, page_of):
     run = grown(results["first"], clips=200, timed=True, films=2)
     scenes = run.clips()["id"].str[-3:].astype(float)
     clips = run.clips().assign(start=60 * scenes, end=60 * scenes + 60)

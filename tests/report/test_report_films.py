@@ -60,7 +60,7 @@ def kappa_over_films(first, second, films):
     return kappa, kappa - half, kappa + half
 
 
-def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
+def test_twenty_films_make_a_small_page(films, labels):
     assert films.stat().st_size < 600_000
     page, (first, second) = Page(films.read_text(encoding="utf-8")), labels.y.values()
     sure, equal = np.array([first == "S", second == "S"]), first == second
@@ -103,7 +103,7 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
             assert {clips["concepts"][index] for index in marks_of} == {*np.array(names)[marked]}
 
 
-def test_tables_are_tables_on_a_phone_without_roles_of_their_own(tab, films):
+def test_tables_stay_tables_on_a_phone(tab, films):
     """Their rows are cards there, and their roles are those of the elements."""
     tab.prefer()
     tab.open(films, width=1280)
@@ -170,7 +170,7 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     assert len(tab.texts(".film:not([hidden]) h4")) == 20
 
 
-def test_other_labels_have_a_page_too(tmp_path):
+def test_any_label_scheme_has_a_page(tmp_path):
     items = Items.of(Item(f"i{row}", kind="image", media=f"{row}.jpg") for row in range(4))
     bare = Manifest("doors", items, OWN)
     marks = {"anna": "ucuc", "bert": "uucc"}
@@ -217,7 +217,7 @@ def test_other_labels_have_a_page_too(tmp_path):
     refused(run_obygaze("report", header, header.parent), "duplicate folder", code=2)
 
 
-def test_rules_over_one_set_of_labels_are_no_annotators(tmp_path):
+def test_rules_over_one_label_set_are_not_annotators(tmp_path):
     (tmp_path / "clips.csv").write_bytes(clip_table(*SIX_CLIPS))
     manifest = Manifest.from_obygaze12(tmp_path / "clips.csv")
     manifest.save(tmp_path / "m")
@@ -240,7 +240,7 @@ def test_rules_over_one_set_of_labels_are_no_annotators(tmp_path):
         assert len(in_heat) == 2
 
 
-def test_three_annotators_of_two_films_of_a_title(tmp_path):
+def test_three_annotators_of_films_with_the_same_title(tmp_path):
     levels_of = {"a": "EN", "b": "EN", "c": "S"}
     segments = [Segment(film, name, 0, 175, level)
                 for film in ("f1", "f2") for name, level in levels_of.items()]  # fmt: skip
@@ -382,7 +382,7 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
     assert page.logged == []
 
 
-def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
+def test_every_control_moves_along_the_axis(page):
     start, length = shown_range(page)
     assert (start, length) == (0, 124.5)
     assert ticks(page)[:3] == ["0:00", "0:10", "0:20"]
@@ -430,7 +430,7 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     assert f"{FILM}-004" in page.text("#clip-body")
 
 
-def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
+def test_clips_without_times_follow_each_other(results, tmp_path):
     clips = list(clips_of(grown(results["first"], clips=36)).values())
     rows, moments = write_frames(
         tmp_path, [clip for clip in clips if not clip.id.endswith("002")], in_film=False
@@ -448,7 +448,7 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
         assert lengths == [700] * len(places)
 
 
-def test_whole_files_of_no_film_follow_each_other(results, tmp_path):
+def test_whole_files_without_a_film_follow_each_other(results, tmp_path):
     grown_clips = list(clips_of(grown(results["first"], clips=3)).values())
     clips = [replace(clip, film="", media=f"{clip.id}.mp4") for clip in grown_clips]
     scenes = [replace(c, film=c.id, start=0.0, end=10.0, level="S") for c in clips]
@@ -474,7 +474,7 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
 
 
 @pytest.mark.gate
-def test_clips_of_unknown_time_on_a_phone_in_the_dark(tab, results, page_of, tmp_path):
+def test_clips_without_times_fit_a_dark_phone(tab, results, page_of, tmp_path):
     run = grown(results["first"], clips=36)
     clips = clips_of(run)
     write_frames(tmp_path, list(clips.values()), in_film=False)

@@ -45,7 +45,7 @@ def part(html, start, end):
     return html.partition(start)[2].partition(end)[0]
 
 
-def test_a_dumbbell_and_a_row_of_shares_for_each_film(page, labels):
+def test_each_film_has_a_dumbbell_and_a_row_of_shares(page, labels):
     chart = re.search(r"<title>Who marks Sure more.*?<desc>(.*?)</desc>", page.html, re.S)[1]
     chart = unescape(chart)
     heads, *rows = [row for row in page.rows if len(row) == 1 + len(labels.concept_names)]
@@ -72,7 +72,7 @@ def test_a_dumbbell_and_a_row_of_shares_for_each_film(page, labels):
     assert "How far annotators agree on each (kappa)" in page.text
 
 
-def test_the_overlap_adds_up_whatever_the_number_of_annotators(page, labels, tmp_path):
+def test_the_overlap_adds_up_for_any_number_of_annotators(page, labels, tmp_path):
     first, second = (codes == "S" for codes in labels.y.values())
     bar = part(page.html, 'class="overlap"', "</figure>")
     expected = [(first & ~second).sum(), (first & second).sum(), (second & ~first).sum()]

@@ -72,11 +72,11 @@ def mean_probabilities(run, model):
     [(2 / 3, "", "0.67"), (-0.25, "+", "−0.25"), (0.25, "+", "+0.25"), (-0.004, "+", "0.00"),
      (2 / 3, "%", "67%"), (7637, ",", "7,637"), (None, "", "–")],
 )  # fmt: skip
-def test_a_number_is_shown_as_people_read_it(value, form, text):
+def test_numbers_are_rounded_for_readers(value, form, text):
     assert plain(number(value, form=form)) == text
 
 
-def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotators):
+def test_the_findings_state_the_headline_models_scores(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
     assert head.row.model == next(iter(run.record.models))
@@ -112,7 +112,7 @@ def with_score(run, score):
     return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
 
 
-def test_by_f1_one_annotator_is_scored_against_the_other(annotated, annotators):
+def test_f1_scores_one_annotator_against_the_other(annotated, annotators):
     head = first_screen(with_score(annotated["films"], "f1"))
     *_, beside = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
@@ -129,7 +129,7 @@ def test_by_f1_one_annotator_is_scored_against_the_other(annotated, annotators):
 
 
 @pytest.mark.parametrize("copies", [4, 5])
-def test_the_first_chart_has_twelve_models_and_says_of_how_many(results, copies):
+def test_the_first_chart_has_twelve_models_and_their_total(results, copies):
     runs = [with_record(results["first"], name=f"run {number}") for number in range(copies)]
     chart = score_figure(first_screen(*runs))
     models = [mark for mark in tips(chart) if mark.endswith(", model")]
@@ -138,7 +138,7 @@ def test_the_first_chart_has_twelve_models_and_says_of_how_many(results, copies)
     assert note == ("" if copies == 4 else "The 12 best of 15 scores. Methods has all.")
 
 
-def test_the_picture_has_each_annotator_alone(annotated, annotators):
+def test_the_chart_has_each_annotator(annotated, annotators):
     run = with_score(annotated["films"], "f1")
     model, test = first_screen(run).row.model, "EN+HN vs S"
     scores = {"anna": (0.64, [0.6, 0.7]), "bert": (0.53, [0.5, 0.6])}
@@ -177,7 +177,7 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
     assert tips(score_figure(uncertain))["anna with bert"] == "0.54"
 
 
-def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
+def test_each_films_strip_has_its_numbers_and_lanes(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
     ordered = in_scene_order(head.run.clips)
@@ -231,7 +231,7 @@ def lanes_of(svg, clips):
     return lanes
 
 
-def test_the_papers_numbers_stand_beside_ours(results):
+def test_the_papers_numbers_are_beside_ours(results):
     table = score_tables(prepare_runs([with_manifest(results["first"], name="obygaze12")]))[0]
     papers = {row.model: row.published for row in table.rows if row.entry.test == "EN vs S"}
     published = reference_json("published.json")
@@ -295,7 +295,7 @@ def concept_rankings(run, model, concept):
     return np.array(ranked), truth
 
 
-def test_concept_tables_rank_by_what_models_measure(results):
+def test_concept_tables_rank_by_measured_concepts(results):
     first, second = results["first"], results["second"]
     tables = concept_tables(prepare_runs([second, first]))
     assert (tables.run, tables.models) == ("second", ("pcbm-elastic-net",))
@@ -311,7 +311,7 @@ def test_concept_tables_rank_by_what_models_measure(results):
             assert values(cell) == pytest.approx([column.mean(), column.std()])
 
 
-def test_the_concepts_figures_share_their_rows(annotated, annotators, tmp_path):
+def test_concept_figures_share_their_rows(annotated, annotators, tmp_path):
     classes = {"EN": "negative", "HN": "negative", "S": "positive"}
     anna, bert = annotators[1]
     votes = [[classes.get(labels.level_of.get(clip), "") for labels in (anna, bert)]
@@ -442,7 +442,7 @@ def check_path(view, row, clip, reasons, fits):
         assert (percentile, low, high) == condition.whole
 
 
-def test_the_nearest_clips_are_those_of_brute_force(results, marked):
+def test_the_nearest_clips_equal_brute_force(results, marked):
     from obygaze_features.store import open_store
 
     clips = opened(results["first"], nearest=open_store(marked.store))["clips"][0]

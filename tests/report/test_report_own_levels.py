@@ -69,7 +69,7 @@ def pages(runs, tmp_path_factory):
     return {name: page_of_run(run, tmp_path_factory.mktemp(name)) for name, run in runs.items()}
 
 
-def test_the_first_screen_counts_and_names_what_was_tested(pages, labels, counts):
+def test_the_first_screen_names_and_counts_the_test(pages, labels, counts):
     tested = counts["A+"] + counts["A"] + counts["very-high"]
     marked = {c.name: sum(c.name in names for names in labels.concepts) for c in CONCEPTS}
     for name, sentences in {
@@ -97,14 +97,14 @@ def test_the_first_screen_counts_and_names_what_was_tested(pages, labels, counts
     assert pages["levels"].text.count("how the model does on") == 1
 
 
-def test_no_page_speaks_of_the_papers_levels(pages):
+def test_no_page_mentions_the_papers_levels(pages):
     for page in pages.values():
         assert not re.search("objectif|Hard Negative|Not Sure|Tores", page.text)
         terms = re.findall(r"<dt[^>]*>(.*?)</dt>\s*<dd>(.*?)</dd>", page.html)
         assert set(terms) >= {*LEVELS.items(), ("A", "seen")}  # a level, and a concept
 
 
-def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
+def test_levels_concepts_and_films_are_listed_unabridged(pages):
     page, names = pages["levels"], [concept.name for concept in CONCEPTS]
     by_film = [row for row in page.rows if row and row[0] == "Film" and "rain: heavy" in row]
     assert [sorted(row[1:]) for row in by_film] == [sorted(names)] * 2  # shares, then kappas
@@ -127,7 +127,7 @@ def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
     }
 
 
-def test_the_explorer_counts_who_gave_the_level_shown(tab, pages, page_of, world2):
+def test_the_explorer_counts_annotators_of_the_level_shown(tab, pages, page_of, world2):
     tab.prefer()
     tab.open(page_of(pages["levels"].html, "own.html"))
     assert {*tab.texts(".class-shown")} == {"A+ (Loud vs quiet)"}
@@ -174,7 +174,7 @@ def said(folder, tier):
     return {value: values.count(value) for value in values}
 
 
-def test_tables_and_elan_files_have_whole_names(exported, labels, counts):
+def test_tables_and_elan_files_have_full_names(exported, labels, counts):
     rows = csv_rows(exported / "all.csv")
     for row in rows:
         assert set(parse_concepts(row["concepts"])) == set(labels.concepts_of[row["clip"]])
@@ -193,7 +193,7 @@ def test_tables_and_elan_files_have_whole_names(exported, labels, counts):
             assert offered == [getattr(value, "name", value) for value in values]
 
 
-def test_reasons_and_who_stands_alone_are_whole(runs, exported, tmp_path):
+def test_reasons_and_lone_annotators_have_full_names(runs, exported, tmp_path):
     run = runs["levels"].folder
     text = run_obygaze("models", "predict", run, "--estimator", "pcbm-logistic", code=0).stdout
     [cell] = {
@@ -211,7 +211,7 @@ def test_reasons_and_who_stands_alone_are_whole(runs, exported, tmp_path):
     assert {*alone} == {"logistic alone: Loud vs quiet", "logistic alone: Quiet or Wide open"}
 
 
-def test_a_saved_model_keeps_what_its_levels_are_called(runs, world2, tmp_path):
+def test_a_saved_model_keeps_its_level_names(runs, world2, tmp_path):
     line = next(line for line in runs["levels"].models() if line["model"] == "logistic")
     about = om.load_model(line["folder"])[1]
     assert [*about["levels"].items()] == [*LEVELS.items()]
@@ -225,7 +225,7 @@ def test_a_saved_model_keeps_what_its_levels_are_called(runs, world2, tmp_path):
     assert said(tmp_path / "own", "logistic: A vs A+") == named
 
 
-def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_path):
+def test_comparisons_and_moments_use_full_names(runs, world2, tmp_path):
     run = runs["levels"]
     compared = json.loads(run_obygaze("models", "compare", run.folder, "--json", code=0).stdout)
     assert {row["test"] for row in compared["comparisons"]} == {"A vs A+", WIDE}
@@ -266,7 +266,7 @@ def test_few_films_or_none_give_no_interval(tmp_path, films, reason):
     assert named == ([str(count)] if len({*films}) > 1 else [])
 
 
-def test_clips_without_a_film_are_counted_and_in_no_interval(tmp_path):
+def test_clips_without_a_film_are_counted_without_an_interval(tmp_path):
     world = make_world2(tmp_path, films=(*FILMS, ""))
     run = run_on(world, tmp_path / "run", estimators=("logistic", "majority"), **TASK)
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
@@ -285,7 +285,7 @@ SMOKING = {"NS": "No smoking", "S": "Smoking"}
 
 
 @pytest.mark.gate
-def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
+def test_the_papers_codes_may_mean_something_else(tmp_path):
     """The same labels under other codes give the same targets, and so the same scores."""
     scores, models = [], []
     for name, levels in (("paper", SMOKING), ("own", {"no": "No smoking", "yes": "Smoking"})):
@@ -313,7 +313,7 @@ def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
     assert not re.search("objectif|Not Sure|Tores", page.text)
 
 
-def test_a_scheme_is_obygazes_by_its_levels_names():
+def test_a_scheme_is_recognised_by_its_level_names():
     def scheme(levels):
         return LabelScheme("mine", tuple(Level(*level) for level in levels.items()))
 

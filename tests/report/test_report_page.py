@@ -61,7 +61,7 @@ def said(part, *runs):
     return list(map(plain, part(head, prepared) if part is alarms else part(head)))
 
 
-def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
+def test_many_runs_share_an_accessible_page(whole_html, results):
     page_of_all = Page(whole_html)
     assert not {"link", "iframe", "img"} & {tag for tag, _ in page_of_all.tags}
     sections = [a.get("aria-labelledby") for tag, a in page_of_all.tags if tag == "section"]
@@ -85,7 +85,7 @@ def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
         assert words in lines.replace("toy 1.0", "toy 1")
 
 
-def test_titles_stand_for_the_names_of_models(marked, tmp_path):
+def test_titles_replace_model_names(marked, tmp_path):
     titles = {"logistic": "a line", "mlp": "a network"}
     experiment = Experiment("titled", manifest=marked.manifest, store=marked.store, titles=titles,
                             estimators=("logistic", "mlp"), **FOUR, positives=("S",),
@@ -102,14 +102,14 @@ def test_titles_stand_for_the_names_of_models(marked, tmp_path):
     assert {row["model"] for row in csv_rows(tmp_path / "p.csv")} == {*titles.values()}
 
 
-def test_the_only_model_of_a_run_goes_by_what_it_reads(results):
+def test_a_runs_only_model_is_named_after_its_input(results):
     page = Page(render_report([results["concepts"]]))
     assert "When logistic is wrong" not in page.html
     parts = page.text.partition("Film explorer")[0].partition("What the words mean")
     assert "logistic" not in parts[0]
 
 
-def test_a_runs_page_tells_its_story(page, run):
+def test_a_runs_page_states_task_data_and_result(page, run):
     for words in (
         "HN (Hard Negative)", "from Easy Negative to Sure", "50% of the 24 test clips are positive",
         "No test clip was used for training",
@@ -133,7 +133,7 @@ def test_a_runs_page_tells_its_story(page, run):
     assert cells["F1 of a guess"] == f"{guess:.2f} all positive"
 
 
-def test_a_page_opens_on_the_run_that_tests_most(results):
+def test_a_page_opens_on_the_run_with_most_test_clips(results):
     films, first, concepts = (results[name] for name in ("films", "first", "concepts"))
     assert default_run(prepare_runs([concepts, first, films])).name == "films"
     leaking = leaky(films)
@@ -147,7 +147,7 @@ def leaky(run):
     return with_record(run, leaks=leaks, leaked=1)
 
 
-def test_alarms_say_what_changes_the_conclusion(run, results):
+def test_alarms_name_what_changes_the_conclusion(run, results):
     second = results["second"]
     for code, alarm in (("synthetic", "Not a real result: why"), ("unknown-origin", "UNKNOWN")):
         warned = with_record(second, warnings=[RunWarning(code, "", "why")])
@@ -188,7 +188,7 @@ def test_one_film_tested_gives_no_interval(run):
     assert "interval includes" not in figures[-1][0]
 
 
-def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(results):
+def test_unrequested_concepts_are_not_blamed_on_methods(results):
     def detected(*names):
         prepared = prepare_runs([results[name] for name in names])
         head = headline(score_tables(prepared), default_run(prepared), None)
@@ -223,7 +223,7 @@ def with_f1(run, f1, *, metric="f1", **more):
     return with_record(run, scores=scores)
 
 
-def test_a_score_no_better_than_a_guess_is_called_so(results):
+def test_a_score_at_chance_is_called_so(results):
     films = results["films"]
     low, better = (said(findings, run) for run in (with_f1(films, 0.2), films))
     assert "it rates the Sure one higher 9" in low[0]
@@ -272,7 +272,7 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
          "model ranks clips better than guessing"),
     ],
 )  # fmt: skip
-def test_the_first_sentence_is_about_the_score_of_the_run(results, score, title, better, worse):
+def test_the_first_sentence_states_the_runs_score(results, score, title, better, worse):
     films = with_score(results["films"], score)
     first, _, model, *_ = said(findings, films)
     numbers = r"0.\d\d, 0.\d\d to [01].\d\d; guessing 0.\d\d"
@@ -289,7 +289,7 @@ def test_the_first_sentence_is_about_the_score_of_the_run(results, score, title,
     assert "on too few clips to say more" in said(findings, imbalanced)[0]
 
 
-def test_one_average_stands_above_each_part_of_the_chart(results):
+def test_each_part_of_the_chart_names_its_average(results):
     def chart(**changes):
         prepared = prepare_runs([with_record(results["films"], **changes)])
         head = headline(score_tables(prepared), default_run(prepared), None)
@@ -315,7 +315,7 @@ def with_classes(run, negatives, positives):
     }
 
 
-def test_the_table_says_what_counts_and_what_has_no_interval(results):
+def test_the_table_names_uncounted_films_and_missing_intervals(results):
     def caption(run):
         return score_tables(prepare_runs([run]))[0].caption
 
@@ -381,7 +381,7 @@ def test_annotators_are_counted_over_the_label_set(results):
     assert f"50 of 150 clips used here of {FILMS} films" in said(findings, gone)[1]
 
 
-def test_the_data_are_cited_first_and_each_once(page, results):
+def test_the_data_are_cited_first_and_once(page, results):
     def cited(name, source, **more):
         return with_manifest(results[name], citation=source, **more)
 
@@ -392,7 +392,7 @@ def test_the_data_are_cited_first_and_each_once(page, results):
     assert "To cite: toy, whose manifest has no citation; Tores et al." in page.text
 
 
-def test_other_levels_have_their_own_words(run, results):
+def test_custom_levels_have_their_own_titles(run, results):
     own = with_manifest(results["classes"], levels={"c": "calm", "u": "uneasy"})
     words = plain(about(prepare_runs([own])))
     assert "Annotators gave each clip a level: calm, uneasy" in words
@@ -426,7 +426,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("options", "fact"), SLIPS)
-def test_a_slip_is_refused_by_name(run, tmp_path, monkeypatch, options, fact):
+def test_user_errors_are_refused_by_name(run, tmp_path, monkeypatch, options, fact):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "texts/tt0-000.jpg", "x")
     write(tmp_path / "analysis.json", '{"significance": [{"name": "Look"}]}')
@@ -435,7 +435,7 @@ def test_a_slip_is_refused_by_name(run, tmp_path, monkeypatch, options, fact):
     assert not Path("page.html").exists()
 
 
-def test_the_command_writes_the_page_once(run, tmp_path):
+def test_the_command_overwrites_no_page(run, tmp_path):
     arguments = ["report", run.folder, "-o", tmp_path / "page.html"]
     assert run_obygaze(*arguments).exit_code == 0
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == render_report([run])
@@ -444,7 +444,7 @@ def test_the_command_writes_the_page_once(run, tmp_path):
     refused(run_obygaze("report", run.folder, "--thumbnails", "x"), "-o", code=2)
 
 
-def test_analyses_of_models_are_tables_of_the_page(run, marked, tmp_path):
+def test_analyses_of_models_become_tables(run, marked, tmp_path):
     model = next((run.folder / "models/pcbm-tree").iterdir())
     network = next((run.folder / "models/mlp").iterdir())
     paths = []

@@ -33,7 +33,7 @@ def rows_of(page, reads):
 
 
 @pytest.mark.gate
-def test_a_page_of_several_runs_tells_of_all_of_them(page, runs):
+def test_a_page_of_several_runs_covers_them_all(page, runs):
     words, count = rows_of(page, "words"), rows_of(page, "number of words")
     question = "Is a minute Sure rather than Easy Negative?"
     level, length, concepts = runs
@@ -57,7 +57,7 @@ def test_a_page_of_several_runs_tells_of_all_of_them(page, runs):
 
 
 @pytest.mark.gate
-def test_scores_without_wordless_minutes_are_those_of_the_other_clips(page, runs):
+def test_scores_without_wordless_minutes_use_the_other_clips(page, runs):
     data = om.load_example()
     silent = {clip for clip, row in zip(data.ids, data.X, strict=True) if not row.any()}
     run = runs[0]
@@ -88,5 +88,5 @@ def test_a_single_score_needs_no_table(results, runs):
     [(277, 862, "one in three"), (1, 3, "1 of 3"), (50, 100, "half"), (44, 100, "44%"),
      (0, 100, "0%"), (100, 100, "100%")],
 )  # fmt: skip
-def test_a_share_is_a_fraction_where_one_is_near(part, total, words):
+def test_a_share_near_a_simple_fraction_is_written_so(part, total, words):
     assert share_in_words(part, total) == words

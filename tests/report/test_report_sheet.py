@@ -129,7 +129,7 @@ def content(request, tmp_path, results):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_letters_touch_or_end_outside(content, shape):
+def test_no_letters_touch_or_leave_the_sheet(content, shape):
     figure = draw_sheet(content, shape)
     with figure_style():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -171,7 +171,7 @@ def test_a_sheet_is_a_page_or_a_slide(tmp_path):
         assert image.width / image.height == pytest.approx(16 / 9, abs=0.01)
 
 
-def test_a_sheet_that_cannot_be_is_refused(tmp_path):
+def test_impossible_sheets_are_refused(tmp_path):
     source = example_path("minutes")
     command = ("report", source, "--film", "Juno")
     refused(run_obygaze(*command), "-o film.pdf", code=2)
@@ -183,7 +183,7 @@ def test_a_sheet_that_cannot_be_is_refused(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_hostile_names_are_only_letters(hostile_run, tmp_path):
+def test_hostile_names_are_drawn_as_text(hostile_run, tmp_path):
     run, texts = hostile_run
     film = run.clips()["film"].iloc[0]
     path = om.fact_sheet([run], film, tmp_path / "film.svg")

@@ -58,7 +58,7 @@ def wait_for(check: Callable[[], bool], failure: str) -> None:
         time.sleep(0.05)
 
 
-def test_each_clip_plays_at_its_time_and_the_arrow_keys_play_the_next(tab, page, run):
+def test_clips_play_at_their_time_and_arrow_keys_advance(tab, page, run):
     tab.prefer()
     tab.open(page)
     tab.choose("choose-film", "")
@@ -90,7 +90,7 @@ def test_each_clip_plays_at_its_time_and_the_arrow_keys_play_the_next(tab, page,
     assert {url.split(":")[0] for url in tab.requested} <= {"file", "data", "about"}
 
 
-def test_a_clip_that_is_opened_alone_waits_for_its_button(tab, page):
+def test_a_clip_opened_alone_waits_for_play(tab, page):
     tab.open(page, width=390, fragment=f"#clip={WEBM}-002")
     assert tab.run("document.querySelectorAll('dialog video').length") == 0
     tab.click(".play button")
@@ -134,7 +134,7 @@ def test_a_folder_without_these_films_is_refused(run, tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_the_command_says_that_films_stay_here(films, results, tmp_path):
+def test_the_command_says_that_films_stay_local(films, results, tmp_path):
     result = run_obygaze("report", results["films"].folder, "--videos", tmp_path / "absent")
     assert result.exit_code == 1
     assert "absent" in result.output

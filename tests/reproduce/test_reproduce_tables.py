@@ -79,7 +79,7 @@ def call(dataset, output, *words, manifest=None, code=None, **stores):
     return run_obygaze("reproduce", *words, code=code)
 
 
-def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch):
+def test_both_protocols_are_in_one_table(dataset, tmp_path, monkeypatch):
     store, unknown = of.open_store(dataset.stores["vivit"]), tmp_path / "unknown.zarr"
     np.save(tmp_path / "max.npy", store.read("max", missing="nan"))
     of.import_features({"max": tmp_path / "max.npy"}, of.Manifest.load(dataset.manifest), unknown,
@@ -127,7 +127,7 @@ def table5(dataset, tmp_path_factory):
     return result, json.loads((folder / "out/table5.json").read_text(encoding="utf-8"))
 
 
-def test_ours_minus_the_papers_where_the_features_are_known(table5):
+def test_differences_from_the_paper_need_known_features(table5):
     result, data = table5
     assert "median" in result.stdout.splitlines()[0]
     assert "published, and ours minus it" in result.stdout
@@ -137,7 +137,7 @@ def test_ours_minus_the_papers_where_the_features_are_known(table5):
         assert value["difference"] == pytest.approx(expected)
 
 
-def test_guesses_are_at_the_share_of_sure_clips(dataset, table5):
+def test_guesses_use_the_share_of_sure_clips(dataset, table5):
     """As scikit-learn scores one who calls every clip positive."""
     levels = of.Manifest.load(dataset.manifest).labels().levels
     blocks = [part for part in table5[1]["blocks"] if "whole dataset's share" in part["title"]]
@@ -185,7 +185,7 @@ def test_films_and_figures_score_the_predictions(dataset, tmp_path):
     assert {"Look", "EN", "HN", "S"} <= set(full)
 
 
-def test_what_lacks_a_store_is_named(dataset, tmp_path):
+def test_missing_stores_are_named(dataset, tmp_path):
     result = call(dataset, tmp_path / "none", "all", code=3)
     missing = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
     assert len(missing) <= 5
@@ -208,7 +208,7 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
     assert any("clips are those of mine" in note for note in data["notes"])
 
 
-def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
+def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
     imported, older = tmp_path / "imported.zarr", dataset.stores["xclip"]
     store, manifest = of.open_store(older), of.Manifest.load(dataset.manifest)
     np.save(tmp_path / "native.npy", store.read("native", missing="nan"))
@@ -241,7 +241,7 @@ SLIPS = [
 ]
 
 
-def test_a_slip_is_one_line(dataset, tmp_path):
+def test_user_errors_are_one_line(dataset, tmp_path):
     paths = {"clip": tmp_path / "clip.zarr", "calm": tmp_path / "calm"} | dataset.stores
     second = replace(RECIPE, backbone=RECIPE.backbone | {"name": "clip"})  # in no table
     manifest = of.Manifest.load(dataset.manifest)
@@ -264,7 +264,7 @@ def test_a_lost_process_is_one_line(dataset, tmp_path, monkeypatch):
             om.reproduce(["table2", "fig2"], dataset.manifest, dataset.stores, tmp_path / "out")
 
 
-def test_what_two_tables_need_is_run_once(dataset, tmp_path, monkeypatch):
+def test_shared_runs_of_two_tables_are_run_once(dataset, tmp_path, monkeypatch):
     got = []
     for name in ("first", "second"):
         target = context.Target(name, name, needs=films.films_left_out)
@@ -279,7 +279,7 @@ def test_what_two_tables_need_is_run_once(dataset, tmp_path, monkeypatch):
     assert list(done.artifacts) == ["first", "second"]
 
 
-def test_the_terminal_shows_one_table_of_one_protocol():
+def test_the_terminal_shows_one_table_per_protocol():
     blocks = []
     for title, protocol, base in (
         ("Released: as released", "released", 0.1),
@@ -304,7 +304,7 @@ def test_the_terminal_shows_one_table_of_one_protocol():
     assert render.summary(replace(created, blocks=blocks[:1])).startswith("Table 9, released: ")
 
 
-def test_texts_of_tables_are_safe_and_rounded():
+def test_tables_are_escaped_and_rounded():
     lines = [
         Line("=1+1 & 50%_", "ours", {"a": Value(0.5, 0.1), "b": Value(-1e-3, None, None, (-1, 0))}),
         Line("theirs", "published", {"a": Value(0.6, None, -0.1), "b": Value(0.0, None, -0.001)}),

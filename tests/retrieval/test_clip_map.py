@@ -67,7 +67,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     assert len(map_clips(store, film="tt3").legends["film"]["tt3"]) == 9
 
 
-def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
+def test_a_page_highlights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
     """Dots are where the components are; names light, keys and pointer choose among what is lit."""
     path, report, clip_map = tmp_path / "a.html", tmp_path / "it's.html", map_clips(store)
     report.write_text("a report")
@@ -112,7 +112,7 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
         assert tab.texts(".lit") == lit
 
 
-def test_many_clips_are_drawn_and_read_as_a_few_are(source, store, manifest, tmp_path, monkeypatch):
+def test_many_clips_are_drawn_like_a_few(source, store, manifest, tmp_path, monkeypatch):
     """On a canvas: dots where circles would be, lit by names, read by keys and pointer."""
     small, large = tmp_path / "few.html", tmp_path / "many.html"
     clip_map = map_clips(store, manifest=manifest)
@@ -171,7 +171,7 @@ def test_a_page_of_100_000_clips_opens_in_three_seconds(tmp_path):
     assert min(seconds) < 3
 
 
-def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):
+def test_one_film_is_highlighted_in_a_figure(obygaze, source, manifest, tmp_path):
     command = ("stores", "map", source.path, "--manifest", manifest.folder, "--film", "juno", "-o")
     assert obygaze(*command, tmp_path / "map.svg").exit_code == 0
     texts = re.findall(">([^<>]+)</text>", (tmp_path / "map.svg").read_text())
@@ -180,7 +180,7 @@ def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):
 
 @pytest.mark.gate
 @pytest.mark.filterwarnings("ignore:Tensorflow not installed")
-def test_clips_that_are_far_apart_are_so_by_umap(store):
+def test_umap_keeps_distant_clips_apart(store):
     """Of each clip the next one on the map is near it, by brute force."""
     drawn = map_clips(store, method="umap")
     x = store.read("native", ids=drawn.ids)
@@ -191,7 +191,7 @@ def test_clips_that_are_far_apart_are_so_by_umap(store):
     assert np.median(next_one) < np.median(unlike) - 0.05
 
 
-def test_bad_maps_are_one_line(obygaze, store, manifest, tmp_path, monkeypatch):
+def test_invalid_maps_are_refused_in_one_line(obygaze, store, manifest, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "umap", None)
     for options, message in (
         ({"color": "level"}, "--manifest"),

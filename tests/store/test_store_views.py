@@ -44,7 +44,7 @@ def path(stores, request):
     return stores / f"{request.param}.zarr"
 
 
-def test_a_table_has_a_line_for_each_row_that_is_done(path):
+def test_a_table_has_a_line_per_finished_row(path):
     pytest.importorskip("pandas")
     table = to_pandas(open_store(path))
     assert table.index.name == "id"
@@ -58,7 +58,7 @@ def test_a_table_has_a_line_for_each_row_that_is_done(path):
     assert len(frames) == 2 * len(DONE)
 
 
-def test_a_dataset_of_xarray_has_every_array_by_id(path, labelled):
+def test_an_xarray_dataset_has_every_array_by_id(path, labelled):
     xarray = pytest.importorskip("xarray")
     dataset = open_store(path).to_xarray(manifest=labelled)
     assert dict(dataset.sizes) == {"item": 6, "frame": 2, "feature": 3, "concept": 12}
@@ -76,7 +76,7 @@ def test_a_dataset_of_xarray_has_every_array_by_id(path, labelled):
     assert list(open_store(path).to_xarray("frames")) == ["frames"]
 
 
-def test_columns_and_times_of_frames_have_their_names(tmp_path):
+def test_frames_have_named_columns_and_times(tmp_path):
     pytest.importorskip("xarray")
     classes, times = ("face", "hand", "sky"), ([0, 1, 2, 3], [0, 2, 4, np.nan])
     arrays = [ArraySpec("native", (3,), "float32", "", columns=classes),
@@ -182,7 +182,7 @@ def test_a_stream_has_each_row_once_in_a_shuffled_order(tmp_path, monkeypatch):
         assert sorted(halves) == sorted(together)
 
 
-def test_a_dataset_travels_as_its_path_and_its_rows(tmp_path):
+def test_a_dataset_pickles_as_its_path_and_rows(tmp_path):
     path = open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[0])
     dataset = StoreDataset(path, "native")
     dataset[0]
@@ -206,7 +206,7 @@ def opened(address):
         return xarray.open_zarr(address).load()
 
 
-def test_xarray_opens_a_final_store_whole(final):
+def test_xarray_opens_every_array_of_a_final_store(final):
     pytest.importorskip("aiohttp")
     store, dataset = open_store(final), opened(final)
     sizes = {"item": 18, "frame": 2, "feature_5": 5, "feature_3": 3, "ids_1": 7}
@@ -226,7 +226,7 @@ def test_xarray_opens_a_final_store_whole(final):
         np.testing.assert_array_equal(group["probe/native"][:], probe)
 
 
-def test_a_store_of_before_is_joined_and_packed_as_it_is(tmp_path):
+def test_an_older_final_store_is_joined_and_packed_unchanged(tmp_path):
     """Final stores had neither coordinates nor axes by these names; tests/golden reads them."""
     golden = Path(__file__).parents[1] / "golden/data"
     before, part = open_store(golden / "final.zarr"), open_store(golden / "open.zarr")

@@ -104,7 +104,7 @@ def test_long_sound_takes_the_memory_of_its_windows(tmp_path, decoder):
     ("exact.wav", "pcm_s16le"), ("clock.mkv", "flac"), ("none.aac", "aac"), ("more.wav", None),
 ])  # fmt: skip
 @pytest.mark.parametrize(("start", "end"), [(None, None), (1.5, None), (2.25, 37.5)])
-def test_windows_are_those_of_the_whole_clip(tmp_path, name, codec, start, end):
+def test_windows_equal_those_of_the_whole_clip(tmp_path, name, codec, start, end):
     """Also where the header has the wrong length, or none."""
     signal, path = np.concatenate([np.roll(NOISE, n) for n in range(40)]), tmp_path / name
     if codec:
@@ -135,7 +135,7 @@ def test_decoding_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
         sound.decode_sound(path, None, None, [16_000])
 
 
-def test_lists_of_other_files_are_not_read(tmp_path):
+def test_playlists_of_other_files_are_not_read(tmp_path):
     write(tmp_path / "x264.ts", seconds=1)
     image = tmp_path / "p%03d.png"
     for path in (image, tmp_path / "p000.png"):
@@ -172,7 +172,7 @@ def test_a_worker_limits_its_own_memory():
 
 @needs_linux
 @pytest.mark.parametrize("name", ["x264.mp4", "mpeg4.avi"])
-def test_pictures_that_take_too_much_memory_are_no_damage(tmp_path, name):
+def test_pictures_beyond_the_memory_limit_are_not_damaged(tmp_path, name):
     write(tmp_path / name, seconds=0.25, width=1920, height=1080)
     request = {"task": "decode", "path": str(tmp_path / name), "start": None, "end": None}
     request |= {"skip": 0, "samplings": [{"frames": 4}]}

@@ -47,7 +47,7 @@ def ask_parts(worker, memory, path, count, **more):
     *((name, [172, 44, 0]) for name in ("open.avi", "mpeg4.avi", "mjpeg.avi", "x264.ts")),
     ("x264.mp4", [180, 60, 0]),  # a part ends before a keyframe, of which there is one in twelve
 ])  # fmt: skip
-def test_parts_are_the_frames_and_a_slow_film_is_decoded_once(tmp_path, decoder, name, left):
+def test_parts_equal_the_frames_and_slow_films_decode_once(tmp_path, decoder, name, left):
     worker, memory, packets = decoder
     path = write(tmp_path / name, seconds=12.5)
     index = index_file(path)
@@ -81,7 +81,7 @@ def test_another_clip_in_between_and_a_new_process_get_the_same_frames(tmp_path,
     assert numbers(again) == [*range(150, 168)]
 
 
-def test_a_part_is_bounded_by_its_bytes(tmp_path, decoder):
+def test_parts_are_bounded_in_bytes(tmp_path, decoder):
     """Of pictures of 4K a part has ten."""
     worker, memory, _ = decoder
     path = tmp_path / "grey.mp4"
@@ -128,7 +128,7 @@ def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, ch
     assert torch.equal(seen[0], expected)
 
 
-def test_of_several_parts_that_fail_the_first_is_named():
+def test_the_first_of_several_failing_parts_is_named():
     with Decoders(3, stall_timeout=60) as decoders:
         first, *_ = decoders._decoders
         assert first.share(lambda decoder, task: task + 1, range(9)) == [*range(1, 10)]

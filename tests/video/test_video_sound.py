@@ -34,7 +34,7 @@ def part(signal: np.ndarray, start: float | None, end: float | None, rate: int =
     ("aac.mp4", "aac", 44_100), ("mp3.mp3", "libmp3lame", 44_100),
     ("opus.ogg", "libopus", 48_000), ("opus.webm", "libopus", 48_000),
 ])  # fmt: skip
-def test_a_span_has_the_samples_that_were_written_there(tmp_path, name, codec, rate):
+def test_a_span_has_the_samples_written_there(tmp_path, name, codec, rate):
     """And that FFmpeg cuts. Encoders put some first to get going (AAC, MP3, Opus)."""
     seconds, is_lossless = np.arange(5 * rate) / rate, codec in ("pcm_s16le", "flac")
     sweep = 0.4 * np.sin(2 * np.pi * (300 * seconds + 120 * seconds**2))
@@ -72,7 +72,7 @@ def test_late_starts_and_gaps_are_silent(tmp_path):
             np.testing.assert_array_equal(sound, part(heard, start, end))
 
 
-def test_a_rate_and_channels_that_change_midway(tmp_path):
+def test_rate_and_channels_may_change_midway(tmp_path):
     """As in a recording of television: a stereo film after a mono one, at another rate."""
     tone = 0.4 * np.sin(2 * np.pi * 440 * np.arange(140 * 1024) / RATE)
     first = write_sound(tmp_path / "first.ts", "aac", tone, rate=48_000)
@@ -136,7 +136,7 @@ def write_part(path: Path, codec: str, **settings) -> Path:
 @pytest.mark.parametrize(("name", "codec"), [
     ("cut.wav", "pcm_s16le"), ("cut.flac", "flac"), ("cut.mkv", "flac"), ("cut.mp3", "libmp3lame"),
 ])  # fmt: skip
-def test_a_file_without_an_end_is_heard_to_where_it_breaks_off(tmp_path, name, codec):
+def test_a_truncated_file_is_read_to_its_break(tmp_path, name, codec):
     path = write_part(tmp_path / name, codec)
     sound = cut(path, 1, None)
     assert 1.5 < len(sound) / RATE < 2.3
@@ -148,7 +148,7 @@ def test_a_file_without_an_end_is_heard_to_where_it_breaks_off(tmp_path, name, c
             cut(path, start, 6)
 
 
-def test_sound_that_cannot_be_heard_is_named(tmp_path):
+def test_unusable_sound_is_named(tmp_path):
     """Damage counts where it is heard; not in the first packets, which measure a file's frames."""
     packets, lossless = write_sound(tmp_path / "packets.mkv", "flac", NOISE), tmp_path / "x.m4a"
     with av.open(packets) as container:
