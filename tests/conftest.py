@@ -49,7 +49,7 @@ settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 STARTED = pytest.StashKey[float]()
 USED: Counter[str] = Counter()  # seconds of computing of each room
 
-#: Files whose tests are independent of each other and long: each is a group of its own.
+#: Files whose tests are independent of each other and long: each is its own group.
 SPLIT = {"test_docs"}
 #: Folders whose files share what is long to make.
 TOGETHER = {"report", "golden"}
@@ -154,7 +154,7 @@ def obygaze() -> Callable[..., Result]:
 
 
 def forget_package(name: str) -> None:
-    """Import a package anew, and look for entry points again."""
+    """Import a package and its entry points again."""
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:
         del sys.modules[module]
     importlib.invalidate_caches()
@@ -205,7 +205,7 @@ def authors() -> Path:
 
 
 def made(target: str) -> Any:
-    """A fixture: what a function, or a class, of the kit makes in a folder of its own, once."""
+    """Return a session fixture that calls a function or class of the kit with a new folder."""
     module, _, name = target.partition(":")
 
     @pytest.fixture(scope="session")

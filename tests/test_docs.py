@@ -216,7 +216,7 @@ def test_the_videos_tutorial_runs(
 def test_sharing_and_importing_pages_run(
     tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recipe of docs/how-to/import-features.md is given to an import of its own."""
+    """The recipe of docs/how-to/import-features.md is tested on a separate import."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     text = read("how-to/share")

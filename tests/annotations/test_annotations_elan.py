@@ -237,7 +237,7 @@ def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
 
 
 def test_levels_are_suggested_only_in_a_stated_order(tmp_path, obygaze):
-    """Of the file's own list, else none; alphabetically they are none, strong, weak."""
+    """The order is the file's own. Alphabetical order (none, strong, weak) would be wrong."""
     marks = [Annotation(9 * n, 9 * n + 9, name) for n, name in enumerate(["weak", "none"])]
     path = tmp_path / "f.eaf"
     call = ("annotations", "import", "elan", path, "-o", tmp_path / "t")

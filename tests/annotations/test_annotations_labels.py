@@ -162,9 +162,7 @@ def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
     refused(result, "the label set 'two' has a bad ratio")
 
 
-def test_label_sets_of_two_thresholds_do_not_merge(
-    obygaze, annotations, timelines, spans, tmp_path
-):
+def test_two_thresholds_do_not_merge(obygaze, annotations, timelines, spans, tmp_path):
     annotations("project", timelines, "--grid", spans)
     more = saved(tmp_path / "more", segments("three", [(0, 100, "S", "Look")]))
     annotations("project", more, "--grid", spans, "--threshold", "50%")

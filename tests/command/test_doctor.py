@@ -115,7 +115,7 @@ main(["features", "make-weights", "tiny-xclip", "weights"])
 """
 
 
-#: How transformers imports what it is asked for. The real one takes many seconds.
+#: The way transformers imports names on demand. The real import takes many seconds.
 LAZY = """
 def __getattr__(name):
     try:

@@ -75,7 +75,7 @@ def test_versions_match_this_checkout() -> None:
     assert pins["torch"] == "2.13.0"
     # torchvision 0.28 is built for torch 2.13, and each later one for the next.
     assert pins["torchvision"].split(".")[1] == str(int(pins["torch"].split(".")[1]) + 15)
-    assert "timm" in pins  # it brings torchvision
+    assert "timm" in pins  # it depends on torchvision
 
 
 def test_pickle_and_heavy_rooms_are_never_imported() -> None:

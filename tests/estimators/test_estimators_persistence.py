@@ -161,9 +161,7 @@ def test_a_tree_with_numeric_classes_is_saved(tmp_path):
         om.save_model(model.fit(X, LEVELS), tmp_path / "texts")
 
 
-def test_saving_into_an_unfinished_folder_writes_the_same_files(
-    models, saved, tmp_path, monkeypatch
-):
+def test_unfinished_folders_get_the_same_files(models, saved, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("flushed one by one"))
     om.save_model(models["pcbm-tree"], tmp_path / "new" / "inner", ABOUT, durable=False)
     assert contents(tmp_path / "new/inner") == contents(saved / "pcbm-tree")
@@ -384,7 +382,7 @@ FORGERIES = [
 def test_a_signed_forgery_is_one_line(copied, name, subject, change):
     folder = copied(name)
     forge(folder, lambda header, arrays: None)
-    om.load_model(folder)  # or else the rest would not show what it is meant to
+    om.load_model(folder)  # so that the changes below are the only cause
     if name == FOREIGN:
         (folder / "model.skops").write_bytes(skops.io.dumps(change()))
         sign(folder)

@@ -24,7 +24,7 @@ class Api:
 
     folder: Path
     private: set[str]
-    patience = 1  # so many uploads fail, for a reason that quotes what was sent
+    patience = 1  # the number of uploads that fail, with a message that quotes the request
 
     def create_repo(self, repo_id: str, *, private: bool, **_: object) -> None:
         if repo_id.startswith("closed/"):

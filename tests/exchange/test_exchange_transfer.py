@@ -104,7 +104,7 @@ def server(final_store: Path) -> Iterator[Served]:
 
 
 def cut_at(name: str, *sizes: int):
-    """Cut the connection when a file is sent, after each of these numbers of bytes in turn."""
+    """Cut the connection while a file is sent, after each of these numbers of bytes."""
     rest = list(sizes)
     return lambda path: rest.pop(0) if path.endswith(name) and rest else None
 

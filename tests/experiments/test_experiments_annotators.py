@@ -236,9 +236,7 @@ def test_a_model_is_compared_on_its_test_clips():
     assert same.kappa["ada"] == 1
 
 
-def test_divided_clips_are_written_as_a_table_and_elan_files(
-    study: Study, run: om.Run, tmp_path: Path
-) -> None:
+def test_divided_clips_are_written_for_elan(study: Study, run: om.Run, tmp_path: Path) -> None:
     experiment = study()
     outputs = ("-o", tmp_path / "d.csv", "--elan", tmp_path / "elan")
     printed = run_obygaze("models", "predict", run.folder, "--divided", *outputs, code=0).stdout

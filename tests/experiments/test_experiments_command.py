@@ -188,14 +188,14 @@ def test_concept_results_say_how_the_model_was_chosen(make_run, marked):
 
 def test_tables_call_models_by_their_titles(make_run):
     estimators = ({"name": "logistic", "as": "lr"}, "majority")
-    run = make_run("titled", estimators=estimators, titles={"lr": "what is said"})
-    assert run.record.models["lr"].title == "what is said"
+    run = make_run("titled", estimators=estimators, titles={"lr": "dialogue"})
+    assert run.record.models["lr"].title == "dialogue"
     assert {row["model"] for row in run.scores()} == {"lr", "majority"}
     first = headline(run.record)[-1]
     printed = "\n".join([first, describe_run(run), om.compare(run).table()])
-    assert len(re.findall(r"^what is said  ", printed, re.MULTILINE)) >= 2
-    assert ", what is said, the first listed of 2 models, rates the Sure one" in first
-    assert "minus what is said" in printed
+    assert len(re.findall(r"^dialogue  ", printed, re.MULTILINE)) >= 2
+    assert ", dialogue, the first listed of 2 models, rates the Sure one" in first
+    assert "minus dialogue" in printed
     assert not re.search(r"\blr\b", printed)
 
 
@@ -351,7 +351,7 @@ def test_impossible_requests_to_models_are_refused(world, model, tmp_path):
     refusal = pytest.raises(ExperimentError, match=r"huge: predict_proba .* not probabilities")
     with refusal, np.errstate(all="ignore"):
         om.evaluate(tmp_path / "huge", world.store, world.manifest)
-    # A folder of models, or of a run, is none and says what is in it.
+    # A folder of models or a run is not a model; the error lists its models.
     inside = tmp_path / "run/models/mlp/HN-vs-S-0"
     shutil.copytree(model, inside)
     for folder, meant in ((model.parent, model), (tmp_path / "run", inside)):

@@ -126,7 +126,7 @@ def test_a_variant_is_recognised_by_its_record_not_its_name(alone, senses, tmp_p
 
 
 def test_late_fusion_gives_each_stores_part(senses, alone, tmp_path):
-    """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
+    """The parts add up to the log-odds, also with a threshold. Stores are not concepts."""
     (folder, stores, ids, *_), (run, printed) = senses, alone
     reasons = run.reasons()
     fits = [fit for fit in fits_of(run) if fit.model == "late"]
@@ -211,7 +211,7 @@ def test_stacking_learns_from_clips_held_out_by_film():
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
-    """And a store that has clips of one film alone; that films are divided is said."""
+    """One store has clips of a single film. The run warns that films are divided."""
     chance, films = np.random.default_rng(2), np.arange(120) // 20
     y = np.where(films == 0, chance.integers(0, classes, 120), 0)
     X = chance.normal(size=(120, 6)) + 3 * y[:, None]

@@ -141,7 +141,7 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     run = benchmark.run(tmp_path / "dev", split="development", **majority, **VIOLENCE)
     [fit] = run.fits().to_dict("records")
     assert (fit["trained"] + fit["validated"], run.record.leaked) == (100, 0)
-    # Ranking what a model was trained on is no test; what comes next is told with the sets.
+    # Ranking training clips is not a test; the next step depends on the sets.
     sets = manifest.split("official")
     turned = Split("turned", sets.ids, [2 - fold for fold in sets.folds])
     manifest.with_parts(splits=[turned]).save(tmp_path / "manifest")

@@ -440,7 +440,7 @@ def test_folds_are_made_lazily():
     assert len(drawn) == 4
     with pytest.raises(IndexError):
         folds[30 * 29]
-    with pytest.raises(ExperimentError, match="did you mean none"):  # at once
+    with pytest.raises(ExperimentError, match="did you mean none"):  # before the folds
         om.LeaveFilmOut(balance="nome").make_folds(labels, {"x": labels}, groups=films)
 
 

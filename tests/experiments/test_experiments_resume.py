@@ -81,7 +81,7 @@ def run(monkeypatch):
 
 
 def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tmp_path):
-    """Within an estimator, between two, before the last; then whatever is damaged is fitted anew:
+    """Within an estimator, between two, before the last; then whatever is damaged is fitted again:
     what cannot be read, and what can be and was changed."""
     output, partial = tmp_path / "run", tmp_path / "run.partial"
     for stop, remaining in ((1, 0), (8, 1), (17, 9)):

@@ -508,7 +508,7 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
     own = reasons[reasons["fit"] == 1]
     for (name, kind, clip), rows in own.groupby(["model", "kind", "id"], observed=True):
         model, x, classes = saved[name, 1], vectors[clip], {*rows["class"]}
-        if clip in silent:  # nothing is said or seen in it
+        if clip in silent:  # no concept is heard or seen in it
             assert classes == {""}
             continue
         asked = rows[rows["step"].notna()]

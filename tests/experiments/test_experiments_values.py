@@ -82,7 +82,7 @@ def test_films_with_a_single_rating_are_left_out_of_the_mean():
 @pytest.mark.night
 @pytest.mark.parametrize("kind", [NUMBER, ORDERED])
 def test_intervals_cover_zero_in_93_to_97_percent_without_effect(kind):
-    """Features and labels know nothing of each other; ten films train and ten others test.
+    """Features and labels are independent. Ten films train and ten others test.
 
     Where each film is left out in turn, the films' scores share training clips, and without any
     effect fewer intervals hold zero: of classes, too.

@@ -161,7 +161,7 @@ def quality(*fits):
 
 def test_concept_quality_compares_clips_with_and_without_it():
     look, body = quality(("abcdefg", [3, 1, 2, 0, 9, -9, -1]))
-    # Look: a, b against c, d, g; b alone lies below one of them.
+    # Look: a, b against c, d, g; only b scores below one of them.
     assert (look.concept, look.clips, look.positives, look.runs) == ("Look", 5, 2, 1)
     assert look.auroc == pytest.approx(5 / 6)
     assert look.average_precision == pytest.approx((1 + 2 / 3) / 2)
@@ -330,7 +330,7 @@ def test_intervals_resample_clips_or_films():
     # One film says nothing of other films.
     assert {*values(total, "low"), *values(total, "high")} == {None}
     assert values(total) == pytest.approx(values(of_film))
-    # Of all films by the jackknife: each left out in turn, and a t interval of these.
+    # Over all films, the interval is a jackknife with a t interval.
     wrong, marks, films = draw_clips(600, 6)
     total, *_ = error_factors(wrong, marks, NAMES, films, draws=100, by_film=False)
     films = np.array(films)

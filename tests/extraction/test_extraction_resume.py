@@ -76,9 +76,7 @@ def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_pa
 
 
 @pytest.mark.parametrize(("times", "done"), [(1, 16), (9, 8)])
-def test_a_batch_is_kept_when_its_wait_is_interrupted(
-    films, tiny, tmp_path, monkeypatch, times, done
-):
+def test_an_interrupted_wait_keeps_its_batch(films, tiny, tmp_path, monkeypatch, times, done):
     """And those before it, where it never ends."""
 
     def start(forward, inputs, *collect):

@@ -1,7 +1,7 @@
 """A CUDA device made of tensors of the CPU, on which extraction runs.
 
 Work waits in streams, and is done only when somebody waits for it: as late as events allow, or in
-any order that they allow. Memory is given out again at once to the stream that it belongs to, and
+any order that they allow. Freed memory is reused immediately by the stream that it belongs to, and
 to others when the streams named by `record_stream` have done what they had to. So a missing wait
 gives wrong numbers. Not modelled: kernels' arithmetic, the driver, and speed.
 """
@@ -95,7 +95,7 @@ class Gpu:
         return target
 
     def upload(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
-        """The driver reads memory that is not pinned at once, and slowly."""
+        """The driver reads unpinned memory immediately, and slowly."""
         self.before_upload(source)
         pinned = source.untyped_storage().data_ptr() in self.pinned
         kind = "upload" if pinned else "pageable upload"

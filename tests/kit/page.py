@@ -165,11 +165,11 @@ class Tab:
 
 @contextmanager
 def open_tab() -> Iterator[Tab]:
-    """A tab; where there is no browser, the test is skipped."""
+    """Open a tab, or skip the test without a browser."""
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next((path for name in names if (path := shutil.which(name))), None)
     if chromium is None:
-        pytest.skip("there is no Chromium here; install Debian's package chromium")
+        pytest.skip("Chromium is missing; install the package chromium")
     commands, answers = os.pipe(), os.pipe()
     # A shell gives the pipes the numbers that the browser expects; 8 and 9 keep them apart.
     numbered = f'exec 8<&{commands[0]} 9>&{answers[1]}; exec "$@" 3<&8 4>&9'

@@ -68,7 +68,7 @@ def serve(folder: Path) -> Iterator[Served]:
             pass
 
         def do_GET(self) -> None:
-            # A proxy is asked for a whole URL.
+            # A request to a proxy has the full URL.
             path = unquote(urlsplit(self.path).path)
             served.headers.append(dict(self.headers))
             file = served.folder / path.lstrip("/")

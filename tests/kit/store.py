@@ -54,7 +54,7 @@ def a_manifest(n: int = 18, film: str = "tt1", **fields: Any) -> Manifest:
 
 
 def a_row(row: int, film: str = "tt1") -> Done | Failed:
-    """What a made-up backbone computes for a row, alike wherever it is asked for."""
+    """Return the fixed values that a made-up backbone computes for a row."""
     if row == FAILED:
         return Failed(Status.UNREADABLE, 'cannot be decoded: "moov", not found', "cd" * 32)
     random = np.random.default_rng([row, *film.encode()])

@@ -116,7 +116,7 @@ def test_embeddings_use_transformers_tokens(encoder, copy):
     first = load_sentence_encoder(copy, "cpu").embed(["a man"])
     expected = embeddings_by_transformers(copy, ["a man"], "first")
     np.testing.assert_allclose(first, expected, atol=1e-6)
-    # RoBERTa's 66 positions read 64 tokens: those of padding are none.
+    # RoBERTa's 66 positions read 64 tokens: padding takes the other two.
     (copy / "sentence_bert_config.json").write_text("{}")
     model = load_sentence_encoder(copy, "cpu")
     assert (model.max_tokens, model.embed(["man " * 300]).shape) == (64, (1, 32))

@@ -90,9 +90,7 @@ def axe(tab):
     return [entry for entry in violations if entry[1] in {"serious", "critical"}]
 
 
-def test_the_explorer_opens_on_the_best_model_and_film(
-    tab, whole_html, page_of, data, clips, results
-):
+def test_the_explorer_opens_on_the_best_model(tab, whole_html, page_of, data, clips, results):
     tab.prefer()
     tab.open(page_of(whole_html))
     assert tab.logged == []

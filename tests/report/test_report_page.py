@@ -306,7 +306,7 @@ def test_each_part_of_the_chart_names_its_average(results):
 
 
 def with_classes(run, negatives, positives):
-    """The run's test sets, had they so many clips of the two classes."""
+    """Return the run's test sets with these numbers of clips of the two classes."""
     return {
         name: test
         | {"clips": negatives + positives, "positives": positives}

@@ -50,7 +50,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     groups = group_of(map_clips(store, color="look", manifest=manifest))
     assert (groups[source.ids[1]], groups[source.ids[2]]) == ("Look", "without Look")
     assert {source.ids[FAILED], source.ids[ZERO]}.isdisjoint(groups)
-    # By any column of the items, without labels; what is rare has no colour of its own.
+    # By any column of the items, without labels. Rare values share one colour.
     items = replace(manifest.items, extra={"director": ["A", "B", "", *["A"] * 37]})
     by_director = map_clips(store, color="director", manifest=of.Manifest("n", items))
     directors = {name: len(rows) for name, rows in by_director.groups.items()}

@@ -44,7 +44,7 @@ def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[
             embedded = tensor(model.get_image_features(pixel_values=pixels))
         return torch.cosine_similarity(embedded, texts)
 
-    # Weights by central differences: of all patches at once, so divided by their number.
+    # Weights by central differences over all patches together, divided by their number.
     weights = []
     with torch.no_grad():
         for channel in range(32):
