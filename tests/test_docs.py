@@ -119,7 +119,7 @@ def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
     return page
 
 
-def test_the_five_minute_tour_runs(tour: Page) -> None:
+def test_five_minute_tour_runs(tour: Page) -> None:
     _, info, rest = section("Five minutes").partition("$ obygaze stores info")
     assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"
     run = om.load_run("tour/runs/first")
@@ -129,7 +129,7 @@ def test_the_five_minute_tour_runs(tour: Page) -> None:
 
 
 @pytest.mark.gate
-def test_the_python_tour_runs(tour: Page) -> None:
+def test_python_page_runs(tour: Page) -> None:
     printed = tour.run(read("reference/python")).splitlines()
     assert printed.pop(6) == "(12, 6, 8)"
     assert printed[0] == "Manifest('annotations', 12 clips of 3 films, 1 label set, 1 split)"
@@ -150,12 +150,12 @@ def test_the_python_tour_runs(tour: Page) -> None:
 
 
 @pytest.mark.gate
-def test_the_films_page_how_to_runs(page: Page) -> None:
+def test_films_page_runs(page: Page) -> None:
     page.run(read("how-to/films-page"))
 
 
 @pytest.mark.gate
-def test_the_real_result_tutorial_runs(page: Page) -> None:
+def test_real_result_tutorial_runs(page: Page) -> None:
     """The scores are those of plain scikit-learn, each film left out."""
     assert page.run(read("tutorials/real")).splitlines()[-2:] == ["0.67", "0.59"]
     data = om.load_example()
@@ -194,9 +194,7 @@ def test_the_real_result_tutorial_runs(page: Page) -> None:
 
 
 @pytest.mark.gate
-def test_the_videos_tutorial_runs(
-    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_videos_tutorial_runs(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     page.run(read("tutorials/videos"))
     manifest, reimported = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
@@ -213,9 +211,7 @@ def test_the_videos_tutorial_runs(
 
 
 @pytest.mark.gate
-def test_sharing_and_importing_pages_run(
-    tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe of docs/how-to/import-features.md is tested on a separate import."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -265,7 +261,7 @@ EN+HN vs S 24 0
 
 @pytest.mark.gate
 @pytest.mark.parametrize("names", PRINTED)
-def test_the_report_page_runs(
+def test_pages_run(
     names: str | tuple[str, ...], page: Page, request: pytest.FixtureRequest
 ) -> None:
     if names == "how-to/search":
@@ -285,9 +281,7 @@ def test_every_key_of_an_experiment_is_described() -> None:
 
 
 @pytest.mark.gate
-def test_the_extending_page_runs(
-    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = read("how-to/extend")
     example = {
         path.relative_to(ROOT / "examples/plugin"): path.read_text()
@@ -320,7 +314,7 @@ def test_the_extending_page_runs(
 
 
 @pytest.mark.gate
-def test_the_senses_tutorial_runs(page: Page) -> None:
+def test_senses_tutorial_runs(page: Page) -> None:
     """Of drawn films: frames are at chance, sound tells all, words what is understood."""
     page.run(read("tutorials/senses"))
     [run, late] = [om.load_run(f"senses/runs/{name}") for name in ("heard", "late")]
@@ -337,7 +331,7 @@ def test_the_senses_tutorial_runs(page: Page) -> None:
 
 
 @pytest.mark.night
-def test_the_annotation_pages_run(page: Page) -> None:
+def test_annotation_tutorial_runs(page: Page) -> None:
     page.run(read("tutorials/scholars"))
     *thresholds, levels, gamma = page.printed.splitlines()
     assert [line.split()[0] for line in thresholds] == ["0.1", "0.2", "0.3", "0.4"]
@@ -346,7 +340,7 @@ def test_the_annotation_pages_run(page: Page) -> None:
 
 
 @pytest.mark.night
-def test_the_reproduction_tutorial_runs(authors: Path, page: Page, tmp_path: Path) -> None:
+def test_reproduction_tutorial_runs(authors: Path, page: Page, tmp_path: Path) -> None:
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
     tmp_path.chmod(0o755)
     made_up = make_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
@@ -374,7 +368,7 @@ def calls_of(script: str) -> list[list[str]]:
 
 @pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
-def test_the_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page's commands in order, and its Slurm scripts as the tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
     monkeypatch.setenv("TMPDIR", str(Path.cwd()))  # of a node
@@ -405,7 +399,7 @@ def test_the_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray")
-def test_the_scale_page_runs_with_ray(page: Page) -> None:
+def test_scale_page_runs_with_ray(page: Page) -> None:
     first, _, ray = read("how-to/scale").partition("\n## Ray\n")
     page.run(first.partition("\n## A machine ")[0])
     page.run(ray)

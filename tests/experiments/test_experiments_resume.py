@@ -150,9 +150,7 @@ def test_the_time_left_counts_only_remaining_fits(small, run, tmp_path, monkeypa
 
 @pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_stop_at_the_last_rename_is_resumed(
-    small, run, tmp_path, monkeypatch, renamed, overwrite
-):
+def test_runs_resume_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, overwrite):
     output, rename = tmp_path / "run", os.rename
     if overwrite:
         run(small, output)

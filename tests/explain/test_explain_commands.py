@@ -118,9 +118,7 @@ def other_store(world, folder, **backbone):
      "'frames' is [4, 8] a clip, [16, 8] for the model"),
     ({}, "tiny with weights 000000000000, the store has tiny with weights 111111111111"),
 ])  # fmt: skip
-def test_a_store_of_another_recipe_is_refused_with_the_difference(
-    features, words, world, tmp_path, explain
-):
+def test_stores_of_another_recipe_are_refused(features, words, world, tmp_path, explain):
     path = world.store if features else other_store(world, tmp_path, weights_sha256="1" * 64)
     for refuse in (check_features, lambda model, store: features_of(model, store, world.ids[:2])):
         with pytest.raises(ValueError, match=f"the model does not fit .*{re.escape(words)}"):

@@ -324,9 +324,7 @@ class Late(Colours):
 
 
 @pytest.mark.gate
-def test_a_failing_backbone_leaves_the_other_complete(
-    install, manifest, films, weights, tmp_path, obygaze
-):
+def test_a_failing_backbone_stops_no_other(install, manifest, films, weights, tmp_path, obygaze):
     install({"nets.py": NETS + LATE}, {"late": "mylab.nets:Late"}, group=GROUP)
     manifest.save(tmp_path / "m")
     command = ("features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s",

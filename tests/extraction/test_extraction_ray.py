@@ -186,9 +186,7 @@ def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, 
 
 
 @pytest.mark.faults
-def test_a_lost_machine_loses_no_rows(
-    cluster, manifest, films, weights, tiny, whole_store, tmp_path
-):
+def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whole_store, tmp_path):
     """Of two: that which has no room but for two that read, and frames in its memory."""
     node = cluster.add_node(num_cpus=2, object_store_memory=clusters.STORE_BYTES)
 
@@ -207,9 +205,7 @@ def test_a_lost_machine_loses_no_rows(
 
 
 @pytest.mark.faults
-def test_clips_that_kill_actors_are_left_to_do(
-    cluster, manifest, films, weights, tiny, tmp_path, monkeypatch
-):
+def test_clips_that_kill_are_left(cluster, manifest, films, weights, tiny, tmp_path, monkeypatch):
     """The last piece of the only block, of 96 rows; the other pieces of it are kept."""
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     (whole_store,) = of.extract(manifest, films, [tiny], tmp_path / "whole").stores
@@ -262,9 +258,7 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("until", ["*", A_BLOCK])
-def test_a_killed_cluster_is_reported_in_one_line(
-    start, manifest, films, tiny, whole_store, tmp_path, until
-):
+def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store, tmp_path, until):
     output = tmp_path / "stores"
     with start(output, until=until) as process:
         while "raylet" not in (names := clusters.children(process.pid)).values():
