@@ -65,7 +65,7 @@ OWN = {"origin": "annotator"}
 
 
 def make_manifest(films, seconds=60.0, spans=None):
-    """Films of clips of one length, or with `spans`; a dot for a clip an annotator lacks."""
+    """Return films of equal clips, or of `spans`; a dot is a clip without a label."""
     items, labels = [], {}
     for film, annotators in films.items():
         for number in range(max(map(len, annotators.values()))):
@@ -202,7 +202,7 @@ def test_disagreements_equal_a_search_over_all_stretches(labels):
 
 @pytest.fixture
 def agreement(obygaze, tmp_path):
-    """Runs the command on films' labels; gives its output, or with --json its content."""
+    """Run the command on labels of films, and return its output, or its JSON content."""
 
     def agreement(films, *options, code=0, concepts=None):
         manifest = make_manifest(films)
@@ -252,7 +252,7 @@ def test_agreement_prints_and_writes_its_tables(agreement, tmp_path):
 
 @pytest.fixture
 def share_of_equal_levels():
-    """A measure that the test adds, as a reader of `measures.py` would."""
+    """A measure that this test adds, as a user of `measures.py` would."""
 
     @Measure("equal", "same level", "the share of clips with one level", "equal {}")
     def compute(ratings: Ratings) -> float:
@@ -354,7 +354,7 @@ TASKS = [(["S"], ["EN", "HN"]), (["NS", "S"], ["EN"]), (["S"], ["EN", "HN", "NS"
 
 @given(st.lists(st.tuples(LABEL, LABEL), min_size=1, max_size=30), st.sampled_from(TASKS))
 def test_label_sets_are_compared_as_by_scikit_learn(pairs, task):
-    """Each annotator has a clip more, and their clips are in different orders."""
+    """Each annotator has one more clip, and their clips are in different orders."""
     ids, (ann, bea) = [f"c{n}" for n in range(len(pairs))], zip(*pairs, strict=True)
     sets = [
         LabelSet(name, order, [level for level, _ in marks], [tuple(c) for _, c in marks])

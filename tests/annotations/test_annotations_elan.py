@@ -1,4 +1,4 @@
-"""ELAN's files: what another program writes is read, and hostile ones are refused in one line."""
+"""ELAN files: files of other programs are read, and hostile files are refused in one line."""
 
 import json
 import re
@@ -164,7 +164,7 @@ def test_timelines_survive_an_elan_round_trip(tmp_path, drawn):
 
 
 def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
-    """Commands, without an option: from timelines to ELAN, back, and to a manifest."""
+    """Commands need no option from timelines to ELAN, back, and to a manifest."""
     original, folders = darkness(), [tmp_path / name for name in ("made", "elan", "back")]
     original.save(folders[0])
     for call in (("export", folders[0], "--elan", "-o", folders[1]),
@@ -191,7 +191,7 @@ def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
 
 @pytest.mark.parametrize("scheme", [of.obygaze_scheme(), SCHEME], ids=["obygaze", "second"])
 def test_files_made_from_a_template_have_its_scheme(tmp_path, obygaze, scheme):
-    """As ELAN makes them: from the template with all that it has, and annotations."""
+    """ELAN copies everything from the template and adds annotations."""
     own = write(tmp_path / "own.json", json.dumps(scheme.to_json()))
     template = ("--elan", tmp_path / "own.etf", "--scheme", own)
     obygaze("manifests", "thesaurus", *template, code=0)
@@ -256,7 +256,7 @@ def test_levels_are_suggested_only_in_a_stated_order(tmp_path, obygaze):
 
 
 def test_edited_times_and_films_are_read(tmp_path):
-    """A segment that was moved; times within a millisecond; a table of films beside the file's."""
+    """Test a moved segment, times within a millisecond, and a table of films."""
     path = tmp_path / "f.eaf"
 
     def spans_after(*segments, replaced=("", "")):
@@ -354,7 +354,7 @@ def test_external_references_are_not_fetched(tmp_path, monkeypatch):
 
 
 def test_cyclic_and_orphan_tiers_are_read(tmp_path):
-    """What ELAN would not write: tiers and notes that are their own parents, or have lost them."""
+    """ELAN writes no tiers or notes that are their own parents or have lost them."""
     marks = [Annotation(5, 9, "S", {"comment": "ring"}), Annotation(10, 12, "S", {"comment": "x"})]
     tiers = [Tier("A", "segment", marks), Tier("C", "segment", [Annotation(5, 9, "S")])]
     eaf = to_eaf(Document(tiers)).replace('TIER_ID="A"', 'TIER_ID="A" PARENT_REF="A"')

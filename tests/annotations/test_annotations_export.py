@@ -1,4 +1,4 @@
-"""What timelines hold, in figures; and as files for ELAN and for spreadsheets."""
+"""Timelines as figures, ELAN files and spreadsheets."""
 
 import csv
 import gc
@@ -275,7 +275,7 @@ def test_show_summarises_timelines(marked, tmp_path, obygaze):
 
 
 def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
-    """Nor those that somebody marked of ours in ELAN, which keeps the author and drops our sum."""
+    """ELAN keeps the author of an edited file and drops our checksum."""
     marked.save(tmp_path / "t")
     out = tmp_path / "out"
     command = ("annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", out)

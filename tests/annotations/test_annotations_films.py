@@ -1,4 +1,4 @@
-"""Who marks more in which film, and what is marked there: shares, tables and figures."""
+"""Who marks more in which film, and what is marked: shares, tables and figures."""
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ LOW, HIGH, MARKS = "dim", "pitch dark", ("rain, snow", "door: open")
 
 
 def draw(annotators, clips=60, films=3):
-    """Labels of own levels by chance; each annotator leaves out a few clips."""
+    """Return random labels of custom levels; each annotator leaves out a few clips."""
     chance = np.random.default_rng(annotators)
     film_of = {f"c{row:02}": f"f{row % films}" for row in range(clips)}
     sets = []

@@ -1,4 +1,4 @@
-"""From MObyGaze's file and any table to timelines; bad rows are named."""
+"""Importers from MObyGaze and from any table to timelines; bad rows are named."""
 
 import csv
 import json
@@ -35,7 +35,7 @@ def spans(timelines):
 
 
 def remarks(timelines):
-    """The last word of each location, the problem and what was done."""
+    """Return the last word of each location, the problem, and what was done."""
     lines = [(i.where.rpartition(" ")[2], i.what, i.done) for i in timelines.remarks]
     return [(int(line) if line.isdigit() else line, *rest) for line, *rest in lines]
 

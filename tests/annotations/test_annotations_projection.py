@@ -1,4 +1,4 @@
-"""Grids of clips; segments onto them, annotators into one, by the paper's case and by fractions."""
+"""Grids of clips, projection onto them, and merging, by the paper's example and exact fractions."""
 
 from collections import Counter
 from fractions import Fraction
@@ -22,7 +22,7 @@ CONCEPTS = ("Look", "Body", "Posture")
 
 
 def clips(*texts):
-    """Level and concepts of each clip: "S Body Look"."""
+    """Return level and concepts of each clip, from texts such as "S Body Look"."""
     return [(level, set(concepts)) for level, *concepts in map(str.split, texts)]
 
 
@@ -96,7 +96,7 @@ def timelines_of(marks, rate):
 
 
 def by_hand(clip, marks, threshold):
-    """The rule, in frames and exact fractions, a clip and a segment at a time."""
+    """Apply the rule in frames and exact fractions, one clip and segment at a time."""
     remaining = []
     for (start, end), level, names in marks:
         shared = max(0, min(end, clip[1]) - max(start, clip[0]))
@@ -111,7 +111,7 @@ def by_hand(clip, marks, threshold):
 
 @given(MARKS, st.lists(SPANS, min_size=1, max_size=6), THRESHOLDS, RATES)
 def test_projection_equals_exact_fractions(marks, clips, threshold, rate):
-    """Also where clips overlap or leave gaps; what is equal in frames is equal in seconds."""
+    """Clips may overlap or leave gaps. Frames and seconds must agree."""
     marks = [*marks, ((0, 1), "EN", set())]
     spans = [tuple(seconds(frame, rate) for frame in clip) for clip in clips]
     timelines = grid([(start, end) for start, end in spans])

@@ -1,4 +1,4 @@
-"""The table of arrays: what the format's page says of it, and what an entry that is added gives."""
+"""The table of arrays: the format page lists it, and an added entry works everywhere."""
 
 import math
 import re
@@ -22,7 +22,7 @@ SEEING = [name for name in TINY if name in ("tiny-xclip", "tiny-vivit", "tiny-cl
 
 
 def spread(tokens, mask=None):
-    """The standard deviation over tokens, without those of padding."""
+    """Return the standard deviation over tokens, ignoring padding."""
     count = tokens.shape[-2] if mask is None else mask.sum(-2)
     masked = tokens if mask is None else tokens.where(mask, 0)
     mean = masked.sum(-2) / count
@@ -70,7 +70,7 @@ def test_added_arrays_ignore_padding(checkpoints, std):
 
 
 def test_at_a_rate_arrays_pool_frames_and_refuse_windows(checkpoints, std):
-    """The deviation over windows is not the mean of theirs."""
+    """The deviation over windows is not the mean of their deviations."""
     rate = {"device": "cpu", "sampling": Sampling(20, 2.0)}
     backbone = of.load_backbone(checkpoints["tiny-clip"], **rate)
     present = torch.arange(20)[None] < 9
@@ -90,7 +90,7 @@ class Colours(torch.nn.Module):
 
 
 def test_a_custom_backbone_may_fill_an_added_array(tmp_path, std):
-    """It computes the array itself; the table says that exports have it, and what a rate does."""
+    """It computes the array itself. The table controls exports and rates."""
     write_clip(tmp_path / "clip0.mp4", "S", seconds=1)
     net = of.Backbone.from_torch(Colours(), frames=8, size=16, name="own", layout="BCHW")
     array = ArraySpec.named("std", (3,), "standard deviation over `frames`")

@@ -1,4 +1,4 @@
-"""Checkpoints that do not fit, what users type for them, and that none is ever run."""
+"""Checkpoints that do not fit, the errors that users see, and that none is ever executed."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""The commands about backbones, and what they fetch from a stand-in of the hub."""
+"""Commands about backbones, and downloads from a stand-in of the hub."""
 
 import hashlib
 import json
@@ -69,7 +69,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 def run_python(code: str, home: Path, endpoint: str, offline: str = "0", ends_with: int = 0) -> Any:
-    """Run code in a separate process: the hub's settings are read when it is imported."""
+    """Run code in a separate process, because the hub's settings are read on import."""
     environment = {
         **os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": offline,
         "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1",
@@ -88,7 +88,7 @@ def prefetch(name: str, *arguments: Any, **options: Any) -> Any:
 
 @pytest.fixture
 def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
-    """``serve_hub(folder)``: a stand-in of the hub, which has it as someone/small."""
+    """``serve_hub(folder)``: serve a stand-in of the hub with the folder as someone/small."""
     with serve(tmp_path / "hub") as served:
         small = served.folder / "someone/small/resolve"
 
@@ -115,7 +115,7 @@ def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
 
 
 def asked(hub: Served, least: int = 0) -> set[str]:
-    """The names of files that were requested; or of those of which it sent this many bytes."""
+    """Return the names of requested files, or of those of which it sent this many bytes."""
     return {path.split("/", 5)[5] for path, size in hub.requests if size >= least}
 
 
@@ -156,7 +156,7 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
 
 @pytest.mark.night
 def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
-    """As V-JEPA 2 is published; what cannot be used is refused before its weights are fetched."""
+    """V-JEPA 2 is published like this. Unusable ones are refused before weights are fetched."""
     folder, processor = copy("tiny-vjepa2"), "video_preprocessor_config.json"
     hub = serve_hub(folder)
     prefetch("someone/small", tmp_path / "home", hub.url)
@@ -199,7 +199,7 @@ def test_failed_downloads_are_one_line(serve_hub, tmp_path, name, offline, facts
 
 @pytest.mark.night
 def test_word_vectors_are_fetched_ahead_or_on_demand(serve_hub, copy, tmp_path):
-    """What was fetched for clips, by an older version say, lacks them."""
+    """A checkpoint that an older version fetched for clips lacks them."""
     hub = serve_hub(copy("tiny-clip"))
     prefetch("someone/small", tmp_path / "home", hub.url)
     assert asked(hub, 1) == {*CONFIGS, "model.safetensors", *WORDS}

@@ -1,4 +1,4 @@
-"""A stranger's config.json: it chooses no code, and sizes are held to the weights."""
+"""Untrusted config.json files choose no code, and their sizes must match the weights."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture
 def change(checkpoints, tmp_path):
-    """Copy a checkpoint with other settings, each named by the path of its keys."""
+    """Copy a checkpoint with changed settings, each named by the path of its keys."""
 
     def write(name, **settings):
         folder = tmp_path / name

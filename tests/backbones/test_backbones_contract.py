@@ -1,4 +1,4 @@
-"""What every family does, on small checkpoints in the published layouts."""
+"""The contract of every family, on small checkpoints in the published layouts."""
 
 import hashlib
 import json

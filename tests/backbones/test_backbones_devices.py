@@ -1,4 +1,4 @@
-"""Devices, without one: what CUDA says and does is injected."""
+"""Devices, without a GPU: the answers of CUDA are injected."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from obygaze_features.errors import BackboneError
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two GPUs, by what torch says; the second is the current one of this thread."""
+    """Pretend that torch has two GPUs; the second is current in this thread."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
@@ -43,7 +43,7 @@ def test_a_cuda_device_has_a_number():
     torch.cuda.DeferredCudaCallError("CUDA call failed lazily at initialization"),
 ], ids=["full", "exclusive", "initialization"])  # fmt: skip
 def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch, problem):
-    """It can be seen, and tensors can be made on it: a kernel shows that it does not work."""
+    """The GPU is visible and holds tensors; only a kernel shows that it does not work."""
 
     def fail(*_: Any) -> Any:
         raise problem
@@ -93,7 +93,7 @@ CALLERS = {
 
 
 def all_switches() -> list[Any]:
-    """What a caller can read, by the old switches and the new; some cannot be read after others."""
+    """Return what callers can read, by the old and the new switches."""
     read = [
         lambda: torch.backends.cuda.matmul.allow_tf32,
         lambda: torch.backends.cudnn.allow_tf32,
@@ -217,7 +217,7 @@ def test_memory_errors_are_recognised_by_their_messages(monkeypatch):
 
 
 def test_memory_is_freed_only_on_the_device_in_use(monkeypatch):
-    """With another current device, torch would open a context on that one."""
+    """With another current device, torch would open a context there."""
     current, freed = [0], []
 
     @contextlib.contextmanager

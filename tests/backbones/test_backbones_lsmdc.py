@@ -1,4 +1,4 @@
-"""X-CLIP of Ma et al. against what that work's own code computed, and its files."""
+"""The X-CLIP of Ma et al. against outputs of its authors' code, and its files."""
 
 import numpy as np
 import torch

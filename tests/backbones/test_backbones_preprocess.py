@@ -1,4 +1,4 @@
-"""Preprocessing against transformers' own PIL processors, and against arithmetic written out."""
+"""Preprocessing against transformers' PIL processors and against plain arithmetic."""
 
 import json
 import re
@@ -86,7 +86,7 @@ def test_pixels_equal_those_of_the_processor(tmp_path, size, kind):
 
 @pytest.mark.parametrize("number", [0, 1], ids=["landscape", "portrait"])
 def test_recorded_processors_are_followed(tmp_path, number):
-    """DINOv3's resizes numbers and not bytes, which is less than a level in 255 apart."""
+    """DINOv3's processor resizes floats instead of bytes: less than one level of 255 apart."""
     write_dino(tmp_path / "dinov3", 5, SMALL_VISION | {"image_size": 24}, "DINOv3ViT")
     write_vjepa2(tmp_path / "vjepa2", 5, TINY_VJEPA2 | {"crop_size": 24})
     # V-JEPA 2's processor does not read this size; the recorded one was given it too.
@@ -114,7 +114,7 @@ def test_unstated_settings_are_the_processors_defaults(tmp_path):
 
 
 def use_floats(monkeypatch) -> None:
-    """Resize on the CPU as on a GPU, which resizes no bytes."""
+    """Resize on the CPU as on a GPU, which does not resize bytes."""
     monkeypatch.setattr(preprocess, "BYTE_RESIZING_DEVICES", frozenset())
     monkeypatch.setattr(preprocess, "FLOAT_RESIZING_DEVICES", frozenset({"cpu"}))
 
@@ -152,7 +152,7 @@ def test_tensorfloat32_cannot_reach_a_gpus_resizing(tmp_path, monkeypatch):
 
 
 def test_large_reductions_are_left_to_the_cpu(tmp_path, monkeypatch):
-    """A GPU has no room for the weights of its filter."""
+    """The weights of its filter do not fit on a GPU."""
     rule, moved = read_preprocessing(checkpoint(tmp_path)), []
     monkeypatch.setattr(preprocess, "FLOAT_RESIZING_DEVICES", frozenset({"meta"}))
     monkeypatch.setattr(
@@ -175,7 +175,7 @@ def test_normalising_equals_the_formula_bit_for_bit(tmp_path):
 
 
 def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """As OpenCV's INTER_LINEAR: the four nearest pixels' centres, whatever the reduction."""
+    """Resize like OpenCV's INTER_LINEAR: from the four nearest pixel centres at any reduction."""
     tables = []
     for side, size in zip(picture.shape, (height, width), strict=False):
         centre = (np.arange(size) + 0.5) * side / size - 0.5

@@ -1,4 +1,4 @@
-"""Families that hear, against transformers' own feature extractors and forwards."""
+"""Sound families against transformers' own feature extractors and forward passes."""
 
 import json
 import math
@@ -93,7 +93,7 @@ def test_sound_is_embedded_as_by_transformers(copy, name):
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:At least one mel filter")
 def test_spectrograms_equal_transformers_bit_for_bit(name, settings):
-    """Of loud, quiet, short and silent windows."""
+    """Windows are loud, quiet, short or silent."""
     reference, ours = (
         getattr(transformers, name)(**settings), _make_extractor(name, json.dumps(settings))
     )  # fmt: skip
@@ -116,7 +116,7 @@ def test_absurd_samples_print_no_warnings(checkpoints, name):
 
 @pytest.mark.gate
 def test_torchaudio_does_not_change_bits(checkpoints, monkeypatch):
-    """An AST's extractor would take its spectrograms from there."""
+    """AST's extractor would use torchaudio for its spectrograms."""
     steps = of.load_backbone(checkpoints["tiny-ast"], "cpu").preprocessing
     replace(steps, settings=SETTINGS).inputs(kit.noise(16_000))  # it does not warn
     expected = steps.inputs(kit.noise(16_000))
@@ -131,7 +131,7 @@ def test_torchaudio_does_not_change_bits(checkpoints, monkeypatch):
 
 @pytest.mark.gate
 def test_published_speech_weights_load(checkpoints, copy):
-    """wav2vec2-base-960h lacks the vector of masks; older files name a norm's parts otherwise."""
+    """wav2vec2-base-960h has no mask vector, and older files name parts of a norm differently."""
     folder = copy("tiny-wav2vec2")
     expected = hear(of.load_backbone(folder, "cpu"), kit.noise(9000))
     tensors = load_file(folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Words, hashed: against scikit-learn's HashingVectorizer; and no store holds a word."""
+"""Hashed words against scikit-learn's HashingVectorizer; stores contain no words."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Association tests, against their definition: every partition, item by item, number by number."""
+"""Association tests against their definition: every partition, item by item."""
 
 import itertools
 import math
@@ -19,13 +19,13 @@ B = [[0, 1], [0.5, 1]]
 
 
 def scores(rows, a, b):
-    """The mean cosine with A less that with B."""
+    """Return the mean cosine with A minus that with B."""
     rows, a, b = (np.array(v) / np.linalg.norm(v, axis=1, keepdims=True) for v in (rows, a, b))
     return (rows @ a.T).mean(axis=1) - (rows @ b.T).mean(axis=1)
 
 
 def by_force(x, y, a, b, ddof=1):
-    """The formulas in their order, and p by making every partition of X and Y."""
+    """Apply the formulas one by one, and compute p over every partition of X and Y."""
     first, second = (scores(group, a, b).tolist() for group in (x, y))
     pooled = first + second
     mean = sum(pooled) / len(pooled)
@@ -67,7 +67,7 @@ def test_a_single_item_is_tested_by_partitions_of_the_words():
 
 @pytest.mark.parametrize(("x", "y"), [((4, 3, 3), (3, 4, 4)), ((2, 1, 1), (20, 25, 15))])
 def test_nearly_tied_partitions_are_counted_exactly(x, y):
-    """Of three kinds of items, partitions are counted by how many of each kind they take."""
+    """With three kinds of items, partitions are counted by the number of each kind."""
     chance = np.random.default_rng(17)
     kinds, a, b = (chance.normal(size=(size, 6)) for size in (3, 4, 4))
     kind_scores, sizes = scores(kinds, a, b), np.add(x, y)
@@ -129,7 +129,7 @@ def test_invalid_embeddings_are_refused(sets, facts):
 
 
 def test_rounding_is_no_association():
-    """A and B are the same directions in another order: scores are 0 but for rounding."""
+    """A and B are the same directions in another order, so scores are 0 up to rounding."""
     chance = np.random.default_rng(0)
     x, y, a = (chance.normal(size=(size, 512)) for size in (8, 8, 30))
     b = 3 * chance.permutation(a)

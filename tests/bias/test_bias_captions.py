@@ -1,4 +1,4 @@
-"""Emotion words in captions, counted by hand; labels, alpha against its definition in fractions."""
+"""Emotion words in captions, counted by hand; labels, and alpha against its definition."""
 
 import json
 from fractions import Fraction

@@ -91,7 +91,7 @@ def write_table(path, vectors):
 
 
 def test_sets_are_named_by_columns_ids_levels_or_a_file(eat, images, prompts, tmp_path):
-    """A table of embeddings has no columns; and a manifest may have more than its store."""
+    """Tables of embeddings have no columns, and a manifest may exceed its store."""
     table = write_table(tmp_path / "images.csv", images.by_id)
     manifest = of.Manifest.load(images.manifest)
     levels = ["S" if "woman" in item else "EN" for item in manifest.ids]
@@ -191,7 +191,7 @@ def test_concepts_of_a_bottleneck_or_bank_are_sets(eat, prompts, tmp_path):
 
 
 def test_the_shipped_batteries_are_valid():
-    """As the paper's tables have them: thirty prompts a side, d, and whether p < .05."""
+    """The paper's tables have thirty prompts a side, d, and whether p < .05."""
     people = ("person", "woman", "human", "human being", "individual", "adult")
     emotion, professions = read_battery("emotion"), read_battery("professions")
     for test in emotion.tests:

@@ -1,4 +1,4 @@
-"""Bad tables, folders, lexicons, batteries and options: one line with the fact, nothing written."""
+"""User errors in tables, folders, lexicons, batteries and options: one line, nothing written."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What holds for every command: help, examples, exit codes, late imports."""
+"""Every command: help, examples, exit codes, late imports."""
 
 import errno
 import os

@@ -1,5 +1,4 @@
-"""What the doctor says, against what the package's own metadata and pip say; and what commands say
-of a package that is installed and cannot be imported."""
+"""The doctor against package metadata and pip, and commands when a package cannot be imported."""
 
 import json
 import os
@@ -71,7 +70,7 @@ def test_usable_gpus_are_listed(monkeypatch: pytest.MonkeyPatch, obygaze) -> Non
 
 
 def install_broken(site: Path, error: str) -> Path:
-    """A torchvision of another build than torch's, and timm, which imports it."""
+    """Install a torchvision built for another torch, and timm, which imports it."""
     for name, version, needs, code in (
         ("torchvision", "0.28.0", "torch", f"raise {error}"),
         ("timm", "1.0.31", "torchvision", "import torchvision"),

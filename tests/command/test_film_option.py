@@ -1,4 +1,4 @@
-"""``--film`` means the same in every command; options that it once shared a name with say so."""
+"""``--film`` means the same in every command, and renamed options name their replacement."""
 
 import json
 

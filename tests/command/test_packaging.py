@@ -1,4 +1,4 @@
-"""What the wheel must hold, and that it stands in nobody's way."""
+"""The contents of the wheel, and its independence from other modules."""
 
 import os
 import re
@@ -38,7 +38,7 @@ def test_all_shipped_manifests_are_in_the_wheel() -> None:
 
 
 def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
-    """What an installation makes of the entry point, where PYTHONPATH has a lab's own modules."""
+    """The entry point runs where PYTHONPATH contains a lab's own modules."""
     for name in ("cli", "main", "commands"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the lab')\n")
     [(name, target)] = PROJECT["project"]["scripts"].items()
@@ -79,7 +79,7 @@ def test_versions_match_this_checkout() -> None:
 
 
 def test_pickle_and_heavy_rooms_are_never_imported() -> None:
-    """No unpickling anywhere; by the zoo the light rooms alone."""
+    """Nothing unpickles, and the zoo imports only the light rooms."""
     banned = re.compile(r"^ *(import|from) (pickle|joblib|dill|cloudpickle|shelve)\b", re.MULTILINE)
     for path in (ROOT / "cli.py", *ROOT.glob("obygaze_*/**/*.py")):
         assert not banned.search(path.read_text()), path

@@ -1,4 +1,4 @@
-"""``pip install obygaze`` alone: what works, and how each missing extra is named."""
+"""``pip install obygaze`` alone: what works, and how missing extras are named."""
 
 import json
 import re
@@ -44,7 +44,7 @@ for call in json.loads(sys.argv[2]):
 
 
 def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[str | int]]:
-    """Exit code, output, errors and exception of each call; of the extras only `but` are there."""
+    """Return code, output, errors and exception of each call; only the extras in `but` exist."""
     hidden = " ".join(sorted({*HIDDEN.split()} - {*but.split()}))
     command = [sys.executable, "-c", SCRIPT, hidden, json.dumps(calls)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What it costs to make an error, which a loop may catch by the thousand."""
+"""The cost of making an error, which a loop may catch by the thousand."""
 
 import time
 

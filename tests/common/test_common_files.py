@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear complete or not at all."""
 
 import contextlib
 import errno
@@ -32,7 +32,7 @@ def test_files_follow_the_users_umask(tmp_path):
 
 @pytest.fixture
 def no_hard_links(monkeypatch):
-    """A disk such as exFAT."""
+    """Pretend to be a disk such as exFAT."""
     refused = PermissionError(errno.EPERM, "Operation not permitted")
     monkeypatch.setattr(os, "link", Mock(side_effect=refused))
 
@@ -53,7 +53,7 @@ def test_exactly_one_of_many_publishers_wins(tmp_path, request, disk):
 
 
 def test_a_disk_that_cannot_keep_writers_apart_is_refused(tmp_path, no_hard_links, monkeypatch):
-    """Not blamed: there is nothing to free, and the same command would fail again."""
+    """No other process is blamed, because repeating the command would fail again."""
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # nor renameat2
     with (
         pytest.raises(StoreError, match=r"no hard links and no rename .* another disk") as problem,
@@ -96,7 +96,7 @@ def test_a_new_folder_appears_only_when_complete(tmp_path):
 
 
 def test_a_new_folder_flushes_each_file_once(tmp_path, monkeypatch):
-    """However deep in unfinished folders it was written, and before the folder gets its name."""
+    """Files are flushed before the folder gets its name, at any depth."""
     flushed: list[tuple[int, bool]] = []
 
     def observed(descriptor: int) -> None:
@@ -162,7 +162,7 @@ def test_a_new_folder_replaces_where_names_cannot_be_exchanged(tmp_path, monkeyp
 
 @pytest.mark.parametrize("make", ["new_file", "new_folder"])
 def test_leftovers_of_a_killed_run_are_removed_by_the_next(make, tmp_path):
-    """But not what another is writing this moment, nor what only looks alike."""
+    """Files of active writers, and files with similar names, stay."""
     make_new = getattr(files, make)
     killed = (
         "import os, pathlib, sys; from obygaze_features.common import files\n"

@@ -1,4 +1,4 @@
-"""What has the name of a temporary file or folder, and is somebody else's, is left alone."""
+"""Foreign files and folders under the names of temporary ones are left alone."""
 
 import os
 from functools import partial
@@ -68,7 +68,7 @@ STRANGERS = (make_folder, make_link, make_file)
 
 
 def try_beside(stranger, path, act):
-    """Act beside a stranger's file or folder, which stays as it is; gives the error, if any."""
+    """Act beside a foreign file or folder, check that it stays, and return the error, if any."""
     path.parent.mkdir(exist_ok=True)
     stranger(path)
     for file in (path, *path.rglob("*")):

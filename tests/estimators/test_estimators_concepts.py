@@ -1,4 +1,4 @@
-"""Concept banks, and bottlenecks on them, by scikit-learn and by hand."""
+"""Concept banks and bottlenecks against scikit-learn and plain arithmetic."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks and tools on our estimators; and what is wrong, in one line."""
+"""scikit-learn's checks and tools on our estimators, and one-line errors."""
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from tests.kit.clips import small_clips
 
 
 class Marked:
-    """Takes the labels for concepts, which the checks have not: one for each class but one."""
+    """Use the labels as concepts, because the checks have none: one for each class but one."""
 
     def fit(self, X, y):
         marks = None

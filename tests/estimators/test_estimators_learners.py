@@ -1,4 +1,4 @@
-"""Every estimator as an experiment fits it: what it sees and reports; and the exact linear SVM."""
+"""Every estimator as an experiment fits it, and the exact linear SVM."""
 
 import json
 from dataclasses import replace
@@ -77,7 +77,7 @@ def test_a_class_absent_from_training_has_probability_zero(name):
 
 
 def test_concepts_are_learned_from_all_clips_of_the_folds():
-    """Sure against Hard Negatives trains on no Easy Negative, but these concepts need them."""
+    """Sure against Hard Negatives trains on no Easy Negative, but its concepts use them."""
     fitted = fit("pcbm-tree", negatives="a")
     easy = np.flatnonzero((LEVELS == "EN") & (DATA.folds < 4))
     for quality in fitted.facts["concepts"].values():
@@ -164,7 +164,7 @@ CLIPS = DATA.X.astype(np.float64)
 
 
 def newton(X, y, class_weight="balanced"):
-    """The solver of large problems, for a small one."""
+    """Return the solver of large problems, applied to a small one."""
     problem = LinearSVM(X, y, class_weight)
     problem.fit = problem._fit_newton
     return problem
@@ -172,7 +172,7 @@ def newton(X, y, class_weight="balanced"):
 
 @given(st.integers(0, 10_000), st.integers(4, 30), st.integers(1, 8), st.sampled_from(CS))
 def test_the_newton_bound_holds_against_brute_force(seed, clips, width, C):
-    """A general solver of the dual, a quadratic program, finds nothing below the gap."""
+    """A general quadratic solver of the dual finds nothing below the gap."""
     chance = np.random.default_rng(seed)
     X, y = chance.normal(size=(clips, width)), np.arange(clips) % 3 == 0
     fit = newton(X, y, None).fit(C)
@@ -191,7 +191,7 @@ def test_the_newton_bound_holds_against_brute_force(seed, clips, width, C):
 
 
 def test_hard_data_end_within_the_bound():
-    """More dimensions than clips, both labels of a clip, separable, one positive, large."""
+    """Test wide, contradictory, separable, one-positive and large data."""
     chance = np.random.default_rng(3)
     X, y = chance.normal(size=(300, 64)), chance.random(300) < 0.3
     twice, alternating = np.tile(X[:50], (6, 1)), np.arange(300) % 2 == 0

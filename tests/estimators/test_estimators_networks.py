@@ -1,4 +1,4 @@
-"""Networks: every step beside torch's own, what they learn from clips, which frames they find."""
+"""Networks: each step against torch, what they learn from clips, and which frames they find."""
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_without_early_stopping_all_epochs_are_run():
 
 
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():
-    """What cross_val_score trains is what an experiment trains on the same division."""
+    """cross_val_score and an experiment train the same model on the same division."""
     alone = om.MLPProbe(random_state=3).fit(X, Y)
     chance = np.random.RandomState(3)
     division = {"test_size": 20, "stratify": Y, "random_state": chance}
@@ -186,7 +186,7 @@ def test_predictions_ignore_other_clips_and_absent_frames(drawn, model):
 
 
 def test_the_query_is_cross_attention(drawn):
-    """The collapsed form equals torch's own attention with one query and a linear layer."""
+    """The collapsed form equals torch's attention with one query and a linear layer."""
     X, y = drawn
     model = om.AttentionProbe(max_iter=5, random_state=0).fit(X, y)
     weights = model.predict_attention(X)

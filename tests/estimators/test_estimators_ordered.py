@@ -1,4 +1,4 @@
-"""Proportional odds: statsmodels' fit, and what follows from its form."""
+"""Proportional odds against statsmodels, and properties of the model."""
 
 import numpy as np
 import pytest

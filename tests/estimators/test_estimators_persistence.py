@@ -1,4 +1,4 @@
-"""Saved models: they predict as before, and no file that a stranger made runs or crashes."""
+"""Saved models predict as before, and no untrusted file runs code or crashes."""
 
 import hashlib
 import json
@@ -90,7 +90,7 @@ def copied(saved, tmp_path):
 
 
 def asked(model):
-    """The clips that a model is asked about, and what else it predicts from."""
+    """Return the clips to predict, with what else the model predicts from."""
     method = getattr(model, "predict_proba", None) or model.transform
     values = {"concepts": DATA.concepts.astype(float), "groups": DATA.groups}
     inputs = {name: values[name] for name in values.keys() & keywords(method)}
@@ -198,7 +198,7 @@ def test_unsupported_models_are_refused_in_one_line(tmp_path, make, message):
 
 
 class Malice:
-    """Unpickled, it makes a file named witness in the working directory."""
+    """Unpickling creates a file named witness in the working directory."""
 
     def __reduce__(self):
         return Path.touch, (Path("witness"),)
@@ -246,7 +246,7 @@ def test_damage_is_one_line(copied, tmp_path, monkeypatch, name):
 
 
 def sign(path):
-    """Correct the digests, as a stranger would."""
+    """Update the digests, as a forger would."""
     content = json.loads((path / "model.json").read_text())
     content.pop("sha256")
     for file in (path / FILES[1], *path.glob("*.skops")):
@@ -257,7 +257,7 @@ def sign(path):
 
 
 def forge(path, change):
-    """Edit a model's description and arrays by a function of both, and sign them."""
+    """Change a model's description and arrays by a function, and sign them."""
     arrays = load_file(path / FILES[1])
     header = json.loads((path / FILES[0]).read_text())
     change(header, arrays)
@@ -294,7 +294,7 @@ def reshape(name, *shape):
 
 
 def widen(header, arrays):
-    """Few numbers in the file; frames x outputs in memory."""
+    """Few numbers in the file become frames x outputs in memory."""
     shapes = {"layer0": (1, 1000), "offset0": 1000}
     for name, shape in shapes.items():
         arrays[f"model.weights_.{name}"] = np.zeros(shape, "float32")
@@ -333,14 +333,14 @@ def own_names():
 
 
 def false_neighbours():
-    """Their labels are far outside of the classes, where compiled code would read."""
+    """Labels far outside the classes, where compiled code would read."""
     model = KNeighborsClassifier(algorithm="brute").fit(X, LEVELS)
     model._y[:] = 10**9
     return FrozenEstimator(model)
 
 
 def witness():
-    """Asks for a type that is not trusted."""
+    """Ask for a type that is not trusted."""
     model = GaussianNB().fit(X, LEVELS)
     model.witness = Path.touch
     return model
@@ -394,7 +394,7 @@ def test_a_signed_forgery_is_one_line(copied, name, subject, change):
 
 
 def test_computed_state_of_neighbours_is_not_read(models, copied):
-    """They are fitted again from their clips: sizes and types of a stranger reach no code."""
+    """They are fitted again from their clips, so forged sizes and types reach no code."""
     folder = copied("knn")
     forge(folder, lambda h, a: learned(h, n_samples_fit_=10**9, n_features_in_=1, _tree="x"))
     again, _ = om.load_model(folder)
@@ -402,7 +402,7 @@ def test_computed_state_of_neighbours_is_not_read(models, copied):
 
 
 def test_arrays_of_any_layout_are_saved(models, saved, tmp_path):
-    """Arrays that are not contiguous are kept whole; a loaded model predicts in one process."""
+    """Non-contiguous arrays are saved completely. A loaded model predicts in one process."""
     directions = om.RandomDirections(6, random_state=0).fit(X).cavs_
     model = om.RandomDirections(6, random_state=0).fit(X)
     for name, cavs in {"F": np.asfortranarray(directions), "reversed": directions[::-1]}.items():
