@@ -142,7 +142,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def run_obygaze(*arguments: object, code: int | None = None) -> Result:
-    """``run_obygaze("manifests", "stats", folder)``; with a `code`, it must end with that."""
+    """``run_obygaze("manifests", "stats", folder)``: run a command, which must end with `code`."""
     result = CliRunner().invoke(main, list(map(str, arguments)))
     assert code in (None, result.exit_code), result.output
     return result

@@ -1,4 +1,4 @@
-"""The authors' own files against the counts that they published; the only tests that need them."""
+"""The authors' own files against their published counts; only these tests need them."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""The documentation is run: every command of README, every page that can be run."""
+"""The documentation is run: every command of README, and every page that can run."""
 
 import contextlib
 import io
@@ -49,13 +49,13 @@ def read(name: str) -> str:
 
 
 class Page:
-    """Runs the blocks of a page but those in `sh`; `printed` is what its Python blocks print."""
+    """Run the blocks of a page except `sh`; `printed` is what its Python blocks print."""
 
     def __init__(self, obygaze: Callable[..., Result]) -> None:
         self.obygaze, self.printed = obygaze, ""
 
     def run(self, text: str, *, notebook: bool = False) -> str:
-        """With `notebook`, the Python blocks are cells: they share their names."""
+        """Run a page; with `notebook`, the Python blocks share their names like cells."""
         names: dict[str, object] = {"__name__": "page"}
         for kind, name, block in blocks(text):
             if kind == "file":
@@ -156,7 +156,7 @@ def test_films_page_runs(page: Page) -> None:
 
 @pytest.mark.gate
 def test_real_result_tutorial_runs(page: Page) -> None:
-    """The scores are those of plain scikit-learn, each film left out."""
+    """The scores equal plain scikit-learn, each film left out."""
     assert page.run(read("tutorials/real")).splitlines()[-2:] == ["0.67", "0.59"]
     data = om.load_example()
     row_of = {clip: row for row, clip in enumerate(data.ids)}
@@ -315,7 +315,7 @@ def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.gate
 def test_senses_tutorial_runs(page: Page) -> None:
-    """Of drawn films: frames are at chance, sound tells all, words what is understood."""
+    """Frames score at chance, sound is perfect, and words tell what is understood."""
     page.run(read("tutorials/senses"))
     [run, late] = [om.load_run(f"senses/runs/{name}") for name in ("heard", "late")]
     rows = {row["reference"]: row for row in om.compare(run, stores=True).rows()
@@ -355,7 +355,7 @@ def test_reproduction_tutorial_runs(authors: Path, page: Page, tmp_path: Path) -
 
 
 def calls_of(script: str) -> list[list[str]]:
-    """The arguments of each `obygaze` in a script that bash runs: here they start sooner."""
+    """Return the arguments of each `obygaze` in a script that bash runs, with earlier starts."""
     stand_in = 'obygaze() { printf "%s\\0" "$#" "$@"; }; export -f obygaze; exec bash "$0"'
     result = subprocess.run(["bash", "-c", stand_in, script], check=True, capture_output=True)
     words, calls = result.stdout.decode().split("\0")[:-1], []
@@ -369,7 +369,7 @@ def calls_of(script: str) -> list[list[str]]:
 @pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
 def test_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's commands in order, and its Slurm scripts as the tasks of an array."""
+    """Run the page's commands in order, and its Slurm scripts as tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
     monkeypatch.setenv("TMPDIR", str(Path.cwd()))  # of a node
     monkeypatch.setenv("PATH", f".:{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -448,7 +448,7 @@ def test_links_have_targets() -> None:
 
 
 def test_architecture_names_every_file() -> None:
-    """By name, but for rooms with a file per family, source, command, section or table."""
+    """Rooms with one file per family, source, command, section or table are exempt."""
     store, zoo = (ROOT / "docs/explanation/architecture.md").read_text().split("\n## The zoo\n")
     by_kind = ("report/", "reproduce/", "commands/", "backbones/", "manifests/importers/",
                "annotations/importers/", "common/")  # fmt: skip
@@ -472,7 +472,7 @@ def test_commands_named_by_pages_exist() -> None:
 
 
 def test_commands_on_pages_have_their_options() -> None:
-    """Without running them, which for some pages happens at night only, or never."""
+    """The commands are not run, because some pages run only at night or never."""
     commands = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
         blocks = re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), re.DOTALL)
@@ -498,7 +498,7 @@ def test_the_demo_overwrites_only_a_demo(tmp_path: Path) -> None:
 
 
 def test_notebooks_are_committed_without_outputs() -> None:
-    """The site's build runs them, and fails for a warning of theirs."""
+    """The site's build runs them, and fails on their warnings."""
     for path in (ROOT / "examples").glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         assert not any(cell.get("outputs") for cell in notebook.cells), path

@@ -1,4 +1,4 @@
-"""`import obygaze_features, obygaze_models`: the public names, and how quickly they come."""
+"""`import obygaze_features, obygaze_models`: the public names, and the time to import them."""
 
 import ast
 import copy
@@ -34,7 +34,7 @@ def test_public_names_are_documented(package):
 
 
 def error_classes() -> Iterator[type[of.ObygazeError]]:
-    """Every class below `ObygazeError`, in whichever file."""
+    """Return every subclass of `ObygazeError`, in any file."""
     root, bases, homes = Path(of.__file__).parents[1], {}, {}
     for path in root.glob("obygaze_*/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -53,7 +53,7 @@ PARTS = {"rows": range(3), "reason": "is empty", "consequence": "the rest is rea
 
 
 def test_every_error_survives_pickling():
-    """A pool sends errors by pickle; one that cannot be read there breaks the whole pool."""
+    """Pools send errors by pickle, and an unreadable one breaks the whole pool."""
     from obygaze_features.store.location import Location, StoreFile
 
     remote = Location()

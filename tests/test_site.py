@@ -1,4 +1,4 @@
-"""What the documentation site adds to Sphinx, and the site in a browser."""
+"""The Sphinx extension of the documentation site, and the site in a browser."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_page_on_agreement_lists_every_measure() -> None:
 
 
 def build_site() -> Path:
-    """Build the site as `make docs` does: what was built before and has not changed is kept."""
+    """Build the site as `make docs` does, keeping unchanged pages."""
     folder = ROOT / "docs/_build"
     options = ["-q", "-W", "--keep-going", "-j", "auto", "-d", folder / "doctrees"]
     build = subprocess.run(
@@ -71,7 +71,7 @@ def build_site() -> Path:
 
 @pytest.mark.gate
 def test_the_site_works_in_a_browser() -> None:
-    """What to do is on the first screen, tutorials fit a phone, the search has excerpts on disk."""
+    """The tasks are on the first screen, tutorials fit a phone, and the search works on disk."""
     with open_tab() as tab:
         site = build_site()
         for width, height in ((1280, 800), (390, 844)):
@@ -106,7 +106,7 @@ def test_pictures_of_pages_are_in_the_checkout_and_small() -> None:
 
 @pytest.mark.gate
 def test_pictures_match_what_their_pages_make(tmp_path: Path) -> None:
-    """Figures to the pixel, but for rounding; pages' pictures roughly, as fonts differ."""
+    """Figures match to the pixel up to rounding; pictures of pages roughly."""
     write_pictures(MADE)
     ship(MADE, tmp_path / "again")
     shots = {path.stem for path in MADE.glob("*.html")} | {*SHOTS}
@@ -119,7 +119,7 @@ def test_pictures_match_what_their_pages_make(tmp_path: Path) -> None:
 
 
 def difference(first: Path, second: Path) -> float:
-    """How far two pictures differ: letters of SVG, or grey values of the smaller picture."""
+    """Return how far two pictures differ, by the letters of SVG or by grey values."""
     if first.suffix == ".svg":
         texts = [re.findall("<text[^>]*>([^<]*)<", path.read_text()) for path in (first, second)]
         return 0.0 if texts[0] == texts[1] else math.inf

@@ -1,4 +1,4 @@
-"""Imports of a file a clip: whose each file is, what is refused, and what is never run."""
+"""Imports of one file per clip: which files match, what is refused, and that none is executed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Commands that send, fetch, export and import: what they print, and slips in one line."""
+"""Commands that send, fetch, export and import: their output, and one-line errors."""
 
 import json
 import shutil
@@ -65,7 +65,7 @@ SLIPS = [
 
 @pytest.fixture(scope="module")
 def workspace(final_store, tmp_path_factory):
-    """Stores, archives, matrices, ids and recipes. Not to be changed."""
+    """Stores, archives, matrices, ids and recipes. Do not change them."""
     folder = tmp_path_factory.mktemp("slips")
     for name in ("toy", "damaged"):
         shutil.copytree(final_store, folder / f"{name}.zarr")
@@ -94,7 +94,7 @@ def workspace(final_store, tmp_path_factory):
 
 
 def names_in(folder: Path) -> set[tuple[Path, int]]:
-    """What a folder holds, with the times of its files, but what a cut-off transfer keeps."""
+    """Return the contents of a folder with times, without the files of an interrupted transfer."""
     return {
         (path, path.stat().st_mtime_ns * path.is_file())
         for path in folder.rglob("*")

@@ -1,4 +1,4 @@
-"""Whole stores to and from the Hugging Face Hub: its client is a stand-in, its files are served."""
+"""Whole stores to and from the Hugging Face Hub, with a stand-in of its client and served files."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ TOKEN = "hf_secret0123456789"
 
 
 class Api:
-    """What a push calls of the Hub's client; it commits to a folder in one step."""
+    """The part of the Hub's client that a push calls; it commits to a folder in one step."""
 
     folder: Path
     private: set[str]

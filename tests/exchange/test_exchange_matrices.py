@@ -1,4 +1,4 @@
-"""Matrices with a row a clip: NumPy in, Parquet out."""
+"""Matrices with one row per clip: NumPy in, Parquet out."""
 
 from pathlib import Path
 

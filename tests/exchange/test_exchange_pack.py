@@ -1,5 +1,7 @@
-"""Packed stores: the same bytes again, read in place; archives and lists that are refused. The list
-of a store's files names all of them and no others, whichever way the store goes."""
+"""Packed stores: reproducible bytes, read in place; archives and lists that are refused.
+
+The list of a store's files names exactly its files, however the store is copied.
+"""
 
 import hashlib
 import json

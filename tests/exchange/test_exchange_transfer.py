@@ -1,4 +1,4 @@
-"""Whole stores to elsewhere and back: resumed, verified, and never over something else."""
+"""Copies of whole stores: resumed, verified, and never over something else."""
 
 import shutil
 from collections.abc import Iterator
@@ -143,7 +143,7 @@ def test_files_are_pulled_eight_at_a_time(server, final_store, tmp_path):
 
 
 class WithoutRanges(SimpleHTTPRequestHandler):
-    """As ``python -m http.server``; at last it refuses, so that no test fills a disk."""
+    """Serve like ``python -m http.server``, but refuse in the end, so no test fills a disk."""
 
     asked = 0
     #: Says that it is a part, and sends the whole file.
@@ -165,7 +165,7 @@ class WithoutRanges(SimpleHTTPRequestHandler):
 
 @pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT])
 def test_a_file_of_one_piece_downloads_without_ranges(tmp_path, status, obygaze):
-    """A shard of 8 MiB: the next request would get its beginning again, and so on for ever."""
+    """Otherwise the next request after an 8 MiB shard would get its beginning, forever."""
     rows = np.random.default_rng(0).standard_normal((337, 6218), np.float32)
     store = finalise(open_state(tmp_path / "www/x.zarr", {"native": rows}, block_rows=337))
     assert (store.path / "native/c/0/0").stat().st_size == remote.PIECE_BYTES

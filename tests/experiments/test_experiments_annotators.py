@@ -1,4 +1,4 @@
-"""Labels of several annotators: models learn of each, and are held beside each."""
+"""Labels of several annotators: models learn from each, and are compared with each."""
 
 import shutil
 from collections.abc import Callable
@@ -35,8 +35,10 @@ Study = Callable[..., om.Experiment]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """``study(targets="soft")``: clips that two annotators call Sure, each by a habit. Features
-    tell whether a clip is Sure, and with what probability."""
+    """``study(targets="soft")``: clips that two annotators label, each by a habit.
+
+    Features tell whether a clip is Sure, and with what probability.
+    """
     folder, chance = tmp_path_factory.mktemp("study"), np.random.default_rng(5)
     ids = [f"film{film}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
     features = chance.normal(size=(len(ids), 8)).astype(np.float32)
@@ -160,7 +162,7 @@ def test_scores_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
 
 
 def em_by_hand(votes: np.ndarray, classes: int) -> np.ndarray:
-    """Dawid and Skene's two steps, in the sums of their paper."""
+    """Compute the two steps of Dawid and Skene by the sums of their paper."""
     answers = np.array([votes == label for label in range(classes)], float)  # label, rater, clip
     truth = answers.sum(axis=1) / answers.sum(axis=(0, 1))
     for _ in range(3000):
@@ -333,7 +335,7 @@ def test_runs_learn_the_targets_they_state(study: Study, tmp_path: Path) -> None
 
 @pytest.mark.gate
 def test_the_how_to_states_the_effect_of_soft_targets(tmp_path: Path) -> None:
-    """Of the shipped example: merged and soft, with their price; and soft targets of a concept."""
+    """Test merged and soft targets on the shipped example, and soft targets of a concept."""
     changed = structs.replace(om.load_experiment(example_path("level.toml")), balance="none",
                     labels=("annotator1", "annotator2"))  # fmt: skip
     numbers = {}

@@ -1,4 +1,4 @@
-"""``obygaze models run``: what it prints; and models for use: trained, asked, scored, exported."""
+"""``obygaze models run`` and its output; models for use, trained, asked, scored and exported."""
 
 import json
 import re
@@ -27,7 +27,7 @@ from tests.kit.run import FILMS, RECIPE, make_world, write_experiment, write_sto
 
 @pytest.fixture
 def write(tmp_path, monkeypatch, world):
-    """Writes an experiment's file, where the user stands; `parts` go into a manifest's copy."""
+    """Write an experiment's file to the current folder, with `parts` added to a manifest's copy."""
     monkeypatch.chdir(tmp_path)
 
     def write(name="sure", parts=(), **keys):
@@ -81,7 +81,7 @@ def test_user_errors_are_one_line_without_secrets(write, world, tmp_path, argume
 
 
 def test_the_remedy_of_an_error_is_a_valid_command(write, world, tmp_path):
-    """Of three Sure clips the drawn folds have none to test; the split that it names has."""
+    """Drawn folds test none of the three Sure clips; the named split does."""
     labels, sure = Manifest.load(world.manifest).labels(), world.clips("S")[3:]
     rest = labels.where(lambda clip: clip not in sure)
     Manifest.load(world.manifest).with_parts(labels=[rest]).save(tmp_path / "few")
@@ -94,7 +94,7 @@ def test_the_remedy_of_an_error_is_a_valid_command(write, world, tmp_path):
 
 
 def test_a_model_for_use_needs_a_stopping_fold_of_every_class(write, world, tmp_path):
-    """Here the last has Easy Negatives alone."""
+    """Here the last fold has only Easy Negatives."""
     pairs = zip(world.folds, world.levels, strict=True)
     folds = [10 if pair == (9, "EN") else pair[0] for pair in pairs]
     write(parts=[Split("late", world.ids, folds)], split="late", estimators=["logistic"])
@@ -103,7 +103,7 @@ def test_a_model_for_use_needs_a_stopping_fold_of_every_class(write, world, tmp_
 
 
 def test_ten_clips_suffice_to_train_a_model(write, world, tmp_path):
-    """Each drawn fold has one clip: the last two with both classes stop the training."""
+    """Each drawn fold has one clip; the last two of both classes stop the training."""
     clips = {*world.clips("S")[:5], *world.clips("EN")[:5]}
     labels = Manifest.load(world.manifest).labels().where(lambda clip: clip in clips)
     Manifest.load(world.manifest).with_parts(labels=[labels]).save(tmp_path / "few")
@@ -281,7 +281,7 @@ UNSURE, RENAMED = "unsure", "under another id"
 
 
 def train(folder, world, estimator, name="model", **keys):
-    """A model of Sure against Hard Negatives, by the command; gives what that printed, too."""
+    """Train Sure against Hard Negatives by the command; return the model and the output."""
     toml = write_experiment(folder / f"{name}.toml", world, estimators=[estimator], **keys)
     result = run_obygaze("models", "train", toml, "-o", folder / name, code=0)
     return folder / name, result

@@ -1,4 +1,4 @@
-"""Several concepts by one fit: as MultiOutputClassifier, and as one after another."""
+"""Several concepts in one fit, against MultiOutputClassifier and against separate fits."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tests.kit.run import CONCEPTS
 
 @pytest.fixture(scope="module")
 def together(experiment, marked, tmp_path_factory):
-    """The three concepts by one fit."""
+    """A run of three concepts in one fit."""
     changed = structs.replace(
         experiment, manifest=str(marked.manifest), store=str(marked.store), target="concepts",
         positives=(), train_negatives=(), test_negatives=(), concepts=CONCEPTS, negatives="b",

@@ -1,4 +1,4 @@
-"""A learning curve over films: at all films it is the run, at fewer a run on these alone."""
+"""A learning curve over films equals a run on these films alone."""
 
 import json
 

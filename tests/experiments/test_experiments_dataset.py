@@ -1,4 +1,4 @@
-"""`load_dataset`, the splitters with scikit-learn's own tools, and sequences of frames."""
+"""`load_dataset`, splitters in scikit-learn's tools, and sequences of frames."""
 
 import json
 import os
@@ -142,7 +142,7 @@ def test_the_released_splitter_follows_the_published_lists(coded):
 
 
 def test_only_leave_film_out_uses_groups(data):
-    """The others warn of groups, as KFold does, and do not ask for them under routing."""
+    """The others warn of groups, as KFold does, and do not request them under routing."""
     films, call = {"groups": data.groups}, (DummyClassifier(), data.X, data.y)
     for cv in (om.LeakFree(data.folds), released(data.ids, {"test": frozenset(data.ids[6:])})):
         with pytest.warns(UserWarning, match=f"{type(cv).__name__} ignores groups"):
@@ -196,7 +196,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def draw(seed=0):
-    """Frames that end early in every third clip; tokens that never do."""
+    """Return frames that end early in every third clip, and tokens that never do."""
     chance = np.random.default_rng(seed)
     frames = chance.normal(size=(len(IDS), 5, 3)).astype(np.float16)
     frames[::3, 3:] = np.nan
@@ -242,7 +242,7 @@ def test_pooling_equals_numpy_on_the_whole_array(tmp_path, cache, monkeypatch, a
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_forged_store_cannot_change_another_stores_features(tmp_path, cache, in_place):
-    """It has a copied list of checksums, and other frames; nor does it where it takes the path."""
+    """It copies a list of checksums with other frames, also at the same path."""
     path, forged = tmp_path / "a.zarr", tmp_path / "forged.zarr"
     for store, seed in ((path, 1), (tmp_path / "b.zarr", 2)):
         finalise(write_tokens(store, draw(seed)))
@@ -290,7 +290,7 @@ def write_store(path, manifest, frames, native, *, array="frames"):
 
 
 class Planted:
-    """Clips of two levels; in Sure ones three frames in a row carry a direction."""
+    """Clips of two levels; in Sure clips three consecutive frames carry a direction."""
 
     def __init__(self, folder):
         chance = np.random.default_rng(4)
@@ -408,7 +408,7 @@ def test_a_run_on_different_frames_starts_over(planted, tmp_path):
 
 
 def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
-    """Our writer refuses such rows; another program's store may have them."""
+    """Our writer refuses such rows, but stores of other programs may have them."""
     monkeypatch.setattr(commit, "_check_row", lambda store, row: row)
     frames = planted.frames.copy()
     frames[[3, 10]] = np.nan

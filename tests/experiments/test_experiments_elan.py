@@ -1,4 +1,4 @@
-"""Predictions film by film, of a model or held out in a run: for ELAN and spreadsheets."""
+"""Predictions by film, of a model or held out in a run, for ELAN and spreadsheets."""
 
 import itertools
 import re
@@ -49,7 +49,7 @@ def store(tmp_path_factory):
 
 
 def annotations(root, tier_name):
-    """The texts of a tier, by the annotation that each refers to."""
+    """Return the texts of a tier, by the annotation that each refers to."""
     [tier] = [tier for tier in root.iter("TIER") if tier.get("TIER_ID") == tier_name]
     notes = tier.iter("REF_ANNOTATION")
     return {note.get("ANNOTATION_REF"): note.findtext("ANNOTATION_VALUE") for note in notes}

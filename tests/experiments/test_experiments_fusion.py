@@ -1,4 +1,4 @@
-"""Several stores as one model: what each carries, what it lacks, and what is saved."""
+"""Several stores as one model: informative and missing stores, and saved models."""
 
 import hashlib
 import json
@@ -35,8 +35,10 @@ SILENT = np.isin(np.arange(FILMS * CLIPS) % 8, 5)
 
 
 def write_senses(folder, strength=1.2):
-    """216 clips of 9 films: sound tells the class, what is seen tells the film, what is read
-    nothing; both are far larger in scale."""
+    """Write 216 clips of 9 films in which only sound tells the class.
+
+    Pictures tell the film and texts tell nothing, and both have a far larger scale.
+    """
     chance = np.random.default_rng(4)
     ids = [f"film{film}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
     truth, film = chance.integers(0, 2, len(ids)), np.arange(len(ids)) // CLIPS
@@ -78,7 +80,7 @@ def senses(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(senses, tmp_path_factory):
-    """A run that says what each store adds, and what it prints."""
+    """A run that reports what each store adds, and its output."""
     output = tmp_path_factory.mktemp("runs") / "each"
     file = experiment(senses[0], missing="mean", each_store=True)
     printed = run_obygaze("models", "run", file, "-o", output, code=0)
@@ -91,7 +93,7 @@ def auroc(run):
 
 
 def test_fusion_finds_the_informative_store(senses, alone, tmp_path):
-    """A clip that a store lacks counts as its mean, which says nothing."""
+    """A clip that a store lacks counts as the store's mean, which is uninformative."""
     run, (*_, ids, truth, hear) = alone[0], senses
     scores = auroc(run)
     best = roc_auc_score(truth, np.where(SILENT, 0, hear[:, 0]))  # along the true direction
@@ -163,7 +165,7 @@ def test_late_fusion_gives_each_stores_part(senses, alone, tmp_path):
 
 
 def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
-    """Beside scikit-learn on columns that are scaled by hand; the same once it is saved."""
+    """Compare with scikit-learn on columns scaled by hand, also after saving."""
     folder, stores, ids, truth, hear = senses
     model, fit = alone[0].folder / "models/logistic/EN-vs-S-0", fits_of(alone[0])[0]
     keys = {"positives": ["S"], "negatives": ["EN"], "missing": "mean"}
@@ -196,7 +198,7 @@ def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
 
 
 def test_stacking_learns_from_clips_held_out_by_film():
-    """Nearest neighbours know each training clip, and its film, by heart: that is worth nothing."""
+    """Nearest neighbours memorise each training clip and its film, which is worthless."""
     chance, films = np.random.default_rng(0), np.repeat(np.arange(20), 12)
     y = (chance.random(240) < chance.choice([0.2, 0.8], 20)[films]).astype(int)
     film, clip = 50 * chance.normal(size=(20, 4))[films], chance.normal(size=(240, 4))
@@ -261,7 +263,7 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
 
 
 def test_a_concept_is_learned_from_its_own_store(senses, tmp_path):
-    """Beside scikit-learn's SVM on the columns of that store alone; and the model is explained."""
+    """Compare with scikit-learn's SVM on that store's columns, and explain the model."""
     folder, stores, ids, truth, _ = senses
     keys = {"concept_stores": {"voice": "hear"}, "stores": ["see.zarr", "hear.zarr"]}
     file = experiment(folder, estimators=[{"name": "pcbm-logistic", "bank__C": 0.1}], **keys)

@@ -1,4 +1,4 @@
-"""Scores by film, their intervals and comparisons, beside scipy, statsmodels and scikit-learn."""
+"""Scores by film, intervals and comparisons, against scipy, statsmodels and scikit-learn."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ SCORERS = {
 
 
 def some_clips(films=8, size=30, fits=1, share=0.4, seed=0):
-    """Clips of several films, each tested by as many fits."""
+    """Return clips of several films, each tested by as many fits."""
     chance = np.random.default_rng(seed)
     names = np.repeat([f"film {n}" for n in range(films)], size)
     labels = (chance.random(films * size) < share).astype(np.int64)
@@ -67,7 +67,7 @@ def test_a_score_is_the_mean_over_films_with_scipys_t_interval(key):
 
 
 def test_a_film_that_several_fits_tested_counts_once():
-    """Each fit is scored by itself: their probabilities are never ranked together."""
+    """Each fit is scored separately; their probabilities are never ranked together."""
     clips = some_clips(fits=3)
     size = len(clips.ids) // 3
     by_fit = [by_film(clips, roc_auc_score, slice(n * size, (n + 1) * size)) for n in range(3)]
@@ -141,7 +141,7 @@ def test_fewer_than_five_films_have_no_interval(films):
 
 
 def test_skewed_scores_of_rare_positives_have_no_interval():
-    """benchmarks/intervals.py shows that theirs would not cover what they say."""
+    """benchmarks/intervals.py shows that such intervals would not cover."""
     estimates = estimate_scores(score_groups(some_clips(size=200, share=MIN_SHARE / 2)))
     lacking = {key for key, estimate in estimates.items() if estimate.interval is None}
     assert lacking == {"average_precision", "precision", "recall"}

@@ -1,4 +1,4 @@
-"""Experiments on ordered levels and on numbers, from the file to the predictions of a model."""
+"""Experiments on ordered levels and on numbers, from the file to a model's predictions."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ CLIPS, FILMS = 240, 6
 
 @pytest.fixture(scope="module")
 def rated(tmp_path_factory):
-    """A table as LIRIS-ACCEDE has it, without levels, and features that tell its numbers."""
+    """A table like LIRIS-ACCEDE's, without levels, and features that predict its numbers."""
     folder = tmp_path_factory.mktemp("rated")
     chance = np.random.default_rng(4)
     X = chance.normal(size=(CLIPS, 8)).astype(np.float32)
@@ -174,7 +174,7 @@ def test_drawn_and_named_folds_work_for_numbers(rated, tmp_path):
 
 @pytest.fixture(scope="module")
 def ordered(tmp_path_factory):
-    """The second world's levels in their order, by two annotators."""
+    """The second world's ordered levels by two annotators."""
     world = make_world2(tmp_path_factory.mktemp("ordered"))
     experiment = om.Experiment(
         name="order", manifest=world.manifest, store=world.store, target="ordered",
@@ -249,7 +249,7 @@ def test_a_regressor_is_refused_for_classes(ordered):
 
 
 def drawn_levels(folder, strength, seed, films=8, clips=320, levels=4):
-    """Clips whose level rises with one direction of the features; by how much, `strength` says."""
+    """Return clips whose level rises with one direction of the features, by `strength`."""
     chance = np.random.default_rng(seed)
     X = chance.normal(size=(clips, 8)).astype(np.float32)
     latent = strength * X[:, 0] + chance.logistic(size=clips)
@@ -266,7 +266,7 @@ def drawn_levels(folder, strength, seed, films=8, clips=320, levels=4):
 
 
 def test_the_ordered_probe_beats_two_classes_on_ordered_levels(tmp_path):
-    """The two-class probe learns the lowest and highest level; its positions are probabilities."""
+    """The two-class probe learns only the lowest and highest level."""
     experiment = drawn_levels(tmp_path, 1.0, 5)
     run = om.run_experiment(experiment, tmp_path / "ordered")
     [scores] = run.record.scores

@@ -1,4 +1,4 @@
-"""Clips to annotate next: unsure, apart, of many films; and what they save of labels."""
+"""Clips to annotate next: uncertain, diverse, of many films; and the labels that they save."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ MOBYGAZE = Path(__file__).parents[2] / "examples/mobygaze"
 
 @pytest.fixture(scope="module")
 def run(experiment, world, tmp_path_factory):
-    """A run on a part of the films; the store also has the others."""
+    """A run on some of the films; the store also has the others."""
     folder = tmp_path_factory.mktemp("next")
     films = ("tt0", "tt1", "tt2")
     Manifest.load(world.manifest).select(films=films).save(folder / "manifest")
@@ -72,8 +72,11 @@ def test_certain_and_similar_clips_come_later():
 
 
 def simulate(X, y, groups, sizes, draws):
-    """Hide labels, and ask for them in steps: the mean AUROC over five tested films at each size,
-    by chance and by choice, and that of all labels."""
+    """Hide labels, and ask for them in steps.
+
+    Return the mean AUROC over five tested films at each size, by chance and by choice, and that
+    of all labels.
+    """
     curves: dict[str, list[list[float]]] = {"random": [], "next": []}
     full = []
     for draw in range(draws):
@@ -117,7 +120,7 @@ def test_informative_features_halve_the_labels_needed():
 
 @pytest.mark.night
 def test_chosen_labels_do_not_beat_random_ones_on_mobygaze():
-    """There a model is least sure of clips on whose labels annotators differ; docs say so."""
+    """A model is least sure of clips on which annotators differ, as the docs say."""
     data = om.load_dataset(MOBYGAZE / "minutes", MOBYGAZE / "words.zarr",
                            positives=["S"], negatives=["EN"])  # fmt: skip
     sizes = [25, *range(50, 1001, 50)]

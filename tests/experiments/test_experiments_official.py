@@ -1,4 +1,4 @@
-"""Splits and measures of a benchmark's own: MediaEval's, and those that the authors released."""
+"""Splits and measures of benchmarks: MediaEval's, and those that the authors released."""
 
 import json
 import re
@@ -28,7 +28,7 @@ LEVELS = ("negative", "neutral", "positive")
 
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
-    """A manifest of three label sets and three sets, and features that tell something of them."""
+    """A manifest with three label sets and three sets, and informative features."""
     folder, chance = tmp_path_factory.mktemp("mediaeval"), np.random.default_rng(8)
     sets = [1, 2, 0] * (COUNT // 3)
     violent = (chance.random(COUNT) < 0.3).astype(int).tolist()
@@ -211,7 +211,7 @@ TESTS = (("EN",), ("EN", "HN"))
 
 @pytest.fixture(scope="module")
 def task(coded):
-    """Of the authors' labels; ``task(("EN",), protocol="released")``."""
+    """Return a task of the authors' labels: ``task(("EN",), protocol="released")``."""
 
     def task(negatives=("HN",), **more):
         values = {"positives": ("S",), "train_negatives": negatives, "labels": "released"}
@@ -227,7 +227,7 @@ def golden(coded):
 
 
 def folds_of(task):
-    """By fold: the ids that train, stop and test."""
+    """Return by fold the ids that train, stop and test."""
     plan = plan_clips(task)
     data = plan.data
 

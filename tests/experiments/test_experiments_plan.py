@@ -1,4 +1,4 @@
-"""The file of an experiment and its slips; which clips a protocol trains, stops and tests with."""
+"""Files of experiments and errors in them; which clips a protocol trains, stops and tests with."""
 
 from collections import Counter
 from dataclasses import replace
@@ -163,7 +163,7 @@ def with_gaps(manifest, folder):
 
 
 def selected(protocol, folds):
-    """The clips of some folds, chosen in two steps."""
+    """Return the clips of some folds, chosen in two steps."""
 
     def change(manifest, folder):
         fold_of = manifest.split("ten").fold_of
@@ -251,7 +251,7 @@ def test_an_impossible_experiment_leaves_no_folder(world, experiment, tmp_path, 
 
 @st.composite
 def labelled_folds(draw):
-    """Folds, each with both classes and clips of no class, in any order."""
+    """Draw folds that each have both classes and unlabelled clips, in any order."""
     folds, labels = [], []
     for fold in range(draw(st.integers(3, 6))):
         for label in (0, 1, UNUSED):
@@ -326,7 +326,7 @@ def test_a_fold_of_one_class_does_not_validate(labels, validating):
 
 
 def paper_by_hand(clips, negatives):
-    """The text: 8 folds, all positives, as many folds of negatives as balance best."""
+    """Follow the paper's text: 8 folds, all positives, and balanced folds of negatives."""
     positives = sum(level == "S" and fold < 8 for level, fold in clips)
     count = sum(level in negatives and fold < 8 for level, fold in clips)
     best = min(range(1, 9), key=lambda k: abs(k / 8 * count - positives))
@@ -413,7 +413,7 @@ def test_validation_films_may_be_drawn():
 
 @pytest.mark.parametrize("balance", ["none", "undersample"])
 def test_all_other_films_train_without_validation_films(balance):
-    """The folds are those that scikit-learn is given."""
+    """scikit-learn gets the same folds."""
     chance = np.random.default_rng(2)
     films, labels = np.repeat([*"abcd"], 60), chance.integers(0, 3, 240)
     cv = om.LeaveFilmOut(validation_films=0, balance=balance, random_state=7)

@@ -1,4 +1,4 @@
-"""What is from outside: models, predictions; and a protocol, a metric, a table of one's own."""
+"""Models, predictions, protocols, metrics and tables from outside."""
 
 import json
 import re
@@ -198,7 +198,7 @@ def test_a_changed_plugin_is_fitted_again(interrupt):
 
 @pytest.mark.gate
 def test_a_changed_imported_module_is_fitted_again(tmp_path, interrupt, monkeypatch):
-    """Of a module in a plain folder, which has no package."""
+    """The module is in a plain folder without a package."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mylab_est.py").write_text(f"def later():\n    import mylab_net\n{FLIP}\n\n{STOP}")
     heard = []
@@ -242,7 +242,7 @@ GROUP_KFOLD = "sklearn.model_selection:GroupKFold"
 
 @pytest.fixture(scope="module")
 def by_film(marked):
-    """Clips whose films can be told, and decide the level: films on both sides tune to them."""
+    """An experiment in which folds that divide films reward recognising the film."""
     chance, folder = np.random.default_rng(5), marked.folder / "by-film"
     films = np.repeat(np.arange(20), 10)
     ids = [f"tt{film:02}-{row:03}" for row, film in enumerate(films)]
@@ -301,7 +301,7 @@ def films_of(X):
 
 @pytest.mark.parametrize("stores", [1, 2])
 def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatch, stores):
-    """Nor where late fusion learns the weights of two stores, each with a search."""
+    """This includes late fusion of two stores, each with a search."""
     fit, check, sides = LogisticProbe.fit, LogisticProbe._check, []
 
     def record_fit(self, X, y, sample_weight=None):
@@ -551,7 +551,7 @@ parts = 3
 
 
 def test_protocol_options_are_a_table(own, world, tmp_path):
-    """The protocol of the how-to, beside scikit-learn's folds."""
+    """Compare the protocol of the how-to with scikit-learn's folds."""
     page = Path("docs/how-to/extend.md").read_text(encoding="utf-8")
     [code] = [content for _, name, content in blocks(page) if name == "repeated.py"]
     run_path(str(write_lines(tmp_path / "repeated.py", code)))

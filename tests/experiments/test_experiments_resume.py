@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed or damaged: what resumes, and what is refused."""
+"""Interrupted, killed and damaged runs: what resumes, and what is refused."""
 
 import errno
 import json
@@ -30,7 +30,7 @@ ESTIMATORS = ({"name": "mlp", "max_iter": 3, "threshold": "validation"},
 
 @pytest.fixture(scope="module")
 def several(experiment, marked):
-    """27 fits: of a network, a bottleneck and a guess."""
+    """An experiment of 27 fits of a network, a bottleneck and a guess."""
     return structs.replace(
         experiment, manifest=marked.manifest, store=marked.store, estimators=ESTIMATORS
     )
@@ -53,7 +53,7 @@ def bytes_of(folder):
 
 
 class Stop(BaseException):
-    """Nobody catches it, like KeyboardInterrupt."""
+    """An exception that nobody catches, like KeyboardInterrupt."""
 
 
 @pytest.fixture
@@ -81,8 +81,10 @@ def run(monkeypatch):
 
 
 def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tmp_path):
-    """Within an estimator, between two, before the last; then whatever is damaged is fitted again:
-    what cannot be read, and what can be and was changed."""
+    """Stop within an estimator, between two, and before the last.
+
+    Then unreadable and changed fits are fitted again.
+    """
     output, partial = tmp_path / "run", tmp_path / "run.partial"
     for stop, remaining in ((1, 0), (8, 1), (17, 9)):
         _, lines = run(several, output, stop)
@@ -126,7 +128,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
 
 
 def test_films_left_out_once_and_in_pairs_resume_together(several, run, tmp_path):
-    """Guesses are fitted once for each of five films; a tree for two of the others each."""
+    """Guesses are fitted once per film, a tree for two others of the five films each."""
     tree = {"name": "random-directions", "bank__n_directions": 2}
     asked = structs.replace(several, protocol="leave-film-out", split=None, validation_films=2,
                     estimators=(tree, "majority"))  # fmt: skip
@@ -286,7 +288,7 @@ def test_a_failing_disk_loses_no_fit(small, run, tmp_path, monkeypatch, name, co
     ("models/majority/HN-vs-S-0/notes.txt", "precious"), ("fits/majority/thesis.docx", None),
 ])  # fmt: skip
 def test_only_files_of_the_run_are_removed(small, run, tmp_path, name, content):
-    """A link (None) leads elsewhere."""
+    """A link (None) points elsewhere."""
     run(small, tmp_path / "run", 2)
     path = tmp_path / "run.partial" / name
     (tmp_path / "elsewhere").mkdir()
@@ -317,7 +319,7 @@ def test_a_fit_is_flushed_before_it_is_renamed(small, run, tmp_path, monkeypatch
 
 
 def edit(change):
-    """A change of run.json."""
+    """Return a function that changes run.json."""
 
     def edited(text):
         change(record := json.loads(text))
@@ -364,7 +366,7 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
 
 
 def test_a_record_naming_missing_plugins_is_read(make_run, tmp_path):
-    """Of a plug-in that is not installed, a key of a later release, and one of today that fails."""
+    """Test a missing plug-in, a key of a later release, and a key that fails today."""
     folder = shutil.copytree(make_run("good").folder, tmp_path / "run")
     path, protocol = folder / "run.json", {"name": "gone", "repeats": 3}
     changes = {"estimators": ["gone.lab:Model"], "protocol": protocol, "later": 1, "gap": 3}
@@ -411,7 +413,7 @@ BAD_REASONS = [
 
 @pytest.mark.parametrize(("column", "cell"), BAD_REASONS)
 def test_inconsistent_reasons_are_refused(marked, make_run, tmp_path, column, cell):
-    """Though the digest is theirs."""
+    """Their digest matches."""
     run = make_run("tree", manifest=marked.manifest, store=marked.store, split="three",
                    estimators=({"name": "pcbm-tree", "bank__C": 0.1},))  # fmt: skip
     files = read_files(run.folder)

@@ -1,4 +1,4 @@
-"""A run and its folder: which clips train and test, what is recorded, and that it is read back."""
+"""A run and its folder: which clips train and test, what is recorded, and reading it back."""
 
 import re
 from dataclasses import replace
@@ -187,7 +187,7 @@ def test_an_experiment_balances_its_classes(make_run, change, balanced):
 
 @pytest.mark.gate
 def test_weights_balance_as_in_scikit_learn(make_run):
-    """The models are those of unbalanced clips whose estimators are told to weigh classes."""
+    """The models equal those of unbalanced clips with class weights."""
     tree = {"name": "sklearn.tree:DecisionTreeClassifier", "as": "tree", "max_depth": 2}
     settings = ({"name": "mlp", "max_iter": 2}, {"name": "logistic"}, tree)
     answer = tuple(entry | {"class_weight": "balanced"} for entry in settings)
@@ -230,7 +230,7 @@ CHOSEN = {"name": "logistic", "as": "chosen", "threshold": "validation"}
 
 
 def test_films_are_left_out_once_without_validation(world, experiment, make_run, tmp_path):
-    """Beside scikit-learn; a network, or a threshold, is stopped or chosen by each other film."""
+    """Networks and thresholds use each other film; compare with scikit-learn."""
     asked = {
         "protocol": "leave-film-out", "split": None, "test_negatives": (),
         "estimators": ("majority", STOPPED, "logistic", CHOSEN), "validation_films": 2,
@@ -302,7 +302,7 @@ def test_a_hundred_films_take_a_hundred_fits(tmp_path):
 
 
 def test_external_predictions_by_film_need_no_validation(world, make_run, tmp_path):
-    """Where they are of any fit, or of a fit a film; of more fits each is of a pair of films."""
+    """They may be of any fit, of one fit per film, or of a pair of films each."""
     changes = {"protocol": "leave-film-out", "split": None, "test_negatives": ()}
     run = make_run("source", **changes, estimators=("logistic",))
     pairs = make_run("pairs", **changes, estimators=(STOPPED,))
@@ -437,7 +437,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
 
 
 def test_a_fold_outside_the_gap_validates():
-    """Here all of the next fold is too near."""
+    """Here all clips of the next fold are too near."""
     y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
     splitter = om.ManifestSplit(folds)
     for fold in splitter.make_folds(
@@ -607,7 +607,7 @@ def test_names_that_look_like_numbers_stay_text(tmp_path):
 
 
 def test_classes_of_the_same_title_keep_their_probabilities(tmp_path):
-    """The level A+B, and the levels A and B together."""
+    """The level A+B has the title of levels A and B together."""
     ids = [f"f{number % 6}-{number:03}" for number in range(60)]
     levels = [("A", "B", "A+B")[number % 3] for number in range(60)]
     scheme = LabelScheme("lab", tuple(Level(code, code.lower()) for code in ("A", "B", "A+B")))

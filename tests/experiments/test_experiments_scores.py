@@ -1,4 +1,4 @@
-"""Scores, intervals and guesses, by scikit-learn, trec_eval, plain loops; and models compared."""
+"""Scores, intervals and guesses against scikit-learn, trec_eval and loops; model comparisons."""
 
 import json
 import re
@@ -33,7 +33,7 @@ from tests.kit.run import write_store
 
 
 def calibration_error(labels, probabilities):
-    """Clips are sorted by the first digit of their probability; 1 is among those of 0.9."""
+    """Sort clips by the first digit of their probability; 1 belongs to 0.9."""
     gaps = defaultdict(float)
     for label, probability in zip(labels, probabilities, strict=True):
         digit = "9" if probability == 1 else f"{probability:.2f}"[2]
@@ -152,7 +152,7 @@ def test_run_files_survive_a_round_trip(values, external):
 
 
 def test_guesses_score_as_published():
-    """At the share of the whole dataset, as the paper's v1 and v2 print them, and of test folds."""
+    """Shares are of the whole dataset, as in the paper's versions 1 and 2, and of test folds."""
     for share, guess, positive, weighted in (
         (0.236, "random", 0.32, 0.54), (0.191, "all positive", 0.32, 0.06),
         (31 / 75, "random", 0.45, 0.50), (31 / 105, "random", 0.37, 0.52),
@@ -188,7 +188,7 @@ def run(make_run):
 
 @pytest.fixture(scope="module")
 def noisy(world, run, tmp_path_factory):
-    """The same clips with features that tell much less."""
+    """A run on the same clips with less informative features."""
     path = tmp_path_factory.mktemp("other") / "noisy.zarr"
     noise = np.random.default_rng(8).normal(size=world.features.shape).astype(np.float32)
     rows = dict(zip(world.ids, world.features * 0.3 + noise, strict=True))
@@ -207,7 +207,7 @@ def rows_of(run, model, test):
 
 
 def auroc_by_film(run, model, test):
-    """Of each film the mean over the fits that tested it; scikit-learn's."""
+    """Return the AUROC of each film, as scikit-learn's mean over its fits."""
     by_film = defaultdict(list)
     for row in rows_of(run, model, test):
         pair = row["label"] == "positive", float(row["probability"])
@@ -260,7 +260,7 @@ def test_the_run_its_table_and_compare_agree(good, noisy):
 
 
 def test_pooled_scores_use_the_clips_of_all_films(tmp_path):
-    """In the example, words minus length is +.064 pooled, where the mean over films is +.041."""
+    """On the example, words minus length is +.064 pooled, and +.041 as a mean over films."""
     example = tmp_path / "example"
     run_obygaze("models", "example", example)
     words, length = (om.run_experiment(example / f"{name}.toml", tmp_path / name)

@@ -1,4 +1,4 @@
-"""Targets: what a task's predictions look like in files, and how they are called."""
+"""Targets: the columns and names of a task's predictions in files."""
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ NAMES = {"EN": "Easy Negative", "HN": "Hard Negative", "S": "Sure"}
 
 
 class Odds(Classes):
-    """Two classes, but with odds in place of probabilities."""
+    """Two classes, with odds instead of probabilities."""
 
     key = "odds"
 

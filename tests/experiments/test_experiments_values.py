@@ -1,4 +1,4 @@
-"""Scores of numbers and of ordered levels: scikit-learn's and scipy's, also weighted."""
+"""Scores of numbers and ordered levels against scikit-learn and scipy, also weighted."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Reasons of clips, and from annotators' timelines to moments and their scores, by commands."""
+"""Reasons of clips, and commands from annotators' timelines to moments and their scores."""
 
 import json
 import re
@@ -63,7 +63,7 @@ def saved(world, tmp_path_factory):
 
 @pytest.fixture
 def explain(saved, world, obygaze):
-    """``explain("tree", "tt0-003", ...)``: the command, given a saved model's name."""
+    """``explain("tree", "tt0-003", ...)``: run the command on a saved model by its name."""
 
     def explain(model, *arguments, store=world.store, code=None):
         return obygaze("models", "explain", saved[0] / model, store, *arguments, code=code)
@@ -186,8 +186,10 @@ FILM, TITLE = MOBYGAZE[0][0], "Indiana Jones and the Last Crusade"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A run on clips of 30 s, with a lab's levels for MObyGaze's, and the same concepts. In its
-    features, frames that annotator1 calls tense stand apart."""
+    """A run on clips of 30 s, with a lab's own levels on MObyGaze's labels.
+
+    Frames that annotator1 calls tense stand apart in its features.
+    """
     folder = tmp_path_factory.mktemp("lab")
     source = make_authors(folder / "authors") / "mobygaze/mobygaze_dataframe.csv"
     own = dict(zip(of.obygaze_scheme().codes, LEVELS, strict=True))

@@ -1,4 +1,4 @@
-"""What concepts tell: each one's part in a prediction, chance, corrections, and errors."""
+"""Concepts: their part in a prediction, chance, corrections, and errors."""
 
 import re
 from dataclasses import replace
@@ -149,7 +149,7 @@ CLIPS = {
 
 
 def quality(*fits):
-    """Of a tree that measures Look in some clips of each fit, and nothing of Body."""
+    """Return the quality of concepts, for a tree that measures Look in some clips of each fit."""
     tables = []
     for fit, (ids, looks) in enumerate(fits):
         values, labels = np.column_stack([looks, np.zeros(len(ids))]), ["S"] * len(ids)
@@ -193,7 +193,7 @@ def test_concepts_may_be_called_like_the_intercept():
 
 
 def test_p_approaches_that_of_every_permutation():
-    """Three of seven clips can be positive in 35 ways: all of them, against the drawn ones."""
+    """Three positives of seven clips can be placed in 35 ways; compare with drawn ones."""
     chance = np.random.default_rng(3)
     y, truth = np.array([1, 1, 1, 0, 0, 0, 0]), np.repeat([1, 0], 10)
     X = chance.normal(size=(7, 4)) + 0.8 * y[:, None]
@@ -232,7 +232,7 @@ def test_only_a_signal_is_significant():
 
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6, unique=True))
 def test_holm_equals_its_definition(ps):
-    """The most that this and all smaller ones need, each times how many are not smaller."""
+    """Each p is multiplied by the number of p values that are not smaller, then made monotone."""
     needed = {p: p * sum(q >= p for q in ps) for p in ps}
     expected = [min(1, max(needed[q] for q in ps if q <= p)) for p in ps]
     assert holm(ps) == pytest.approx(expected)
@@ -267,7 +267,7 @@ NAMES = ["Look", "Body", "Posture", "EN", "HN", "S"]
 
 
 def draw_clips(clips=400, films=4):
-    """Clips of films with marks of which Look makes errors and S prevents them."""
+    """Return clips of films with marks; Look causes errors and S prevents them."""
     chance = np.random.default_rng(0)
     levels = np.eye(3, dtype=bool)[chance.choice(3, clips, p=[0.6, 0.2, 0.2])]
     marks = np.column_stack([chance.random((clips, 3)) < 0.3, levels])
@@ -280,7 +280,7 @@ WRONG, MARKS, FILMS = draw_clips()
 
 
 def minimised(wrong, marks, penalty=1.0):
-    """The coefficients of the least penalised loss: where its slope is 0."""
+    """Return the coefficients at which the slope of the penalised loss is 0."""
 
     def slope(beta):
         beyond = expit(beta[0] + marks @ beta[1:]) - wrong
@@ -361,7 +361,7 @@ def test_a_film_without_errors_or_without_variety_says_so():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_degenerate_draws_give_no_interval(seed):
-    """Two films, one all wrong and one all right: a draw holds both as often as not."""
+    """With one film all wrong and one all right, half of the draws hold both."""
     wrong, marks = np.array([True, True, False, False]), np.array([[1, 0, 1, 0]]).T
     total = error_factors(wrong, marks, ["a"], ["x", "x", "y", "y"], draws=5, seed=seed)[0]
     [factor] = total.factors

@@ -1,4 +1,4 @@
-"""From frame probabilities to moments, against plain walks over milliseconds; and their scores."""
+"""From frame probabilities to moments and their scores, against walks over milliseconds."""
 
 from dataclasses import replace
 
@@ -68,7 +68,7 @@ def test_overlapping_frames_and_clips_are_averaged():
 
 
 def test_a_clip_without_a_position_has_its_own_axis():
-    """Its ends are unknown: the outer frames reach as far out as in."""
+    """Its ends are unknown, so the outer frames reach as far out as in."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
     moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])}, items)
     assert [(m.axis, m.start, m.end) for m in moments.moments] == [
@@ -129,7 +129,7 @@ def test_closed_gaps_depend_on_the_length(length, joined):
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
-    """Models that were stopped by film f chose their thresholds on its labels."""
+    """Models that film f stopped chose their thresholds on its labels."""
     items = Items.of([Item(film, film=film, start=0.0, end=4.0) for film in "fg"])
     averaged = average_frames(
         [
@@ -281,7 +281,7 @@ def test_frame_measures_equal_a_grid_of_milliseconds(values, spans):
 
 
 def average_precision_by_definition(moments, segments, tiou):
-    """As ActivityNet's evaluation reads, a moment at a time: greedy, then interpolated."""
+    """Compute ActivityNet's measure one moment at a time: greedy, then interpolated."""
 
     def overlap(moment, segment):
         inside = min(moment[2], segment[2]) - max(moment[1], segment[1])
@@ -327,7 +327,7 @@ def test_map_equals_the_definition(drawn, spans, chance):
 
 
 def three_films():
-    """For each of three films ten-second frames, moments at some of them, and segments."""
+    """Return ten-second frames, some moments, and segments of three films."""
     chance = np.random.default_rng(3)
     for segments in (2, 4, 7):
         frames = [(10 * row, 10 * row + 10, float(chance.random())) for row in range(9)]
@@ -337,7 +337,7 @@ def three_films():
 
 
 def test_intervals_are_over_films():
-    """Of frames scipy's t interval of the films' scores; of moments the jackknife's."""
+    """Frames have scipy's t interval over films, moments a jackknife."""
     films = list(three_films())
 
     def measure(chosen):
@@ -362,7 +362,7 @@ def test_intervals_are_over_films():
 
 
 def test_guesses_score_at_chance():
-    """A constant: the share of positive time, and a moment that is all of a film."""
+    """A constant scores the share of positive time, and its moment is the whole film."""
     frames = [("f", row, row + 1, row / 100) for row in range(100)]
     moments = make_moments(frames, [("f", 0, 40, 0.5)])
     scores = score(moments, mark([("f", 0, 40), ("f", 90, 100)])).scores

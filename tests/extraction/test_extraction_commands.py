@@ -1,4 +1,4 @@
-"""The commands on clips, as a user types them: extract, probe, thumbnails, make-clips."""
+"""Commands on clips, as users type them: extract, probe, thumbnails, make-clips."""
 
 import json
 import re
@@ -63,7 +63,7 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
 
 
 def test_a_dry_run_needs_no_weights(library, obygaze, tmp_path, monkeypatch):
-    """Its sizes are then those of the list: here by hand, in bytes."""
+    """Sizes come from the list of published weights; here they are given in bytes."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "empty"))
     plan = obygaze(
         "features", "extract", library / "manifest", "--videos", library / "data/videos",
@@ -99,7 +99,7 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
 
 @pytest.fixture
 def damaged(library):
-    """Two of the second film's clips cannot be read."""
+    """A library in which two clips of the second film cannot be read."""
     (library / "data/videos/tt0000002/tt0000002_scene_1.mp4").write_bytes(b"")
     (library / "data/videos/tt0000002/tt0000002_scene_2.mp4").unlink()
 
@@ -109,7 +109,7 @@ GONE = "tt0000002-002: no video tt0000002/tt0000002_scene_2.*"
 
 
 def test_options_of_arrays_are_recorded_and_kept(command, library):
-    """Tf32 is recorded on a CPU, too, which computes the same in both."""
+    """TF32 is recorded on a CPU, too, where it changes nothing."""
     options = {"--arrays": "native,tokens", "--preprocessing": "author", "--precision": "tf32"}
 
     def run(**changes):
@@ -152,7 +152,7 @@ def test_probe_examines_every_file(library, damaged, obygaze):
 
 
 def test_a_thumbnail_is_the_middle_frame(tmp_path):
-    """The number that is drawn into each frame is read from the JPEG itself."""
+    """The frame number is read from the JPEG itself."""
     write_clip(tmp_path / "cool.mp4", "EN", seconds=2, width=320, height=180)
     write_clip(tmp_path / "warm.avi", "S", seconds=3, width=320, height=180, codec="mpeg4")
     write_clip(tmp_path / "upright.mp4", "S", seconds=1, width=160, height=96, rotation=90)

@@ -1,4 +1,4 @@
-"""Uploads, forward passes and downloads that overlap, on a GPU made of tensors of the CPU."""
+"""Overlapping uploads, forward passes and downloads, on a GPU made of CPU tensors."""
 
 import contextlib
 import itertools
@@ -40,7 +40,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 @pytest.fixture(scope="module")
 def three(tiny) -> list[Backbone]:
-    """Two that see the same, and one that samples otherwise."""
+    """Two backbones that see the same, and one that samples differently."""
     return [tiny, replace(tiny, name="second"), of.load_backbone("tiny-xclip-lsmdc", "cpu")]
 
 
@@ -114,7 +114,7 @@ def test_each_clip_is_uploaded_once_with_the_same_bits(
     "defect", ["early", "record_stream", "synchronize", "synchronize aside", "wait"]
 )
 def test_missing_waits_are_detected(films, three, by_cpu, gpu, tmp_path, monkeypatch, defect):
-    """Events that come too early, memory that is free too early, and three missing waits."""
+    """Defects: events that come early, memory freed early, and three missing waits."""
     monkeypatch.setattr(uploading, "STAGING_BYTES", 2**17)
     gpu.late, gpu.defect = True, defect
     of.extract(rows(40), films, [gpu.on(b) for b in three], tmp_path, workers=3)
@@ -147,7 +147,7 @@ def test_clips_decoded_in_parts_give_the_same_bits(in_parts, gpu, tmp_path, late
 
 @pytest.mark.parametrize("short_of", ["a part", "a batch"])
 def test_parts_of_a_clip_need_not_fit_together(in_parts, gpu, tmp_path, monkeypatch, short_of):
-    """A part that does not fit stays on the CPU; a batch that does not is tried once more."""
+    """A part that does not fit stays on the CPU; such a batch is tried once more."""
     backbone, extract, by_cpu = in_parts
     sizes, refused, new = itertools.count(), [], gpu.new
 
@@ -235,7 +235,7 @@ def test_the_next_batch_starts_before_the_last_is_awaited(films, tiny, gpu, tmp_
 
 @pytest.mark.parametrize("size", [8, 1])
 def test_a_large_batch_runs_without_uploads(films, tiny, gpu, tmp_path, size):
-    """Nor beside another batch. It is not halved, and the run does not end: both are waited for."""
+    """Nor does another batch run. The batch is not halved, and the run goes on."""
     begun, uploading, refused = (threading.Event() for _ in range(3))
     on_gpu, numbers, users = gpu.on(tiny), itertools.count(1), []
 
@@ -277,7 +277,7 @@ def test_a_large_batch_runs_without_uploads(films, tiny, gpu, tmp_path, size):
 
 @contextlib.contextmanager
 def computer_of(backbones: list[Backbone], share: float, films: Path) -> Iterator[Computer]:
-    """A stand-in for an actor, with its own decoders."""
+    """Return a stand-in for an actor, with its own decoders."""
     loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
     blind = [backbone.without_network() for backbone in backbones]
     plan = WorkerPlan(1, 2, 1.0, share, "cuda")
@@ -291,7 +291,7 @@ def computer_of(backbones: list[Backbone], share: float, films: Path) -> Iterato
 
 
 def compute(computer: Computer, number: int, *names: str) -> dict:
-    """The outcomes of a block of these clips, computed by an actor."""
+    """Return the outcomes of a block of these clips, computed by an actor."""
     first = 32 * number
     items = {first + i: Item(name, media=f"{name}.mp4") for i, name in enumerate(names)}
     outcomes, _ = computer.compute(Block(number, {"tiny": list(items)}), items)
@@ -300,7 +300,7 @@ def compute(computer: Computer, number: int, *names: str) -> dict:
 
 
 def are_right(outcomes: dict, by_cpu: Path, *names: str) -> bool:
-    """By a store of which the first six clips are clip0 to clip5."""
+    """Compare with a store whose first six clips are clip0 to clip5."""
     ids = [f"clip-0{name[-1]}" for name in names]
     expected = of.open_store(by_cpu / "tiny.zarr").read("native", ids=ids)
     return np.array_equal([done.values["native"] for done in outcomes.values()], expected)

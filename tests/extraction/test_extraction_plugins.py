@@ -1,4 +1,4 @@
-"""Backbones of another package: listed, extracted with, and left out where their code fails."""
+"""Backbones of other packages are listed and used, and left out where their code fails."""
 
 import json
 import re
@@ -75,7 +75,7 @@ def mylab(install):
 
 
 def test_a_custom_class_extracts_beside_broken_ones(mylab, manifest, films, tmp_path):
-    """By either name, beside one that cannot be imported and one that fails in the probe."""
+    """It works by either name, beside classes that fail on import or in the probe."""
     number = [*BROKEN].index("encode = lambda s, *a: {'native': [1], 'max': [2]}")
     specs = ["colours", "mine=mylab.nets:Colours", "bad", f"probe=broken{number}"]
     options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}
@@ -200,7 +200,7 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
 
 
 def test_at_a_rate_only_arrays_of_frames_are_filled(films, tmp_path):
-    """A network of single frames says how it embeds one, and so nothing of its other arrays."""
+    """A network of single frames embeds frames only, so it has no other arrays."""
     names = {"native": "mean colour", "max": "brightest", "cls": "something else"}
     preprocessing = of.Backbone.from_torch(small_net(), transform=shrink).preprocessing
     lab = of.Backbone(
@@ -235,7 +235,7 @@ def test_at_a_rate_only_arrays_of_frames_are_filled(films, tmp_path):
 
 
 def fake_library(library: str) -> SimpleNamespace:
-    """The part of timm or torchvision that is used; they are not always installed."""
+    """Return the part of timm or torchvision that is used; they are not always installed."""
     scaling = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
     config = {"input_size": (3, 16, 16), "crop_pct": 0.8, "crop_mode": "center",
               "interpolation": "bilinear"}  # fmt: skip

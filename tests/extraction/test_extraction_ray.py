@@ -1,4 +1,4 @@
-"""Extraction on Ray clusters of this machine: plans, what is lost on the way, who may join."""
+"""Extraction on local Ray clusters: plans, losses, and who may join."""
 
 import contextlib
 import json
@@ -81,7 +81,7 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
 
 @pytest.fixture(scope="module", autouse=True)
 def as_many_threads_as_actors() -> Iterator[None]:
-    """On CPUs the last bits depend on the number of threads; each actor here has two CPUs."""
+    """On CPUs the last bits depend on the number of threads, and actors have two CPUs."""
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -96,8 +96,10 @@ def whole_store(as_many_threads_as_actors, manifest, films, tiny, tmp_path_facto
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
-    """A head with one CPU that computes and one that reads; nobody is connected to it. It claims a
-    GPU, too: Ray gives out what it is told that there is."""
+    """A head with one CPU to compute and one to read, and no connected drivers.
+
+    It claims a GPU, too, because Ray believes what it is told.
+    """
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -112,7 +114,7 @@ def cluster() -> Iterator[object]:
 
 
 def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> None:
-    """With the local engine: it is the same store for both."""
+    """Finish with the local engine, which fills the same store."""
     store = output / "tiny.zarr"
     assert 0 < of.open_store(store).status.sum() < len(manifest)
     assert Claims(store / "claims").active_blocks() == []
@@ -124,7 +126,7 @@ def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> No
 def test_processes_killed_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path, monkeypatch, capsys
 ):
-    """Two that compute share a CPU and a GPU, and one reads for both; one of the two is lost."""
+    """Two actors share a CPU and a GPU; one of them is lost."""
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.5)
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
@@ -168,7 +170,7 @@ def test_a_broken_backbone_leaves_the_other_complete(
 
 @pytest.mark.faults
 def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
-    """For the cluster's processes the current folder is another one."""
+    """The cluster's processes have another current folder."""
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
     no_folder = rf"machine {platform.node()} has no folder {inner}; every machine of the cluster"
@@ -187,7 +189,7 @@ def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, 
 
 @pytest.mark.faults
 def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whole_store, tmp_path):
-    """Of two: that which has no room but for two that read, and frames in its memory."""
+    """The lost machine of two has room only for two readers, and holds frames."""
     node = cluster.add_node(num_cpus=2, object_store_memory=clusters.STORE_BYTES)
 
     def lose() -> None:
@@ -206,7 +208,7 @@ def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whol
 
 @pytest.mark.faults
 def test_clips_that_kill_are_left(cluster, manifest, films, weights, tiny, tmp_path, monkeypatch):
-    """The last piece of the only block, of 96 rows; the other pieces of it are kept."""
+    """They are in the last piece of the only block of 96 rows; the other pieces are kept."""
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     (whole_store,) = of.extract(manifest, films, [tiny], tmp_path / "whole").stores
     (tmp_path / "deaths").mkdir()
@@ -330,7 +332,7 @@ with connect(None, 1, 0):
 
 
 def listening(pids: dict[int, str]) -> dict[str, set[str]]:
-    """The addresses on which processes listen, as Linux writes them, by the processes' names."""
+    """Return the addresses on which processes listen, as Linux writes them, by process name."""
     address_of = {}
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:

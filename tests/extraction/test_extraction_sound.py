@@ -1,4 +1,4 @@
-"""Stores of sound: what is heard, beside what is seen, from the file to the row."""
+"""Stores of sound beside stores of pictures, from the file to the row."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def clap(checkpoints):
 
 
 def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
-    """Spans of a film in windows of a second, at the times that the plain loop decodes."""
+    """Spans of a film have windows of a second, at the times of a plain loop."""
     table = write_synthetic_dataset(tmp_path / "data", scenes=2, seconds=2.5, titles=["Night Bus"])
     manifest, videos = Manifest.from_csv(table), tmp_path / "data/videos"
     summary = of.extract(manifest, videos, [tiny, clap], tmp_path / "s")
@@ -56,7 +56,7 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
 
 
 def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
-    """A film without sound, a recording without pictures, and one file that is neither."""
+    """Test a film without sound, a recording without pictures, and a file with neither."""
     write_clip(tmp_path / "mute.mp4", "S")
     write_sound(tmp_path / "song.mp3", "libmp3lame", NOISE)
     write_sound(tmp_path / "both.mkv", "aac", NOISE, pictures=2)
@@ -91,7 +91,7 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
 
 
 def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoints, obygaze):
-    """Of 67 windows of a second, 64 are heard, with a warning; --frames makes all heard."""
+    """64 of 67 windows are used, with a warning; --frames uses all."""
     write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)
     manifest = clips("long.wav")
     manifest.save(tmp_path / "m")
@@ -110,7 +110,7 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoi
 
 
 def test_silent_tracks_are_counted(tmp_path, clap, obygaze):
-    """Some silence has dither of its last bit, and some sound is faint."""
+    """Some silence has dither in its last bit, and some sound is faint."""
     dither = np.resize(np.array([0, 1, -1]) / 32768, 16_000).astype(np.float32)
     faint = np.sin(np.arange(16_000) / 20).astype(np.float32) * 10 / 32768
     for name, sound in {"mute": 0 * dither, "dither": dither, "faint": faint}.items():

@@ -1,4 +1,4 @@
-"""Numbers in, the artists' data out; a file of each kind; colours and words that can be read."""
+"""Figures: the artists' data against the input numbers, files, colours and legible text."""
 
 import re
 from collections.abc import Iterator
@@ -121,7 +121,7 @@ def kinds() -> list[Figure]:
 
 
 def marks(figure: Figure) -> dict[str, list[tuple[float, float]]]:
-    """A mark's or a line's name -> its points."""
+    """Return the points of each mark or line by its name."""
     lines = [line for axes in figure.axes for line in axes.lines]
     return {str(line.get_label()): line.get_xydata().tolist() for line in lines
             if not str(line.get_label()).startswith("_")}  # fmt: skip
@@ -132,7 +132,7 @@ def words(figure: Figure) -> list[str]:
 
 
 def at(figure: Figure) -> dict[str, float]:
-    """A mark's name -> where it is along the axis."""
+    """Return where each mark is along the axis, by its name."""
     return {name: points[0][0] for name, points in marks(figure).items()}
 
 
@@ -243,13 +243,13 @@ def linear(colour):
 
 
 def contrast(first, second):
-    """As the Web's guidelines for accessible content (WCAG) define it, 1 to 21."""
+    """Return the contrast from 1 to 21, as WCAG defines it."""
     low, high = sorted(LUMINANCE @ linear(colour) for colour in (first, second))
     return (high + 0.05) / (low + 0.05)
 
 
 def lightness(colour):
-    """L* of CIE's L*a*b*: what is left in a photocopy, and to eyes that lack a colour."""
+    """Return L* of CIE L*a*b*, which photocopies and colour-blind readers keep."""
     return 116 * np.cbrt(LUMINANCE @ linear(colour)) - 16
 
 
@@ -292,7 +292,7 @@ FILMS = {"a": "Dr. Strangelove or: How I Learned to Stop Worrying and Love the B
 
 
 def annotated() -> Iterator[Figure]:
-    """The figures of two films that two annotators marked, and of the moments in one."""
+    """Return figures of two films by two annotators, and of the moments in one."""
     spans = {"annotator1": FIRST, "annotator2 of the second campaign": SECOND}
     marked = [segment for film in FILMS for name, ranges in spans.items()
               for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip

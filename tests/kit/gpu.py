@@ -68,7 +68,7 @@ class Gpu:
                 (mark[0].needed if self.late else self.random.choice(ready)).step()
 
     def new(self, shape: Any, dtype: torch.dtype, strides: Any = None) -> "GpuTensor":
-        """A tensor of whatever its memory held before."""
+        """Return a tensor with whatever its memory held before."""
         size = prod(shape) * dtype.itemsize
         with self.lock:
             self.give_out()
@@ -80,7 +80,7 @@ class Gpu:
         return GpuTensor(flat.as_strided(shape, strides) if strides else flat.view(shape), block)
 
     def give_out(self) -> None:
-        """Let other memory follow, where what used it is done."""
+        """Give memory out again once its users are done."""
         waiting, self.in_use = self.in_use, []
         for key, memory, marks in waiting:
             if all(stream.done >= count for stream, count in marks):
@@ -89,7 +89,7 @@ class Gpu:
                 self.in_use.append((key, memory, marks))
 
     def move(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> "GpuTensor":
-        """An upload: without waiting the source is read late."""
+        """Upload; without a wait the source is read late."""
         target = self.new(tensor.shape, tensor.dtype)
         self.upload(target.values, tensor.detach(), non_blocking)
         return target
@@ -118,7 +118,7 @@ class Gpu:
             self.wait(mark)
 
     def on(self, backbone: Backbone) -> Backbone:
-        """The backbone on this device: its network is one operation."""
+        """Return the backbone on this device, with its network as one operation."""
 
         def compute(pixels: Any, present: Any, names: frozenset[str]) -> dict[str, Any]:
             self.log.append(("forward", backbone.name, len(pixels)))
@@ -140,7 +140,7 @@ class Gpu:
 
 
 class Block:
-    """Memory, given back when the last tensor in it is gone."""
+    """Memory that is returned when its last tensor is gone."""
 
     def __init__(self, gpu: Gpu, home: "Stream", memory: torch.Tensor) -> None:
         self.gpu, self.home, self.memory = gpu, home, memory
@@ -172,7 +172,7 @@ class Stream:
 
     @property
     def needed(self) -> "Stream":
-        """This stream, or the one that it waits for."""
+        """Return this stream, or the one that it waits for."""
         return self if self.is_ready else self.queue[0][0].needed
 
     def step(self) -> None:
@@ -264,7 +264,7 @@ class GpuTensor(torch.Tensor):
 
 
 def install(gpu: Gpu, patch: pytest.MonkeyPatch) -> Gpu:
-    """Have torch use the device."""
+    """Make torch use the device."""
     to, fetch, empty, zeros = torch.Tensor.to, torch.Tensor.cpu, torch.empty, torch.zeros
 
     def move(tensor: Any, *args: Any, **options: Any) -> Any:

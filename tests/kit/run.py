@@ -1,4 +1,4 @@
-"""Clips with labels, folds and features that tell the labels, on disk; experiments on them."""
+"""Clips with labels, folds and informative features on disk, and experiments on them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -64,8 +64,10 @@ class World:
 def make_world(
     folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "", marked: bool = False
 ) -> World:
-    """200 clips of four levels in ten folds; S is apart from the rest, with some overlap. Where
-    `marked`, every clip but EN shows some of three concepts, which its features tell."""
+    """Write 200 clips of four levels in ten folds; S is apart from the rest, with some overlap.
+
+    If `marked`, every clip but EN has some of three concepts, which its features tell.
+    """
     chance = np.random.default_rng(12)
     ids = [f"tt{film}-{scene:03}" for film in range(FILMS) for scene in range(SCENES)]
     levels = [list(LEVELS)[row % 4] for row in range(len(ids))]
@@ -124,7 +126,7 @@ def write_store(
 def write_rows(
     path: Path, manifest: Manifest, arrays: Mapping[str, object], recipe: Recipe, *, block_rows: int
 ) -> Path:
-    """A store of any arrays, by name; each has a row an item."""
+    """Write a store of any arrays by name, each with one row per item."""
     writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
     rows = [
         Done(dict(zip(arrays, values, strict=True)), None)
@@ -136,7 +138,7 @@ def write_rows(
 
 
 def write_experiment(path: Path, world: World | None = None, **keys: object) -> Path:
-    """An experiment's file: Sure against Hard Negatives of `world`, but for what is given."""
+    """Write an experiment's file: Sure against Hard Negatives of `world`, with changes."""
     values: dict[str, object] = {}
     if world is not None:
         values = {

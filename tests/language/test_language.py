@@ -43,7 +43,7 @@ TEXTS = [
 
 
 def token_probabilities(folder: Path, text: str) -> list[float]:
-    """The probability of each token of a text and of its end, one step after the other."""
+    """Return the probability of each token and of the end, one step after another."""
     model = GPT2LMHeadModel.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids, probabilities = [tokenizer.bos_token_id], []
@@ -56,7 +56,7 @@ def token_probabilities(folder: Path, text: str) -> list[float]:
 
 
 def embeddings_by_transformers(folder: Path, texts: list[str], pool="mean") -> np.ndarray:
-    """The mean of the tokens, or the first, of length one; nothing is padded."""
+    """Return the normalised mean of the tokens, or the first, without padding."""
     model = AutoModel.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = []
@@ -89,7 +89,7 @@ def test_mean_probabilities_equal_transformers(gpt2, monkeypatch):
 
 
 def test_weights_named_as_published_gpt2_load(gpt2, tmp_path):
-    """Without the word "transformer" before the names, without a head, with buffers."""
+    """Names lack the prefix "transformer"; there is no head, but there are buffers."""
     old = Path(shutil.copytree(gpt2, tmp_path / "old"))
     published = {
         name.removeprefix("transformer."): tensor
@@ -280,7 +280,7 @@ def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
 
 
 def test_networks_load_in_several_threads_at_once(gpt2):
-    """While one loads, transformers patches classes that another one's loading reads."""
+    """Loading patches transformers' classes, which another thread's loading reads."""
     with ThreadPoolExecutor(4) as pool:
         models = list(pool.map(lambda _: load_language_model(gpt2, "cpu"), range(8)))
     expected = models[0].mean_probabilities(TEXTS)

@@ -1,4 +1,4 @@
-"""Manifests from Python, with paths as texts or as `Path`."""
+"""Manifests in Python, with paths as `str` or `Path`."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Labels as people have them: tables with names of files, put on folders of videos."""
+"""Labels as users have them: tables of file names for folders of videos."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Importers: a file and a line each. Those of other packages: commands, and their errors."""
+"""Importers: a file and a line each; commands and errors of importers of other packages."""
 
 import inspect
 import json

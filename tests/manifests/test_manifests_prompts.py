@@ -32,7 +32,7 @@ PEOPLE = ("person", "woman", "human", "human being", "individual", "adult")
 
 
 def test_every_stimulus_fills_every_template(tmp_path, obygaze):
-    """The emotions' prompts of Wolfe et al.: six phrases with the emotion, and six without."""
+    """Wolfe et al. have six prompts with the emotion, and six without."""
     emotions = ("angry", "sad", "happy")
     rows = [f"{e},{e} {p},yes" for e in emotions for p in PEOPLE]
     rows += [f"{e}-not,{p},no" for e in emotions for p in PEOPLE]

@@ -1,4 +1,4 @@
-"""Bad input: one line with the fact, exit code 1, nothing written."""
+"""User errors: one line with the fact, exit code 1, nothing written."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Splits: even folds, the same again from the same seed; the released ones and their leaks."""
+"""Splits: balanced folds, the same for the same seed; the released ones and their leaks."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ def test_folds_and_levels_are_balanced(levels, folds, seed):
 
 
 def test_the_split_of_a_seed_never_changes():
-    """A split is named in papers by its seed; a new release of anything must not redeal it."""
+    """Papers name a split by its seed, so no release may change it."""
     manifest = labelled(["S"] * 6 + ["EN"] * 6)
     split = of.stratified(manifest, folds=4, seed=0)
     assert split.folds == [2, 3, 0, 2, 1, 3, 0, 2, 0, 1, 1, 3]
@@ -126,7 +126,7 @@ def test_overlaps_in_time_equal_brute_force(spans, cut, gap):
 
 
 class Compared(np.ndarray):
-    """Numbers of files that count how many of them are looked at."""
+    """Numbers of files that count their comparisons."""
 
     looked_at = 0
 

@@ -118,7 +118,7 @@ lines = st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 400)), min_size=
 
 @given(lines, st.lists(st.integers(1, 500), min_size=1, max_size=6))
 def test_a_subtitle_belongs_to_the_clip_with_most_of_it(tmp_path_factory, lines, lengths):
-    """By brute force over centiseconds, on clips that follow each other."""
+    """Compare with brute force over centiseconds, on consecutive clips."""
     ends = np.cumsum(lengths)
     items = [
         Item(f"c{n}", film="f", media="f", start=(end - length) / 100, end=end / 100)

@@ -59,7 +59,7 @@ ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028
 
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory):
-    """A world whose store says it is of a backbone that the paper has; with four folds, too."""
+    """A world whose store claims a backbone of the paper, with four folds, too."""
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip"})
     world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
     four = Split("four", world.ids, [row // 4 % 4 for row in range(len(world.ids))])
@@ -78,7 +78,7 @@ def results(marked, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def annotators(marked, tmp_path_factory):
-    """A manifest's folder, and two annotators in it, who sometimes differ from its labels."""
+    """A manifest's folder, and two annotators in it who sometimes differ from its labels."""
     manifest = Manifest.load(marked.manifest)
     chance = np.random.default_rng(4)
     own, sets = manifest.labels(), []
@@ -124,7 +124,7 @@ def page_of(tmp_path_factory):
 
 
 class Page:
-    """The text outside of scripts, the tags, and the cells of all tables, row by row."""
+    """The text outside scripts, the tags, and the cells of all tables by row."""
 
     def __init__(self, html):
         self.html = html
@@ -162,12 +162,12 @@ def with_record(results: Run, **changes: object) -> Run:
 
 
 def with_manifest(results: Run, **changes: object) -> Run:
-    """The same run, as if its manifest's name, levels or citation were others."""
+    """Return the run with another name, levels or citation of its manifest."""
     return with_record(results, manifest=to_builtins(results.record.manifest) | changes)
 
 
 def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> Run:
-    """The same models, had they been asked about a number of clips of some films, each once."""
+    """Return the run as if its models had predicted each of a number of clips of some films."""
     chance = np.random.default_rng(3)
     per_film = -(-clips // films)
     annotated = []
@@ -226,7 +226,7 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
 
 @pytest.fixture(scope="session")
 def hostile_run(results):
-    """A run with code in every text field, and these texts."""
+    """Return a run with code in every text field, and these texts."""
     run = results["first"]
     record = run.record
     fields_ = {

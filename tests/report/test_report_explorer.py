@@ -1,4 +1,4 @@
-"""The page in a real browser: what a person sees, presses, plays and takes along."""
+"""The page in a real browser: what users see, press, play and save."""
 
 import csv
 import io
@@ -46,7 +46,7 @@ def shown(tab, name):
 
 
 def listed(tab, unfold=True):
-    """The clips of the list by their places, in order."""
+    """Return the clips of the list by their positions, in order."""
     if unfold and not tab.run("document.getElementById('show-all').hidden"):
         tab.run("document.getElementById('show-all').click()")
     return [int(clip) for clip in tab.texts("#clips-body .open", "dataset.clip")]
@@ -65,7 +65,7 @@ def chosen_view(tab, data):
 
 
 def probabilities(view):
-    """Clip -> the probability of the positive class."""
+    """Return the probability of the positive class by clip."""
     column = view["p"][-1]
     return dict(zip(view["at"], np.multiply(column["of"], column["unit"]), strict=True))
 
@@ -80,7 +80,7 @@ def amount(reason):
 
 
 def axe(tab):
-    """What axe-core finds that is serious: its rule, and where."""
+    """Return the serious findings of axe-core: the rule, and where."""
     source = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
     tab.run(f"{source};0")
     violations = tab.run(
@@ -250,7 +250,7 @@ def test_the_keyboard_alone_opens_browses_and_returns(page):
 
 
 def blocks(tab, selector):
-    """The left ends of shapes of one colour."""
+    """Return the left ends of shapes of one colour."""
     return [int(left) for path in tab.texts(selector, "getAttribute('d')")
             for left in re.findall(r"M(\d+)", path)]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The page without a model, against the shipped labels; and a film's time axis, in a browser."""
+"""The page without a model, against the shipped labels, and a film's time axis in a browser."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def labels():
 
 
 def kappa_over_films(first, second, films):
-    """Kappa of all minutes, scikit-learn's, and its jackknife t interval over films, by hand."""
+    """Return scikit-learn's kappa of all minutes, and its jackknife interval over films."""
     kappa = cohen_kappa_score(first, second)
     names = np.unique(films)
     without = np.array([cohen_kappa_score(first[films != f], second[films != f]) for f in names])
@@ -104,7 +104,7 @@ def test_twenty_films_make_a_small_page(films, labels):
 
 
 def test_tables_stay_tables_on_a_phone(tab, films):
-    """Their rows are cards there, and their roles are those of the elements."""
+    """Their rows look like cards, but keep the roles of the elements."""
     tab.prefer()
     tab.open(films, width=1280)
     wide = tab.roles()
@@ -327,7 +327,7 @@ def page(tab, film_page, page_of):
 
 
 def shown_range(tab):
-    """Start and length of the part of the film that all lanes show, in seconds."""
+    """Return start and length, in seconds, of the part of the film that all lanes show."""
     boxes = tab.texts(f"{TRACKS} svg", "getAttribute('viewBox')")
     [(start, length)] = {(float(box.split()[0]), float(box.split()[2])) for box in boxes}
     return start, length

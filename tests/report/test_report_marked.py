@@ -1,4 +1,4 @@
-"""Who marks more, what is marked in which film, and how sure agreement is, on the page."""
+"""Who marks more, what is marked in which film, and the certainty of agreement, on the page."""
 
 import re
 from collections import Counter
@@ -149,7 +149,7 @@ def test_intervals_of_kappa_are_the_jackknife_over_films(labels):
 
 
 def test_the_interval_of_gamma_covers_it():
-    """Two annotators who see the same in stretches of three clips, and else what they like."""
+    """Two annotators agree on stretches of three clips, and mark at random elsewhere."""
     distances, chance = distances_of(obygaze_scheme()), np.random.default_rng(7)
     shares = [0.5, 0.2, 0.05, 0.25]
 

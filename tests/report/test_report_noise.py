@@ -1,4 +1,4 @@
-"""How often a page calls noise a finding."""
+"""The share of pages that call noise a finding."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The numbers of a page as data, before they are HTML, computed again from the predictions."""
+"""The numbers of a page as data, recomputed from the predictions."""
 
 import re
 from collections import Counter
@@ -43,7 +43,7 @@ def first_screen(*runs):
 
 
 def values(html):
-    """The numbers of a piece of HTML, at full length."""
+    """Return the numbers in a piece of HTML, at full length."""
     return [float(value) for value in re.findall(r'<data value="(.*?)"', html)]
 
 
@@ -53,12 +53,12 @@ def tips(svg):
 
 
 def close(tip, value):
-    """Whether a tooltip says a value, to two digits."""
+    """Return True if a tooltip states a value to two digits."""
     return float(tip.split(" (")[0].replace("−", "-")) == pytest.approx(value, abs=0.0051)
 
 
 def mean_probabilities(run, model):
-    """Clip -> its label, and the mean of the probabilities by each fit that tested it."""
+    """Return each clip's label, and the mean probability over the fits that tested it."""
     clips = {}
     for fit in fits_of(run):
         if fit.model == model:
@@ -222,7 +222,7 @@ def test_each_films_strip_has_its_numbers_and_lanes(annotated, annotators):
 
 
 def lanes_of(svg, clips):
-    """The colour of each clip in each lane, read from the drawn shapes."""
+    """Return the colour of each clip in each lane, read from the drawn shapes."""
     lanes = [[""] * clips for _ in range(4)]
     for colour, shape in re.findall(r'class="(\w+)" d="(.*?)"', svg)[1:]:  # the first is behind
         for low, y, high in re.findall(r"M(\d+) (\d+)H(\d+)v", shape):
@@ -278,7 +278,7 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
 
 
 def concept_rankings(run, model, concept):
-    """Each fit's AUROC and AP of a concept; and the clips that show it, of all that count."""
+    """Return each fit's AUROC and AP of a concept, and the clips that have it, of all counted."""
     ranked, truth = [], {}
     reasons, clips = run.reasons(), clips_of(run)
     own = reasons[(reasons["model"] == model) & (reasons["concept"] == concept)]
@@ -411,7 +411,7 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
 
 
 def check_sum(view, row, clip, reasons, _):
-    """A clip's parts are means over its fits; of fits that predict different classes, none."""
+    """Check that a clip's parts are means over its fits, unless fits predict different classes."""
     own = reasons[reasons["id"] == clip]
     if own["class"].nunique() > 1:
         assert all(column["of"][row] is None for column in view["amounts"])
@@ -427,7 +427,7 @@ def check_sum(view, row, clip, reasons, _):
 
 
 def check_path(view, row, clip, reasons, fits):
-    """A clip's conditions are those of the fit whose probability is nearest to the mean."""
+    """Check that a clip's conditions are those of the fit nearest to the mean probability."""
     mean = np.mean(list(fits.values()))
     chosen = abs(fits[view["fit"][row]] - mean)
     assert chosen == pytest.approx(min(abs(p - mean) for p in fits.values()))

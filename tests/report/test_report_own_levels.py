@@ -165,7 +165,7 @@ def exported(runs, tmp_path_factory):
 
 
 def said(folder, tier):
-    """What a tier says in all files, and how often."""
+    """Return each text of a tier in all files, and its count."""
     values = [
         note[2]
         for path in folder.glob("*.eaf")
@@ -286,7 +286,7 @@ SMOKING = {"NS": "No smoking", "S": "Smoking"}
 
 @pytest.mark.gate
 def test_the_papers_codes_may_mean_something_else(tmp_path):
-    """The same labels under other codes give the same targets, and so the same scores."""
+    """Other codes for the same labels give the same targets and scores."""
     scores, models = [], []
     for name, levels in (("paper", SMOKING), ("own", {"no": "No smoking", "yes": "Smoking"})):
         world = make_world2(tmp_path / name, levels=levels)

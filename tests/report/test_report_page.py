@@ -1,4 +1,4 @@
-"""The page: what it warns of, what each section says, that it is page_of_all, and the command."""
+"""The page: its warnings, its sections, several runs on one page, and the command."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def page(run):
 
 
 def said(part, *runs):
-    """What a part of the first screen says of runs: plain lines."""
+    """Return the plain lines of a part of the first screen."""
     prepared = prepare_runs(runs)
     head = headline(score_tables(prepared), default_run(prepared), None)
     if part is cautions:
@@ -463,7 +463,7 @@ def test_analyses_of_models_become_tables(run, marked, tmp_path):
 
 @pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])
 def test_a_manifest_on_another_machine_is_not_opened(run, monkeypatch, address):
-    """A run from somebody else must not choose whom this machine asks."""
+    """A foreign run must not choose which server this machine contacts."""
     opened = []
     monkeypatch.setattr(Manifest, "load", lambda path: opened.append(path))
     experiment = structs.replace(run.record.experiment, manifest=address)

@@ -1,5 +1,4 @@
-"""A film on one sheet: its numbers are counted here again, and its letters neither touch nor end
-outside."""
+"""A film on one sheet: recounted numbers, and text that neither overlaps nor leaves the sheet."""
 
 import re
 from html import unescape
@@ -34,7 +33,7 @@ def labels():
 
 
 def texts_of(path):
-    """Return what an SVG says, by its letters, and to readers who cannot see it."""
+    """Return the text that an SVG shows, and its text for screen readers."""
     svg = path.read_text(encoding="utf-8")
     assert "<script" not in svg
     [spoken] = re.findall(r"<desc>(.*?)</desc>", svg, re.S)

@@ -35,7 +35,7 @@ COLUMNS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def few_epochs_in_one_process():
-    """Tables are compared with predictions, so networks need not be trained to the end."""
+    """Train briefly, because tables are only compared with predictions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "usable_cores", lambda: 1)
         patch.setattr(os, "fsync", lambda descriptor: None)
@@ -63,7 +63,7 @@ MEASURES = {"f1_weighted": weighted_f1, "f1": f1_score}
 
 
 def scores_of(run, model, test):
-    """F1 of each fit by scikit-learn, by metric, from predictions.csv."""
+    """Return the F1 of each fit by scikit-learn, by metric, from predictions.csv."""
     by_fit = defaultdict(list)
     for row in predictions(run, model):
         if row["test"] == test:
@@ -115,7 +115,7 @@ def test_both_protocols_are_in_one_table(dataset, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def table5(dataset, tmp_path_factory):
-    """Table 5 of features whose backbone is known: what it printed, and its JSON."""
+    """Run table 5 on features of a known backbone; return the output and its JSON."""
     folder = tmp_path_factory.mktemp("table5")
     store, path = of.open_store(dataset.stores["lsmdc"]), folder / "known.zarr"
     backbone = {"name": "xclip-lsmdc", "revision": "1", "weights_sha256": "0" * 64, "config": {}}
@@ -138,7 +138,7 @@ def test_differences_from_the_paper_need_known_features(table5):
 
 
 def test_guesses_use_the_share_of_sure_clips(dataset, table5):
-    """As scikit-learn scores one who calls every clip positive."""
+    """scikit-learn scores the guess that calls every clip positive."""
     levels = of.Manifest.load(dataset.manifest).labels().levels
     blocks = [part for part in table5[1]["blocks"] if "whole dataset's share" in part["title"]]
     assert [part["score"] for part in blocks] == ["f1_weighted", "f1"]

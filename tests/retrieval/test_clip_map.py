@@ -1,4 +1,4 @@
-"""`obygaze stores map`: where clips are, their colours, and the files."""
+"""`obygaze stores map`: positions of clips, colours, and files."""
 
 import re
 import sys
@@ -68,7 +68,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
 
 
 def test_a_page_highlights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
-    """Dots are where the components are; names light, keys and pointer choose among what is lit."""
+    """Names highlight clips; keys and pointer choose among the highlighted ones."""
     path, report, clip_map = tmp_path / "a.html", tmp_path / "it's.html", map_clips(store)
     report.write_text("a report")
     command = ("stores", "map", source.path, "--manifest", manifest.folder, "-o", path)
@@ -113,7 +113,7 @@ def test_a_page_highlights_names_and_opens_clips(obygaze, source, store, manifes
 
 
 def test_many_clips_are_drawn_like_a_few(source, store, manifest, tmp_path, monkeypatch):
-    """On a canvas: dots where circles would be, lit by names, read by keys and pointer."""
+    """A canvas replaces the circles; names, keys and pointer work the same."""
     small, large = tmp_path / "few.html", tmp_path / "many.html"
     clip_map = map_clips(store, manifest=manifest)
     small.write_text(map_page(clip_map))
@@ -148,7 +148,7 @@ def test_many_clips_are_drawn_like_a_few(source, store, manifest, tmp_path, monk
 
 @pytest.mark.night
 def test_a_page_of_100_000_clips_opens_in_three_seconds(tmp_path):
-    """Until it has been drawn and its names can be pressed; the best of three, on any machine."""
+    """Time until it is drawn and its names respond; the best of three."""
     count = 100_000
     ids = [f"tt{row // 150:04}-{row % 150:03}" for row in range(count)]
     films = {f"tt{film:04}": [] for film in range(-(-count // 150))}
@@ -181,7 +181,7 @@ def test_one_film_is_highlighted_in_a_figure(obygaze, source, manifest, tmp_path
 @pytest.mark.gate
 @pytest.mark.filterwarnings("ignore:Tensorflow not installed")
 def test_umap_keeps_distant_clips_apart(store):
-    """Of each clip the next one on the map is near it, by brute force."""
+    """Each clip's nearest clip on the map is near it by brute force."""
     drawn = map_clips(store, method="umap")
     x = store.read("native", ids=drawn.ids)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)

@@ -30,7 +30,7 @@ from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, m
 
 
 def brute(source, query, array="native", keep=None):
-    """Ids in order of cosine, the cosines, and the nearest frame of each, in float64."""
+    """Return ids by cosine, the cosines, and the nearest frame of each, in float64."""
     values = source.values[array].astype(np.float64)
     values = values[:, None] if values.ndim == 2 else values
     with np.errstate(invalid="ignore"):
@@ -93,7 +93,7 @@ def test_neighbours_equal_brute_force_in_any_blocks(source, store, monkeypatch):
 
 @pytest.mark.parametrize("top", [1, 4, 13, 40])
 def test_tied_neighbours_keep_the_order_of_rows(tmp_path, monkeypatch, top):
-    """Of 40 vectors along three axes, whatever part of them is compared at a time."""
+    """40 vectors have three axes; blocks of any size are compared."""
     monkeypatch.setattr(nearest_module, "NEIGHBOUR_ROWS", 7)
     monkeypatch.setattr(nearest_module, "GROUP", 3)
     ids = [f"tt1-{row:03}" for row in range(40)]
@@ -123,7 +123,7 @@ def test_search_by_frame_gives_the_time(source, any_store, query):
 
 
 def test_tokens_of_several_frames_have_the_mean_time(tmp_path, query):
-    """As in `models moments`: 3D networks give a token for a few frames."""
+    """3D networks give one token for a few frames, as in `models moments`."""
     sizes = {"frames": (2, WIDTH), "frame_time": (4,), "more": (2, WIDTH)}  # such as of patches
     types = {"frames": "float16", "frame_time": "float64", "more": "float32"}
     arrays = [ArraySpec(name, sizes[name], types[name], "", name != "more") for name in sizes]
@@ -286,7 +286,7 @@ def test_the_command_gives_the_python_result(obygaze, source, manifest, tmp_path
 
 @pytest.mark.parametrize("frames", [[], ["--frames"]])
 def test_matches_are_shown_with_strip_and_picture(obygaze, source, manifest, tmp_path, frames):
-    """On the strip of its film each is half way through its minute, or where its frame is."""
+    """The mark on the film's strip is half way through the minute, or at the frame."""
     folder, thumbnails, report = (tmp_path / name for name in ("pages", "thumbs", "report.html"))
     folder.mkdir()
     write(thumbnails / "NOT-TO-BE-SHARED.txt", "Share <neither> of these.")
@@ -327,7 +327,7 @@ def test_matches_are_shown_with_strip_and_picture(obygaze, source, manifest, tmp
 
 
 def test_each_file_of_a_film_has_its_own_strip():
-    """The times of each start from 0."""
+    """The times of each file start at 0."""
     spans = {"a1": ("1.mp4", 0.0), "a2": ("1.mp4", 60.0), "b1": ("2.mp4", 0.0)}
     items = [Item(i, film="f", media=m, start=start, end=start + 60)
              for i, (m, start) in spans.items()]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Grad-CAM against finite differences in transformers' own models, and folders of its maps."""
+"""Grad-CAM against finite differences in transformers' own models, and folders of maps."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": Siglip
 
 
 def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[Any, Any]:
-    """Cosines and maps by the published model in double precision, whose activations are pushed."""
+    """Return cosines and maps by perturbing the published model in double precision."""
     model = KINDS[name].from_pretrained(folder).double().eval()
     texts = text_features(folder, KINDS[name].__name__, TEXTS)
     patches = slice(0, 16) if name == "tiny-siglip" else slice(1, 17)

@@ -1,4 +1,4 @@
-"""New stores out of others, and how far two stores agree."""
+"""New stores from others, and comparisons of two stores."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_failed_rows_come_from_the_other_part(tmp_path, path):
 
 
 def test_films_merge_into_one_store_and_split_again(tmp_path):
-    """As if one manifest had listed them all; a different block size does not matter."""
+    """The result is that of one manifest, whatever the block sizes."""
     first = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
     second = toys.a_store(tmp_path / "two.zarr", 5, film="tt2", block_rows=3)
     merged = of.merge([first, second], tmp_path / "both.zarr")
@@ -199,7 +199,7 @@ def test_diff_names_other_items_orders_and_recipes(tmp_path):
 
 
 def test_diff_compares_weights_not_names(tmp_path):
-    """A store of before names its backbone's family, one of today what was typed."""
+    """Older stores name the backbone's family, newer ones what was typed."""
     today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy"}
     recipe = replace(toys.RECIPE, backbone=today)
     before = of.open_store(toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2]))
@@ -220,7 +220,7 @@ def test_diff_compares_weights_not_names(tmp_path):
 
 
 def test_whole_blocks_keep_their_shards(tmp_path):
-    """Blocks 1 and 2 become 0 and 1; the failed row and the row still to do stay as they are."""
+    """Blocks 1 and 2 become 0 and 1; the failed row and the row to do stay so."""
 
     def outcome(row):
         return None if row == 9 else toys.a_row(row)
@@ -248,7 +248,7 @@ def test_whole_blocks_keep_their_shards(tmp_path):
 
 
 def test_a_shard_that_differs_from_its_record_is_not_copied(tmp_path):
-    """Its chunks are whole, but it is another's: it was exchanged after the commit."""
+    """Its chunks are sound, but it was exchanged after the commit."""
     path = toys.a_store(tmp_path / "toy.zarr", 8, blocks=[0, 1])
     name = fmt.shard_name(toys.ARRAYS[0], 0)
     second = toys.a_store(tmp_path / "other.zarr", 8, film="tt2")

@@ -49,7 +49,7 @@ def path(stores, state, tmp_path):
 
 
 def read_everything(path):
-    """All that a store can be asked, so that whatever is wrong with it comes up."""
+    """Read everything that a store has, so any damage appears."""
     store = open_store(path)
     store.info()
     assert len(store.sources) == len(store)
@@ -117,7 +117,7 @@ WRONG = [
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 @pytest.mark.parametrize("state", ["open"], indirect=True)
 def test_an_impossible_record_is_refused(path, wrong):
-    """Sealed as it is: what wrote it was wrong, not the disk."""
+    """Its seal is valid: the writer was wrong, not the disk."""
     record = dataclasses.replace(open_store(path).record_of(1), **wrong)
     (path / "blocks/000001.json").write_bytes(record.to_bytes())
     with pytest.raises(StoreError, match="it is not the commit record of block 1"):

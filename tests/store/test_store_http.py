@@ -1,4 +1,4 @@
-"""Stores read over HTTP: the same as on a disk, in few requests, whatever the network does."""
+"""Stores read over HTTP: the same as on disk, in few requests, whatever the network does."""
 
 import os
 import pickle
@@ -80,7 +80,7 @@ def test_a_store_reads_as_from_its_folder(server, stores, state):
 
 @pytest.mark.parametrize("name", ["final", "compressed"])
 def test_opening_and_reading_a_clip_take_four_requests_each(stores, monkeypatch, name):
-    """From a server that names the version of each file, as most do."""
+    """The server names the version of each file, as most do."""
     asked, get = [], serving._Handler.do_GET
     monkeypatch.setattr(
         serving._Handler, "do_GET", lambda self: asked.append(self.headers) or get(self)
@@ -277,7 +277,7 @@ def test_a_dropped_connection_is_retried(server, url, pauses):
 
 
 def test_a_lost_connection_is_one_line(stores, pauses, monkeypatch):
-    """It is tried five times; once only where nobody answered before."""
+    """It is tried five times, or once if nobody answered before."""
     with serve(stores) as served:
         url = f"{served.url}/final.zarr"
         store = open_store(url)

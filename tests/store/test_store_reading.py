@@ -1,4 +1,4 @@
-"""Reading: the mapped way, Zarr's own, and other people's readers all say the same."""
+"""Reading: our mapped reader, Zarr, and other readers agree."""
 
 import gc
 import json
@@ -101,13 +101,13 @@ DONE = [0, 1, 2, 4, 5, 8]
 
 @pytest.fixture
 def source(tmp_path):
-    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is still to do."""
+    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is to do."""
     return open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[3])
 
 
 @pytest.fixture(params=["open", "final", "compressed", "finalised"])
 def either(source, request):
-    """The same store in its states; the third one is read by Zarr."""
+    """The same store in its states; Zarr reads the third."""
     if request.param == "finalised":
         finalise(source, allow_incomplete=True)
     elif request.param != "open":
@@ -183,7 +183,7 @@ def test_a_reader_sees_one_state_until_it_refreshes(source):
 
 @pytest.mark.parametrize("state", toys.STATES)
 def test_a_reader_gives_no_row_of_a_replaced_store(copy, tmp_path, state):
-    """The same ids, inode and time, as `rm -r` and `tar x` may give: only ctime tells."""
+    """Ids, inode and time are equal after `rm -r` and `tar x`: only ctime differs."""
     path, ids = copy(state), ["tt1-001", "tt1-003"]
     unread, asked, opened, partly = (open_store(path) for _ in range(4))
     assert asked.ids == partly.ids

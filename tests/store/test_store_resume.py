@@ -86,7 +86,7 @@ def test_committed_shards_are_read_and_moved_from_staging(path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("steps", [["os.fdopen"], ["os.link", "ctypes.CDLL"]])
 def test_a_truncated_record_is_not_a_block(path, monkeypatch, steps):
-    """Killed when its file is there and empty, and when it is written and has no name yet."""
+    """The kill comes when the file is empty, and when it is written without a name."""
     writer, has_links = resume(path), not isinstance(os.link, Mock)
     child = os.fork()
     if not child:
@@ -104,7 +104,7 @@ def test_a_truncated_record_is_not_a_block(path, monkeypatch, steps):
 
 
 def overtaken(monkeypatch, name, meanwhile, after=False):
-    """Have something happen just before, or after, the commit's next call of a function."""
+    """Run something just before or after the commit's next call of a function."""
     call = getattr(commit, name)
 
     def overtaken(*args):
@@ -130,7 +130,7 @@ def test_the_second_writer_of_a_block_is_told(path, monkeypatch):
 
 
 def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
-    """Before it begins, and after its shards were written: the last look precedes the record."""
+    """Finalise before it begins, or after its shards, just before the record."""
     resume(path).write_block(0, [row(1), row(2)])
     late, later = resume(path), resume(path)
     finish = partial(finalise, path, allow_incomplete=True)
@@ -246,7 +246,7 @@ def test_an_expired_lease_is_taken_over(tmp_path):
 
 
 def test_a_claim_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
-    """Two writers that start on a block together: the later one must not remove the claim."""
+    """Two writers start a block together; the later one must keep the claim."""
     first, late = Claims(tmp_path / "claims"), Claims(tmp_path / "claims")
     exists, claimed = Path.exists, []
 

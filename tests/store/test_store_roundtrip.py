@@ -1,4 +1,4 @@
-"""What a store holds, and the values that it refuses to hold."""
+"""What a store holds, and the values that it refuses."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_a_row_that_overflows_its_type_fails(tmp_path, dtype, value, reason):
     ([0, 2], 8, "frames has NaN or infinity"),  # a gap is not padding
 ])  # fmt: skip
 def test_padding_ends_at_the_same_share_in_all_arrays(tmp_path, frames, times, reason):
-    """These of 4 frames and this many of 8 times exist; the rest is padding."""
+    """Rows have some of 4 frames and of 8 times; the rest is padding."""
     specs = (
         ArraySpec("frames", (4, 2), "float16", "a vector a frame", padded=True),
         ArraySpec("frame_index", (8,), "int32", "which frames", padded=True),

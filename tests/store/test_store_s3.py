@@ -1,4 +1,4 @@
-"""Stores on S3, by a server of its protocol on loopback, and addresses of other schemes."""
+"""Stores on S3, by a local server of its protocol, and addresses of other schemes."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64)
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """The store in all states, damaged, and with a list of checksums that is too large."""
+    """The store in all states, damaged, and with an oversized list of checksums."""
     folder = tmp_path_factory.mktemp("s3")
     in_all_states(folder, VALUES, failed=[7], todo=[5], block_rows=8)
     damaged = Path(shutil.copytree(folder / "final.zarr", folder / "damaged.zarr"))
@@ -54,7 +54,7 @@ def test_a_store_reads_as_from_the_folder(url, stores, name, tmp_path):
 
 @pytest.fixture
 def requests(caplog):
-    """The requests of S3, as (method, path)."""
+    """Return the requests to S3 as (method, path)."""
     caplog.set_level("INFO", "werkzeug")
     asked = re.compile(r"(GET|HEAD|PUT|POST) /(\S*) HTTP")
     return lambda: [match.groups() for match in map(asked.search, caplog.messages) if match]
@@ -116,7 +116,7 @@ def test_an_interrupted_upload_starts_over(url, stores, monkeypatch):
 
 
 def test_files_are_read_back_without_server_checksums(url, stores, monkeypatch):
-    """One that knows no checksums, and damages a file."""
+    """The server knows no checksums, and damages a file."""
     call = schemes.S3Files._call
 
     def without_checksums(files, method, name, *limit, **options):

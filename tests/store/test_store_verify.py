@@ -221,7 +221,7 @@ def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
 
 
 def test_a_shard_of_another_store_is_damage(final, tmp_path):
-    """Its chunks hold, so that the list may be wrong as well: no row is dropped."""
+    """Its chunks are sound, so the list may be wrong as well: no row is dropped."""
     second = toys.a_store(tmp_path / "other.zarr", film="tt2")
     finalise(second)
     (final / SHARD).chmod(0o644)
@@ -290,7 +290,7 @@ def test_repair_asks_and_keeps_dropped_files(obygaze, copy, state, count):
 
 
 def test_repair_writes_through_no_existing_link(path, tmp_path):
-    """Test that an archive with such a folder and a link beside its store is harmless."""
+    """An archive with such a folder, beside a link, is harmless."""
     elsewhere, aside = tmp_path / "elsewhere", path.with_name("toy.zarr.before-repair")
     (elsewhere / "c").mkdir(parents=True)
     aside.mkdir()

@@ -1,4 +1,4 @@
-"""The rows of a store as pandas, xarray, plain Zarr and torch know them."""
+"""The rows of a store in pandas, xarray, plain Zarr and torch."""
 
 import pickle
 import warnings
@@ -24,7 +24,7 @@ DONE = [0, 1, 2, 4, 5, 8]
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory):
-    """The folder of a manifest of rows 1 to 8: the last has no level, two have a concept."""
+    """A manifest of rows 1 to 8: the last has no level, two have a concept."""
     manifest, folder = toys.plain_manifest(9), tmp_path_factory.mktemp("labels") / "manifest"
     ids, levels = manifest.ids[1:8], ["EN", "S", "S", "HN", "S", "EN", "EN"]
     labels = LabelSet("mine", ids, levels, [("Look",), ("Body",), *[()] * 5])
@@ -34,7 +34,7 @@ def labelled(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is still to do."""
+    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is to do."""
     folder = tmp_path_factory.mktemp("views")
     return toys.in_all_states(folder, VALUES, failed=[3], todo=[3])
 
@@ -132,7 +132,7 @@ def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
 
 
 def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
-    """A supervised loop needs no wrapper: torch's default collate takes the dictionaries."""
+    """torch's default collate takes the dictionaries, without a wrapper."""
     torch = pytest.importorskip("torch")
     dataset = open_store(path).dataset("frames", manifest=labelled)
     assert dataset.ids == ["tt001", "tt002", "tt004", "tt005"]  # done, and with a level
@@ -151,7 +151,7 @@ def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
 
 
 def test_a_stream_has_each_row_once_in_a_shuffled_order(tmp_path, monkeypatch):
-    """Of two stores, one behind a URL: batches mix runs, and no window is larger than asked."""
+    """Batches mix runs of two stores, one behind a URL, in bounded windows."""
     for number, name in enumerate("ab"):
         values = np.arange(600, dtype="float32")[:, None] + 1000 * number
         toys.open_state(tmp_path / f"{name}.zarr", {"native": values}, block_rows=100)
@@ -227,7 +227,7 @@ def test_xarray_opens_every_array_of_a_final_store(final):
 
 
 def test_an_older_final_store_is_joined_and_packed_unchanged(tmp_path):
-    """Final stores had neither coordinates nor axes by these names; tests/golden reads them."""
+    """Older final stores lack coordinates and axes; tests/golden reads them."""
     golden = Path(__file__).parents[1] / "golden/data"
     before, part = open_store(golden / "final.zarr"), open_store(golden / "open.zarr")
     merged = merge([part, before], tmp_path / "merged.zarr").finalise()

@@ -1,4 +1,4 @@
-"""Broken and cut films: each one clear line, and never a frame that is not itself."""
+"""Broken and truncated films: one clear line each, and never a wrong frame."""
 
 import contextlib
 import re
@@ -17,7 +17,7 @@ from tests.kit.films import copy_packets, everything, numbers, write
 
 
 def test_unreadable_files_are_named_with_the_reason(tmp_path):
-    """A download that was broken off, whose pictures come last; and a film without packets."""
+    """Test an interrupted download whose pictures come last, and a film without packets."""
     film, half, bare = (tmp_path / name for name in ("x264.mp4", "half.mp4", "bare.mp4"))
     copy_packets([write(film, seconds=2)], half, options={"movflags": "faststart"})
     half.write_bytes(half.read_bytes()[: film.stat().st_size * 2 // 3])
@@ -34,7 +34,7 @@ def test_unreadable_files_are_named_with_the_reason(tmp_path):
 
 
 def test_frames_beyond_the_end_are_refused(tmp_path):
-    """Those of an AVI that is cut short are the ones that are there."""
+    """A truncated AVI ends with its last existing frame."""
     for name in ("x264.mp4", "x264.avi"):
         path = write(tmp_path / name, seconds=0.5)
         with pytest.raises(VideoError, match="cannot be decoded up to frame 12; it has 12 frames"):
@@ -126,7 +126,7 @@ KEEP_TIMES = {"avoid_negative_ts": "disabled"}
 
 @pytest.mark.parametrize("name", ["x264.mp4", "mpeg4.mp4"])
 def test_a_film_may_begin_between_keyframes(tmp_path, name):
-    """An edit list hides what has to be decoded first."""
+    """An edit list hides frames that must be decoded first."""
     path = tmp_path / "cut.mp4"
     copy_packets([write(tmp_path / name)], path, key=1, zero=18, options=KEEP_TIMES)
     index = index_file(path)

@@ -1,4 +1,4 @@
-"""Every kind of film: its frames, against the number drawn into each; its index, its spans."""
+"""Every kind of film: its frames against their drawn numbers, its index, its spans."""
 
 import hashlib
 from types import SimpleNamespace
@@ -52,7 +52,7 @@ def test_every_frame_has_its_number(tmp_path, name):
 
 
 def test_only_needed_pieces_are_read_and_a_changed_film_refused(tmp_path):
-    """A film of which only a part is read needs not be whole elsewhere."""
+    """A film may be damaged outside the part that is read."""
     path, ticks = write(tmp_path / "x264.mp4", seconds=15), []
     index = index_file(path)
     decode_frames(path, [350], index=index, tick=lambda: ticks.append(1))
@@ -63,7 +63,7 @@ def test_only_needed_pieces_are_read_and_a_changed_film_refused(tmp_path):
 
 
 def by_the_clock(times: list[float], frames: int, rate: float) -> list[int]:
-    """The first frame at or after each tick; of too many, evenly, with both ends."""
+    """Return the first frame at or after each tick; of too many, evenly, with both ends."""
     times = [time - times[0] for time in times]
     ticks = [tick / rate for tick in range(1 + int((times[-1] + 1e-6) * rate))]
     firsts = [next(i for i, t in enumerate(times) if t >= tick - 1e-6) for tick in ticks]

@@ -1,4 +1,4 @@
-"""A clip whose frames are more than one answer of a decoder takes."""
+"""Clips whose frames exceed one answer of a decoder."""
 
 import tempfile
 import time
@@ -25,14 +25,14 @@ from tests.kit.films import everything, numbers, write
 
 @pytest.fixture
 def decoder():
-    """A worker, its memory, and a list that gets an entry for each packet."""
+    """A worker, its memory, and a list with an entry for each packet."""
     with tempfile.TemporaryFile() as file:
         memory, packets = Memory(file.fileno()), []
         yield Worker(memory, lambda: packets.append(1)), memory, packets
 
 
 def ask_parts(worker, memory, path, count, **more):
-    """All parts of the first frames of a film, each with its frames."""
+    """Return all parts of a film's first frames, each with its frames."""
     request = {"task": "decode", "path": str(path), "start": None, "end": None}
     request |= {"samplings": [{"frames": count}], **more}
     done, left = more.get("skip", 0), 1
@@ -82,7 +82,7 @@ def test_another_clip_in_between_and_a_new_process_get_the_same_frames(tmp_path,
 
 
 def test_parts_are_bounded_in_bytes(tmp_path, decoder):
-    """Of pictures of 4K a part has ten."""
+    """A part of 4K pictures has ten frames."""
     worker, memory, _ = decoder
     path = tmp_path / "grey.mp4"
     picture = np.full((2160 * 3 // 2, 3840), 128, np.uint8)
@@ -104,7 +104,7 @@ def test_parts_are_bounded_in_bytes(tmp_path, decoder):
       for name in ("open.mkv", "x265-open.mp4", "vp9.webm", "open.avi")),
 ])  # fmt: skip
 def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, checkpoints, name):
-    """But an AVI by one, from its start."""
+    """An AVI is decoded by one process, from its start."""
     write(tmp_path / name, seconds=24)
     item, used = Item("film", media=name), []
     tiny = of.load_backbone(f"tiny={checkpoints['tiny-xclip']}", "cpu")
