@@ -204,7 +204,7 @@ def authors() -> Path:
     return Path(folder)
 
 
-def made(target: str) -> Any:
+def kit_fixture(target: str) -> Any:
     """Return a session fixture that calls a function or class of the kit with a new folder."""
     module, _, name = target.partition(":")
 
@@ -216,11 +216,11 @@ def made(target: str) -> Any:
     return fixture
 
 
-world = made("run:make_world")
-images = made("clips:make_images")
-prompts = made("clips:make_prompts")
-small_authors = made("authors:make_authors")
-checkpoints = made("models:Checkpoints")  # nobody writes into them
+world = kit_fixture("run:make_world")
+images = kit_fixture("clips:make_images")
+prompts = kit_fixture("clips:make_prompts")
+small_authors = kit_fixture("authors:make_authors")
+checkpoints = kit_fixture("models:Checkpoints")  # nobody writes into them
 
 
 @pytest.fixture(scope="session")

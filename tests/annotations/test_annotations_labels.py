@@ -13,7 +13,7 @@ from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Item, Items, LabelSet
 from obygaze_features.manifests.manifest import check, read_header
 from tests.kit.files import contents, csv_rows, refused, write
-from tests.kit.timelines import grid, said, segments, worked
+from tests.kit.timelines import grid, pairs, segments, worked
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_new_concepts_join_the_manifests_scheme(annotations, timelines, spans):
     annotations("merge", spans)
     assert check(spans) == []
     merged = of.Manifest.load(spans).labels()
-    assert said(merged)[2] == ("NS", {"Clothing", "Look", "Posture"})
+    assert pairs(merged)[2] == ("NS", {"Clothing", "Look", "Posture"})
 
 
 def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):

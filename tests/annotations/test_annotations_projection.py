@@ -15,7 +15,7 @@ from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
-from tests.kit.timelines import FIRST, SECOND, grid, said, segments, worked
+from tests.kit.timelines import FIRST, SECOND, grid, pairs, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
 CONCEPTS = ("Look", "Body", "Posture")
@@ -30,13 +30,13 @@ def test_the_papers_example_projects_as_published():
     result = project(worked(), grid())
     ann, bea = result.label_sets
     assert (ann.name, bea.name) == ("one", "two")
-    assert said(ann) == clips("EN", "S Body", "NS Look Posture", "EN", "EN")
-    assert said(bea) == clips("EN", "S Look", "NS Clothing Look", "EN", "HN Posture")
+    assert pairs(ann) == clips("EN", "S Body", "NS Look Posture", "EN", "EN")
+    assert pairs(bea) == clips("EN", "S Look", "NS Clothing Look", "EN", "HN Posture")
     assert ann.ratio == ["", "0.5", "0.38", "", ""]
     assert bea.ratio == ["", "0.2", "1", "", "1"]
     merged = merge_labels([ann, bea], result.grid)
     expected = clips("EN", "S Body Look", "NS Clothing Look Posture", "EN", "HN Posture")
-    assert said(merged.labels) == expected
+    assert pairs(merged.labels) == expected
     assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
     assert merged.remarks == result.remarks == []
     assert ann.about["grid"] == {"name": "grid", "digest": grid().digest}
@@ -118,7 +118,7 @@ def test_projection_equals_exact_fractions(marks, clips, threshold, rate):
     drawn = timelines_of({"one": marks}, rate)
     [labels] = project(drawn, timelines, threshold=float(threshold)).label_sets
     expected = [by_hand(clip, marks, threshold) for clip in clips]
-    assert said(labels) == [(level, names) for level, names, _ in expected]
+    assert pairs(labels) == [(level, names) for level, names, _ in expected]
     for text, (_, _, ratio) in zip(labels.ratio, expected, strict=True):
         assert (float(text) if text else 0) == pytest.approx(float(ratio), abs=1e-4)
         assert bool(text) == bool(ratio)
@@ -165,9 +165,9 @@ def test_the_grids_scheme_must_have_the_same_levels():
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
     scheme = LabelScheme("ours", of.obygaze_scheme().levels, names)
     result = project(worked(), of.Manifest("other", grid().items, scheme=scheme))
-    assert said(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
+    assert pairs(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
     assert result.grid.scheme.concept_names[:2] == ("Gaze", "Body")
-    assert said(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
+    assert pairs(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
 def ends_at(end, film="film"):

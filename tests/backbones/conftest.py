@@ -20,7 +20,7 @@ ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clip", "tiny-clap")
 MISSING = 99.0
 
 
-def each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
+def on_each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
     gate = pytest.mark.gate
     rows = [name if name in ALWAYS else pytest.param(name, marks=gate) for name in names]
     return pytest.mark.parametrize("name", rows)

@@ -114,7 +114,7 @@ def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
         yield offer
 
 
-def asked(hub: Served, least: int = 0) -> set[str]:
+def requested_files(hub: Served, least: int = 0) -> set[str]:
     """Return the names of requested files, or of those of which it sent this many bytes."""
     return {path.split("/", 5)[5] for path, size in hub.requests if size >= least}
 
@@ -144,7 +144,7 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
     needed = CONFIGS | {"model.safetensors.index.json"} | {
         f"model-0000{number}-of-00002.safetensors" for number in (1, 2)
     }  # fmt: skip
-    assert {path.name for path in Path(folder).iterdir()} == needed == asked(hub, 1)
+    assert {path.name for path in Path(folder).iterdir()} == needed == requested_files(hub, 1)
 
     # What is in the cache needs no request, also where requests are allowed.
     hub.forget()
@@ -160,7 +160,7 @@ def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
     folder, processor = copy("tiny-vjepa2"), "video_preprocessor_config.json"
     hub = serve_hub(folder)
     prefetch("someone/small", tmp_path / "home", hub.url)
-    assert asked(hub, 1) >= {"config.json", processor, "model.safetensors"}
+    assert requested_files(hub, 1) >= {"config.json", processor, "model.safetensors"}
     loaded = run_python(ABOUT, tmp_path / "home", NOWHERE)
     assert json.loads(loaded.stdout)["family"] == "vjepa2"
 
@@ -171,7 +171,7 @@ def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
     hub.forget()
     refused = prefetch("someone/small", tmp_path / "third", hub.url, ends_with=1)
     assert "unknown model_type 'bert'; choose from xclip, vivit" in refused.stderr
-    assert asked(hub) == {"config.json"}
+    assert requested_files(hub) == {"config.json"}
 
 
 OFFLINE = [
@@ -202,7 +202,7 @@ def test_word_vectors_are_fetched_ahead_or_on_demand(serve_hub, copy, tmp_path):
     """A checkpoint that an older version fetched for clips lacks them."""
     hub = serve_hub(copy("tiny-clip"))
     prefetch("someone/small", tmp_path / "home", hub.url)
-    assert asked(hub, 1) == {*CONFIGS, "model.safetensors", *WORDS}
+    assert requested_files(hub, 1) == {*CONFIGS, "model.safetensors", *WORDS}
     assert run_python(READ, tmp_path / "home", NOWHERE).stdout == "torch.Size([1, 32])\n"
 
     clips = tmp_path / "clips"
@@ -227,7 +227,7 @@ def test_a_text_model_is_fetched_and_loaded(serve_hub, tmp_path, write, call, fi
     hub = serve_hub(folder)
     code = f"from obygaze_features.language import *; print({call})"
     fetched = run_python(code, tmp_path / "home", hub.url)
-    assert files <= asked(hub, 1)
+    assert files <= requested_files(hub, 1)
     assert run_python(code, tmp_path / "home", NOWHERE).stdout == fetched.stdout
     if write is write_gpt2:  # which is fetched ahead by its name, too
         prefetch("someone/small", tmp_path / "other", hub.url)

@@ -260,7 +260,7 @@ def text_features(folder, name, texts=TEXTS):
         return kit.tensor(model.get_text_features(**tokens))
 
 
-@kit.each(list(MODELS))
+@kit.on_each(list(MODELS))
 def test_texts_are_embedded_as_by_transformers(checkpoints, name):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")

@@ -32,7 +32,7 @@ NETWORKS = {  # transformers' class, and the embedding of a window by it
 }  # fmt: skip
 
 
-@kit.each([name for name in NETWORKS if name not in ("tiny-wav2vec2", "tiny-hubert")])
+@kit.on_each([name for name in NETWORKS if name not in ("tiny-wav2vec2", "tiny-hubert")])
 def test_counting_windows_does_not_wait_for_the_gpu(copy, name):
     """Tensors on torch's device "meta" have no values, so asking for one is an error."""
     backbone = of.load_backbone(copy(name), "cpu")
@@ -50,7 +50,7 @@ def hear(backbone, *sounds):
     return kit.embed(backbone, kit.clips_for(backbone, sounds=sounds))
 
 
-@kit.each(list(NETWORKS))
+@kit.on_each(list(NETWORKS))
 def test_sound_is_embedded_as_by_transformers(copy, name):
     folder, (class_name, embed_window) = copy(name), NETWORKS[name]
     kit.shuffle_norms(folder)
@@ -105,7 +105,7 @@ def test_spectrograms_equal_transformers_bit_for_bit(name, settings):
         np.testing.assert_array_equal(ours(window, sampling_rate=rate)[key], expected)
 
 
-@kit.each([CLAP, "tiny-ast", "tiny-wav2vec2"])
+@kit.on_each([CLAP, "tiny-ast", "tiny-wav2vec2"])
 @pytest.mark.filterwarnings("error")
 def test_absurd_samples_print_no_warnings(checkpoints, name):
     """They are refused later, by the clip's name."""

@@ -89,7 +89,7 @@ def copied(saved, tmp_path):
     return lambda name="pcbm-tree": Path(shutil.copytree(saved / name, tmp_path / "model"))
 
 
-def asked(model):
+def inputs_of(model):
     """Return the clips to predict, with what else the model predicts from."""
     method = getattr(model, "predict_proba", None) or model.transform
     values = {"concepts": DATA.concepts.astype(float), "groups": DATA.groups}
@@ -105,7 +105,7 @@ def test_every_estimator_survives_saving(models, saved):
     for name, model in models.items():
         again, about = om.load_model(saved / name)
         assert (about, type(again)) == (ABOUT, type(model))
-        inputs, expected = asked(model), answers(model, asked(model))
+        inputs, expected = inputs_of(model), answers(model, inputs_of(model))
         results = answers(again, inputs)
         assert (results.dtype, results.tolist()) == (expected.dtype, expected.tolist()), name
         assert again.get_params().keys() == model.get_params().keys()
@@ -311,7 +311,7 @@ def test_options_of_earlier_versions_are_read(models, copied, name, options):
     folder = copied(name)
     forge(folder, lambda header, arrays: parameters(header, **options))
     again, _ = om.load_model(folder)
-    assert (answers(again, asked(again)) == answers(models[name], asked(again))).all()
+    assert (answers(again, inputs_of(again)) == answers(models[name], inputs_of(again))).all()
 
 
 @pytest.mark.parametrize(("name", "options"), [

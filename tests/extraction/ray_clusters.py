@@ -45,7 +45,7 @@ def children(pid: int) -> dict[int, str]:
     return {child: fields[0] for child, fields in stats().items() if int(fields[2]) == pid}
 
 
-def below(pid: int) -> dict[int, str]:
+def descendants(pid: int) -> dict[int, str]:
     """Return all descendants of a process, with their names."""
     all_stats, pids = stats(), {pid}
     while more := {child for child, fields in all_stats.items() if int(fields[2]) in pids} - pids:

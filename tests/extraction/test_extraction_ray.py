@@ -25,7 +25,7 @@ from obygaze_features.extraction.ray import WorkerPlan, plan_workers
 from obygaze_features.store import format as store_format
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
-from tests.extraction.ray_clusters import below, extract_on, left_of, mortal, slow
+from tests.extraction.ray_clusters import descendants, extract_on, left_of, mortal, slow
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
 from tests.kit.store import contents as store_files
@@ -293,7 +293,7 @@ def test_a_signal_stops_the_run_and_its_cluster(
 ):
     address = () if own else ("--ray-address", cluster.address)
     with start(tmp_path / "stores", *address) as process:
-        pids = below(process.pid)
+        pids = descendants(process.pid)
         whom(process.pid, number)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == code
@@ -308,10 +308,10 @@ def test_a_signal_stops_the_run_and_its_cluster(
 @pytest.mark.parametrize("seconds", [0, 2])
 def test_a_signal_while_ray_starts_leaves_nothing_behind(start, tmp_path, number, seconds):
     with start(tmp_path / "stores", until="*") as process:
-        while "gcs_server" not in below(process.pid).values():
+        while "gcs_server" not in descendants(process.pid).values():
             time.sleep(0.01)
         time.sleep(seconds)
-        pids = below(process.pid)
+        pids = descendants(process.pid)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=600)
     codes = {signal.SIGINT: (130, "Interrupted."), signal.SIGTERM: (143, "Terminated.")}
@@ -355,7 +355,7 @@ def test_a_local_cluster_is_reachable_only_locally(tmp_path):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout.readline() == b"up\n"
-        addresses = listening(below(process.pid))
+        addresses = listening(descendants(process.pid))
         process.communicate(timeout=60)
     assert addresses.keys() >= {"gcs_server", "raylet"}
     assert set().union(*addresses.values()) <= LOOPBACK, addresses

@@ -42,7 +42,7 @@ def worked() -> Timelines:
     return Timelines.of("worked", segments("one", FIRST) + segments("two", SECOND))
 
 
-def said(labels: LabelSet) -> list[tuple[str, set[str]]]:
+def pairs(labels: LabelSet) -> list[tuple[str, set[str]]]:
     """Return each clip's level and concepts, in the order of the clips."""
     return list(zip(labels.levels, map(set, labels.concepts), strict=True))
 

@@ -41,7 +41,7 @@ def page(tab, whole_html, page_of):
     return tab
 
 
-def shown(tab, name):
+def text_of(tab, name):
     return tab.text(f"#{name}")
 
 
@@ -109,7 +109,7 @@ def test_the_explorer_opens_on_the_best_model(tab, whole_html, page_of, data, cl
     assert min(tab.texts("#films-table svg[data-film]", f"{sizes}.width")) > 900
     assert min(tab.texts("#films-table .names span", f"{sizes}.height")) > 14
     assert tab.texts(".film:not([hidden]) h4") == [f"tt{order[0]}"]
-    assert shown(tab, "clips-status") == f"Shows 10 of {SCENES} clips that match, of 200."
+    assert text_of(tab, "clips-status") == f"Shows 10 of {SCENES} clips that match, of 200."
     assert tab.run("location.hash") == ""
     tab.choose("choose-film", "1")
     tab.choose("choose-run", "0")
@@ -135,10 +135,10 @@ def test_the_list_has_the_matching_clips_in_order(page, data, clips):
         assert expected
         assert len(page.texts(".film:not([hidden]) .dim")) == SCENES - len(expected)
     page.click("#choose-reset")
-    assert shown(page, "clips-status") == "Shows 10 of 200 clips that match, of 200."
+    assert text_of(page, "clips-status") == "Shows 10 of 200 clips that match, of 200."
     page.run("document.getElementById('show-more').focus()")
     page.press("Enter")
-    assert shown(page, "clips-status") == "Shows 60 of 200 clips that match, of 200."
+    assert text_of(page, "clips-status") == "Shows 60 of 200 clips that match, of 200."
     position = "[...document.querySelectorAll('#clips-body .open')].indexOf(document.activeElement)"
     assert page.run(position) == 10
 
@@ -168,7 +168,7 @@ def test_the_list_has_the_matching_clips_in_order(page, data, clips):
     assert set(listed(page)) == {*range(200)} - {*p}
     row = page.texts("#clips-body tr", "innerText")[0]
     assert "no prediction: of a level that the task leaves out" in row
-    assert f"{200 - len(p)} of a level that the task leaves out" in shown(page, "about-run")
+    assert f"{200 - len(p)} of a level that the task leaves out" in text_of(page, "about-run")
     page.choose("choose-run", str([run["name"] for run in data["runs"]].index("classes")))
     page.choose("choose-which", "tested")
     before = page.texts("#clips-body data", "value")
@@ -189,13 +189,13 @@ def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annot
     for labels in annotators[1]:
         if level := labels.level_of.get(clips["ids"][first]):
             assert f"{labels.name}\n{level} " in page.texts("#clip", "innerText")[0]
-    title = shown(page, "clip-title")
+    title = text_of(page, "clip-title")
     near = page.texts("#clip .near button", "dataset.clip")
     assert list(map(int, near)) == clips["near"][first]
     page.click("#clip .near li:nth-child(3) button")
-    assert clips["ids"][clips["near"][first][2]] in shown(page, "clip-body")
+    assert clips["ids"][clips["near"][first][2]] in text_of(page, "clip-body")
     page.click("#clip-back")
-    assert shown(page, "clip-title") == title
+    assert text_of(page, "clip-title") == title
     page.press("Escape")
     choose_model(page, data, "first", "pcbm-tree")
     page.click("#clips-body .open")
@@ -243,8 +243,8 @@ def test_the_keyboard_alone_opens_browses_and_returns(page):
     page.press("Home", "Enter")
     assert page.run("document.activeElement.textContent") == f"{film}, scene 0"
     page.press("ArrowRight")
-    assert shown(page, "clip-title") == f"{film}, scene 1"
-    assert "scene 1" in shown(page, "clip-said")
+    assert text_of(page, "clip-title") == f"{film}, scene 1"
+    assert "scene 1" in text_of(page, "clip-said")
     page.press("Escape")
     assert page.run(role) == "listbox"
 
@@ -280,16 +280,16 @@ def test_a_link_restores_the_selection(tab, page, whole_html, page_of, data):
     page.choose("choose-match", "any")
     page.choose("choose-order", "scene")
     row = page.texts("#clips-body a", "getAttribute('href')")[1]
-    expected = listed(page), shown(page, "clips-status")
+    expected = listed(page), text_of(page, "clips-status")
     page.click("#clips-body tr:nth-child(2) .open")
-    title, fragment = shown(page, "clip-title"), page.run("location.hash")
+    title, fragment = text_of(page, "clip-title"), page.run("location.hash")
     for part in ("film=tt1", "model=pcbm-tree", "run=first"):
         assert part in fragment
     for link in (fragment, row):
         tab.open(page_of(whole_html), fragment=link)
-        assert (listed(tab, unfold=False), shown(tab, "clips-status")) == expected
-        assert shown(tab, "clip-title") == title
-        assert shown(tab, "clip-place") == f"2 of {len(expected[0])}"
+        assert (listed(tab, unfold=False), text_of(tab, "clips-status")) == expected
+        assert text_of(tab, "clip-title") == title
+        assert text_of(tab, "clip-place") == f"2 of {len(expected[0])}"
     tab.press("Escape")
     tab.run("document.querySelector('a[href=\"#methods\"]').click()")
     assert tab.run("[location.hash.includes('film=tt1'), document.activeElement.id]") == [
@@ -303,7 +303,7 @@ def test_a_link_restores_the_selection(tab, page, whole_html, page_of, data):
     hostile = "<img src=x onerror=hit()>"
     tab.open(page_of(whole_html), fragment=f"#film=tt9&clip={hostile}&order=__proto__")
     for part in ("film tt9", hostile, "order __proto__"):
-        assert part in shown(tab, "address-note")
+        assert part in text_of(tab, "address-note")
     assert tab.texts("#explorer-app img") == []
     assert tab.logged == []
 

@@ -27,7 +27,7 @@ from tests.kit.files import refused
 from tests.kit.predicted import clips_of
 from tests.kit.run import LEVELS
 from tests.report.conftest import Page, explorer_of, grown, plain, render_report
-from tests.report.test_report_explorer import CAPTURE, axe, listed, shown, table_of
+from tests.report.test_report_explorer import CAPTURE, axe, listed, table_of, text_of
 
 OWN = LabelScheme("mine", (Level("c", "calm"), Level("u", "uneasy")), (Concept("Door"),))
 JUNO = "tt0467406"
@@ -145,7 +145,7 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     longest = Manifest.load(example_path("minutes")).items.ends.max()  # strips share its scale
     x, y = tab.point_in(f"svg[data-film={JUNO}]", 13.5 * 60 / longest)
     tab.mouse("mouseMoved", x, y, buttons=0)
-    assert shown(tab, "strip-tip").startswith("0:13:00–0:14:00; annotators: ")
+    assert text_of(tab, "strip-tip").startswith("0:13:00–0:14:00; annotators: ")
     tab.click("#films-table th:last-child button")
     shares = [float(share) for share in tab.texts("#films-table td:last-child data", "value")]
     assert shares == sorted(shares, reverse=True)
@@ -162,11 +162,11 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     assert "no prediction" not in tab.text("#explorer-app")
     # Another page links to a clip by its id alone; a link of all films warns of nothing.
     tab.open(films, fragment=f"#clip={JUNO}-0014")
-    assert shown(tab, "clip-title") == "Juno (2007), 0:13:00–0:14:00"
+    assert text_of(tab, "clip-title") == "Juno (2007), 0:13:00–0:14:00"
     assert tab.text(".film:not([hidden]) h4") == "Juno (2007)"
     assert len(listed(tab)) == 96
     tab.open(films, fragment="#film=")
-    assert shown(tab, "address-note") == ""
+    assert text_of(tab, "address-note") == ""
     assert len(tab.texts(".film:not([hidden]) h4")) == 20
 
 

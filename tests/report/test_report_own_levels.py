@@ -164,7 +164,7 @@ def exported(runs, tmp_path_factory):
     return folder
 
 
-def said(folder, tier):
+def tier_texts(folder, tier):
     """Return each text of a tier in all files, and its count."""
     values = [
         note[2]
@@ -182,7 +182,7 @@ def test_tables_and_elan_files_have_full_names(exported, labels, counts):
     stems = {path.stem for path in exported.glob("*.eaf")}
     assert stems == {path.stem for path in (exported / "films").iterdir()} == {*FILMS}
     own = [row["prediction"] for row in rows if (row["model"], row["test"]) == ("logistic", WIDE)]
-    notes = said(exported, f"logistic: {WIDE}")
+    notes = tier_texts(exported, f"logistic: {WIDE}")
     assert notes.pop("Loud vs quiet") == own.count("A+")
     assert notes.pop("Quiet or Wide open") == own.count("A+very-high")
     assert {*notes} == {"no prediction: Hard to say, at times"}
@@ -206,7 +206,7 @@ def test_reasons_and_lone_annotators_have_full_names(runs, exported, tmp_path):
     assert names == {"smoke, fire", "red vs blue", "A", "at rest (intercept)"}
     assert ", ".join(reasons[:3]) in text
     run_obygaze("models", "predict", run, "--divided", "--elan", tmp_path, code=0)
-    notes = said(tmp_path, f"logistic: {WIDE}, divided")
+    notes = tier_texts(tmp_path, f"logistic: {WIDE}, divided")
     alone = [note for note in notes if note.startswith("logistic alone")]
     assert {*alone} == {"logistic alone: Loud vs quiet", "logistic alone: Quiet or Wide open"}
 
@@ -222,7 +222,7 @@ def test_a_saved_model_keeps_its_level_names(runs, world2, tmp_path):
     ask = ("models", "predict", line["folder"], world2.store, "--elan")
     run_obygaze(*ask, tmp_path / "own", code=0)
     named = {LEVELS[code]: predictions.count(code) for code in ("A", "A+")}
-    assert said(tmp_path / "own", "logistic: A vs A+") == named
+    assert tier_texts(tmp_path / "own", "logistic: A vs A+") == named
 
 
 def test_comparisons_and_moments_use_full_names(runs, world2, tmp_path):
@@ -301,7 +301,7 @@ def test_the_papers_codes_may_mean_something_else(tmp_path):
         assert len(data) == len(world.ids)
         folder, model = tmp_path / name / "elan", pair[0].models()[0]["folder"]
         run_obygaze("models", "predict", model, world.store, "--elan", folder, code=0)
-        assert {*said(folder, f"pcbm-logistic: {low} vs {high}")} <= {*SMOKING.values()}
+        assert {*tier_texts(folder, f"pcbm-logistic: {low} vs {high}")} <= {*SMOKING.values()}
         assert not om.evaluate(model, world.store, world.manifest).warnings
         models.append(model)
     assert scores[0] == scores[1]

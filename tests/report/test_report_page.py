@@ -52,7 +52,7 @@ def page(run):
     return Page(render_report([run]))
 
 
-def said(part, *runs):
+def show(part, *runs):
     """Return the plain lines of a part of the first screen."""
     prepared = prepare_runs(runs)
     head = headline(score_tables(prepared), default_run(prepared), None)
@@ -80,7 +80,7 @@ def test_many_runs_share_an_accessible_page(whole_html, results):
     for name in results:
         assert methods.count(f'<details class="run"><summary>{name}</summary>') == 1
     changed = with_manifest(results["second"], digest="f" * 64, labels="another set")
-    lines = " ".join(said(cautions, results["first"], changed))
+    lines = " ".join(show(cautions, results["first"], changed))
     for words in ("The runs have different items: toy 1", "all (first); another set (second)"):
         assert words in lines.replace("toy 1.0", "toy 1")
 
@@ -138,7 +138,7 @@ def test_a_page_opens_on_the_run_with_most_test_clips(results):
     assert default_run(prepare_runs([concepts, first, films])).name == "films"
     leaking = leaky(films)
     assert default_run(prepare_runs([leaking, first])).name == "first"
-    assert "(films) Do not compare" in said(cautions, leaking, first)[0]
+    assert "(films) Do not compare" in show(cautions, leaking, first)[0]
 
 
 def leaky(run):
@@ -151,10 +151,10 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
     second = results["second"]
     for code, alarm in (("synthetic", "Not a real result: why"), ("unknown-origin", "UNKNOWN")):
         warned = with_record(second, warnings=[RunWarning(code, "", "why")])
-        assert any(alarm in line for line in said(alarms, run, warned))
+        assert any(alarm in line for line in show(alarms, run, warned))
     assert "what its frames show" not in plain(about(prepare_runs([run, warned])))
     leaking = leaky(run)
-    assert not any("No test clip was used" in line for line in said(cautions, leaking))
+    assert not any("No test clip was used" in line for line in show(cautions, leaking))
     sizes = {
         "EN+HN vs S": {"negative": 10, "positive": 5},
         "EN vs S": {"negative": 5, "positive": 5},
@@ -163,8 +163,8 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
-    assert "15 of Easy Negative or Hard Negative vs Sure, 5 of them Sure" in said(alarms, small)[0]
-    assert "too few clips to say" in said(findings, small)[2]
+    assert "15 of Easy Negative or Hard Negative vs Sure, 5 of them Sure" in show(alarms, small)[0]
+    assert "too few clips to say" in show(findings, small)[2]
     # They come first; and the paper's numbers are beside ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
@@ -179,8 +179,8 @@ def test_one_film_tested_gives_no_interval(run):
     untested = dict.fromkeys({*run.record.films.titles} - {"tt1"}, "too few clips")
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = with_record(run, films=films)
-    assert f"This tests 1 of {FILMS} films: tt1." in said(alarms, single)
-    assert any("other films than tt1" in line for line in said(limits, single))
+    assert f"This tests 1 of {FILMS} films: tt1." in show(alarms, single)
+    assert any("other films than tt1" in line for line in show(limits, single))
     clips = run.clips().assign(group="tt1")
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
@@ -225,7 +225,7 @@ def with_f1(run, f1, *, metric="f1", **more):
 
 def test_a_score_at_chance_is_called_so(results):
     films = results["films"]
-    low, better = (said(findings, run) for run in (with_f1(films, 0.2), films))
+    low, better = (show(findings, run) for run in (with_f1(films, 0.2), films))
     assert "it rates the Sure one higher 9" in low[0]
     start = "A model that never saw the film ranks clips better than chance. "
     assert low[0].startswith(start)
@@ -236,13 +236,13 @@ def test_a_score_at_chance_is_called_so(results):
     by_film = {film: own | {"f1": 0.99} for film, own in films.record.scores[0].groups.items()}
     worst = next(iter(by_film))
     by_film[worst] |= {"f1": 0.0}  # one film of five
-    unclear = said(findings, with_f1(films, 0.79, groups=by_film))
+    unclear = show(findings, with_f1(films, 0.79, groups=by_film))
     assert "may be no better than guessing (F1 positive 0.79; guessing" in unclear[0]
-    classes = said(findings, results["classes"])
+    classes = show(findings, results["classes"])
     assert re.search(r"their level, on average over films .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
-    by_file = said(findings, with_record(results["films"], films=files))
+    by_file = show(findings, with_record(results["films"], films=files))
     assert by_file[0].startswith("A model that never saw the file ranks")
     assert "clip of the same file" in by_file[0]
     own = structs.replace(results["films"].record.experiment, gap=5.0)
@@ -252,9 +252,9 @@ def test_a_score_at_chance_is_called_so(results):
     assert "by the jackknife over files" in text
     assert not re.search("by film|draws of films|other such films|a film that", text)
     unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
-    verdict, _, *others = said(findings, unnamed)
+    verdict, _, *others = show(findings, unnamed)
     assert verdict.startswith("A model that never saw the clip")
-    sentences = [verdict, *others, *said(limits, unnamed)]
+    sentences = [verdict, *others, *show(limits, unnamed)]
     assert "film" not in " ".join(sentences)
     run = results["first"]
     undefined = with_f1(run, None, interval={})
@@ -274,19 +274,19 @@ def test_a_score_at_chance_is_called_so(results):
 )  # fmt: skip
 def test_the_first_sentence_states_the_runs_score(results, score, title, better, worse):
     films = with_score(results["films"], score)
-    first, _, model, *_ = said(findings, films)
+    first, _, model, *_ = show(findings, films)
     numbers = r"0.\d\d, 0.\d\d to [01].\d\d; guessing 0.\d\d"
     assert re.search(rf" {better} guessing \({title} {numbers}\)\.$", first)
     assert "AUROC" not in first
     assert "(AUROC 0." in model
     lower = with_f1(films, 0.1, metric=score)
-    assert re.search("(are not|does not rank clips) better than g", said(findings, lower)[0])
-    assert any(worse in line for line in said(limits, lower))
-    assert not any(worse in line for line in said(limits, films))
-    concepts = said(findings, with_score(results["concepts"], score))
+    assert re.search("(are not|does not rank clips) better than g", show(findings, lower)[0])
+    assert any(worse in line for line in show(limits, lower))
+    assert not any(worse in line for line in show(limits, films))
+    concepts = show(findings, with_score(results["concepts"], score))
     assert re.search(rf"better than guessing for \d of 2 concepts \({title} as a", concepts[0])
     imbalanced = with_record(films, tests=with_classes(films, 95, 5))
-    assert "on too few clips to say more" in said(findings, imbalanced)[0]
+    assert "on too few clips to say more" in show(findings, imbalanced)[0]
 
 
 def test_each_part_of_the_chart_names_its_average(results):
@@ -333,7 +333,7 @@ def test_the_table_names_uncounted_films_and_missing_intervals(results):
     assert f"Not counted, without clips of every class: {names}." in text
     rare = caption(with_record(films, tests=with_classes(films, 950, 50)))
     assert "No interval for AP if less than 10% of the clips are positive: a few films" in rare
-    ranked = said(
+    ranked = show(
         findings,
         with_record(with_score(films, "average_precision"), tests=with_classes(films, 950, 50)),
     )
@@ -368,17 +368,17 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     assert ["3 fits of pcbm-tree" in note for note in (odd, rare)] == [True, True]
     assert any("Voice in 2. Why: they cannot be seen" in note for note in notes)
     assert ["unreliable" in note for note in (odd, rare)] == [True, False]
-    assert not any("odd" in line for line in said(alarms, changed) + said(cautions, changed))
+    assert not any("odd" in line for line in show(alarms, changed) + show(cautions, changed))
 
 
 def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
     used = run.clips()[run.clips()["used"] == ""]
     run = replace(run, tables=Tables(run.predictions(), used, run.reasons()))
-    assert said(findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
+    assert show(findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
     lost = with_record(run, experiment=structs.replace(run.record.experiment, manifest="gone"))
     gone = replace(run, record=lost.record)
-    assert f"50 of 150 clips used here of {FILMS} films" in said(findings, gone)[1]
+    assert f"50 of 150 clips used here of {FILMS} films" in show(findings, gone)[1]
 
 
 def test_the_data_are_cited_first_and_once(page, results):
@@ -398,7 +398,7 @@ def test_custom_levels_have_their_own_titles(run, results):
     assert "Annotators gave each clip a level: calm, uneasy" in words
     assert "objectif" not in words
     own = with_manifest(run, levels=run.record.manifest.levels | {"S": "uneasy", "X": "calm"})
-    assert any("the model recognises “uneasy”" in line for line in said(limits, own))
+    assert any("the model recognises “uneasy”" in line for line in show(limits, own))
     same = with_record(run, tests={"HN vs S": run.record.tests["EN vs S"]})
     names = [eyebrow([replace(prepare_runs([run])[0], run=variant)]) for variant in (same, run)]
     words = "Hard Negative vs Sure"

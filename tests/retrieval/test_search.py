@@ -20,7 +20,7 @@ from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.nearest import Match
 from obygaze_models.data.stores import read_frame_times
-from tests.backbones.conftest import each
+from tests.backbones.conftest import on_each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.models import write_checkpoint
@@ -211,7 +211,7 @@ def test_bad_input_is_one_line(arguments, facts, store):
 TEXT = "a photo of a happy woman"
 
 
-@each(list(MODELS))
+@on_each(list(MODELS))
 def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     checkpoint = checkpoints[name]
     about = of.load_backbone(checkpoint, "cpu").about

@@ -14,7 +14,7 @@ from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import UsageError
 from obygaze_features.saliency import grad_cam, load_grad_cam_model
 from obygaze_features.saliency.maps import overlay
-from tests.backbones.conftest import each, tensor
+from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import text_features
 from tests.kit.files import csv_rows, refused
 
@@ -59,7 +59,7 @@ def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[
     return similarity, maps.view(-1, 4, 4)
 
 
-@each(list(KINDS))
+@on_each(list(KINDS))
 def test_maps_equal_finite_differences(checkpoints, name):
     model = load_grad_cam_model(checkpoints[name], "cpu")
     random = torch.Generator().manual_seed(2)
