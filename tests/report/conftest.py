@@ -161,6 +161,10 @@ def with_record(results: Run, **changes: object) -> Run:
     return replace(results, record=record, tables=tables_of(results))
 
 
+def with_score(run: Run, score: str) -> Run:
+    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
+
+
 def with_manifest(results: Run, **changes: object) -> Run:
     """Return the run with another name, levels or citation of its manifest."""
     return with_record(results, manifest=to_builtins(results.record.manifest) | changes)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from msgspec import structs
 from sklearn import metrics as theirs
 from sklearn.linear_model import LogisticRegression
 
@@ -33,6 +32,7 @@ from tests.report.conftest import (
     render_report,
     with_manifest,
     with_record,
+    with_score,
 )
 
 
@@ -106,10 +106,6 @@ def test_the_findings_state_the_headline_models_scores(annotated, annotators):
     assert " ranks clips better than chance. Given one Sure and one " in verdict
     displayed = tips(score_figure(head))
     assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['auroc']:.2f} (")
-
-
-def with_score(run, score):
-    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
 
 
 def test_f1_scores_one_annotator_against_the_other(annotated, annotators):

@@ -39,6 +39,7 @@ from tests.report.conftest import (
     tables_of,
     with_manifest,
     with_record,
+    with_score,
 )
 
 
@@ -206,10 +207,6 @@ def test_unrequested_concepts_are_not_blamed_on_methods(results):
     assert learned not in detected("first")
     assert learned in detected("films", "concepts")
     assert measured in detected("films", "concepts")
-
-
-def with_score(run, score):
-    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
 
 
 def with_f1(run, f1, *, metric="f1", **more):
