@@ -118,7 +118,7 @@ def _labelled(folder: Path, clips: int) -> Manifest:
     levels = _levels(clips)
     folds = [row // 4 % FOLDS for row in range(clips)]
     shown = [() if level == "EN" else CONCEPTS[row % 3 :] for row, level in enumerate(levels)]
-    manifest = labelled(_ids(clips), levels, shown, folds=folds, known=CONCEPTS, seconds=SECONDS)
+    manifest = labelled(_ids(clips), levels, shown, folds=folds, scheme=CONCEPTS, seconds=SECONDS)
     manifest.save(folder / "manifest")
     return manifest
 

@@ -1,4 +1,4 @@
-"""The Python API on the site: what signatures and names need beside autodoc and napoleon."""
+"""Adjust signatures and names of the Python API beyond autodoc and napoleon."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PACKAGES = ("obygaze_features", "obygaze_models")
 def shorten_signature(
     app: Sphinx, kind: str, name: str, value: Any, options: Any, text: str, returned: str
 ) -> tuple[str, str] | None:
-    """Leave out what is no use to readers.
+    """Shorten a signature for readers.
 
-    Defaults without a text, such as a function, become three dots; what a value is checked by
-    and private fields go.
+    Defaults without a literal, such as functions, become three dots. Validators and private fields
+    are removed.
     """
     if text is None:
         return None
@@ -29,7 +29,7 @@ def shorten_signature(
 
 
 def skip_member(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: Any) -> bool:
-    """Leave out what scikit-learn adds to every class, the same for all."""
+    """Skip the methods that scikit-learn adds to every class."""
     return skip or re.fullmatch(r"set_\w+_request", name) is not None
 
 

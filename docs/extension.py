@@ -1,4 +1,4 @@
-"""What this site adds to Sphinx: pages written from code, and links to what pages name."""
+"""Sphinx extension of this site: pages generated from code, and links to names in the text."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_sources(app: Sphinx) -> None:
 
 
 def include_files(app: Sphinx, docname: str, content: list[str]) -> None:
-    """Put in the files that a page includes, and make all links lead to pages of the site."""
+    """Insert the files that a page includes, and point all links to pages of the site."""
 
     def include(match: re.Match[str]) -> str:
         file = os.path.normpath(Path("docs", docname).parent / match[1])
@@ -69,7 +69,7 @@ def include_files(app: Sphinx, docname: str, content: list[str]) -> None:
 
 
 def redirect_links(text: str, base: str, docname: str) -> str:
-    """Lead links to the repository's files to their pages; those that have none become text."""
+    """Point links from repository files to their pages. Links without a page become text."""
 
     def redirect(match: re.Match[str]) -> str:
         label, link, fragment = match.groups()
@@ -104,7 +104,7 @@ def link_code(app: Sphinx, tree: nodes.document, docname: str) -> None:
 
 
 def in_title(node: nodes.Node) -> bool:
-    """Whether a node is in a title."""
+    """Return True if a node is in a title."""
     parent = node.parent
     while parent is not None and not isinstance(parent, nodes.title):
         parent = parent.parent
@@ -112,7 +112,7 @@ def in_title(node: nodes.Node) -> bool:
 
 
 def wrap(literal: nodes.literal, uri: str) -> None:
-    """Make a link of a literal."""
+    """Wrap a literal in a link."""
     link = nodes.reference("", "", internal=True, refuri=uri)
     literal.replace_self(link)
     link += literal
@@ -209,7 +209,7 @@ def write_texts(app: Sphinx, exception: Exception | None) -> None:
 
 
 def check_site(app: Sphinx, exception: Exception | None) -> None:
-    """Fail where a page loads something from another host, or a public name has no entry."""
+    """Fail if a page loads something from another host, or if a public name has no entry."""
     if exception or app.builder.name != "html":
         return
     problems = [

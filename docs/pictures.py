@@ -180,16 +180,16 @@ def shrink(picture: Path) -> bytes:
     return content
 
 
-def ship(made: Path, shipped: Path) -> None:
-    """Replace the shipped pictures by those that were made."""
+def ship(pictures: Path, shipped: Path) -> None:
+    """Replace the shipped pictures by new ones."""
     shutil.rmtree(shipped, ignore_errors=True)
     shipped.mkdir()
-    for picture in sorted([*made.glob("*.png"), *made.glob("*.svg")]):
+    for picture in sorted([*pictures.glob("*.png"), *pictures.glob("*.svg")]):
         (shipped / picture.name).write_bytes(shrink(picture))
 
 
 def write_pictures(folder: Path) -> None:
-    """Write pictures and live pages, unless they are there and of these sources."""
+    """Write pictures and live pages, unless existing ones have the same sources."""
     sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py", "docs/diagrams.py"]
     # A page shows what any room computes, draws or says.
     sources += [f"obygaze_*/**/*.{kind}" for kind in ("py", "html", "css", "js", "json", "toml")]

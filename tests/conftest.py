@@ -49,7 +49,7 @@ settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 STARTED = pytest.StashKey[float]()
 USED: Counter[str] = Counter()  # seconds of computing of each room
 
-#: Files whose tests are independent of each other and long: each is a group of its own.
+#: Files whose tests are independent of each other and long: each is its own group.
 SPLIT = {"test_docs"}
 #: Folders whose files share what is long to make.
 TOGETHER = {"report", "golden"}
@@ -59,7 +59,7 @@ FIRST = ("test_reproduce", "test_docs", "test_authors_files", "test_report", "te
 
 @pytest.hookimpl(tryfirst=True)  # before tiers are chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that click through a report are of the gate; files that take longest start first."""
+    """Mark tests that click through a report as gate, and start the longest files first."""
     for item in items:
         if "tab" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.gate)
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # a small installation has no xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests run on one worker, in order, for they share fixtures."""
+    """Run the tests of a file on one worker, in order, because they share fixtures."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
@@ -86,7 +86,7 @@ def cpu_seconds() -> float:
 
 
 def reference_seconds() -> float:
-    """How long a million steps of a plain loop take here, at best."""
+    """Return how long a million steps of a plain loop take here, at best."""
 
     def loop() -> float:
         begin = time.process_time()
@@ -106,7 +106,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With OBYGAZE_NO_SKIPS set, as in the gate, a test that would be skipped has failed."""
+    """Fail skipped tests if OBYGAZE_NO_SKIPS is set, as in the gate."""
     report = yield
     expected_failure = hasattr(report, "wasxfail")
     if report.skipped and not expected_failure and os.environ.get("OBYGAZE_NO_SKIPS"):
@@ -123,7 +123,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Print what each room's tests computed; the gate fails where that is twice the budget."""
+    """Print the computing time of each room, and fail in the gate at twice the budget."""
     if hasattr(session.config, "workerinput") or session.config.args_source.name != "TESTPATHS":
         return
     if "not gate" not in session.config.option.markexpr:
@@ -142,7 +142,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def run_obygaze(*arguments: object, code: int | None = None) -> Result:
-    """``run_obygaze("manifests", "stats", folder)``; with a `code`, it must end with that."""
+    """``run_obygaze("manifests", "stats", folder)``: run a command, which must end with `code`."""
     result = CliRunner().invoke(main, list(map(str, arguments)))
     assert code in (None, result.exit_code), result.output
     return result
@@ -154,7 +154,7 @@ def obygaze() -> Callable[..., Result]:
 
 
 def forget_package(name: str) -> None:
-    """Import a package anew, and look for entry points again."""
+    """Import a package and its entry points again."""
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:
         del sys.modules[module]
     importlib.invalidate_caches()
@@ -197,16 +197,16 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
 
 @pytest.fixture(scope="session")
 def authors() -> Path:
-    """The authors' own files: folders obygaze12/, mobygaze/ and golden/."""
+    """The authors' own files: the folders obygaze12/, mobygaze/ and golden/."""
     folder = os.environ.get("OBYGAZE_TEST_DATA")
     if not folder:
         pytest.skip("set OBYGAZE_TEST_DATA to the folder of the authors' files")
     return Path(folder)
 
 
-def made(place: str) -> Any:
-    """A fixture: what a function, or a class, of the kit makes in a folder of its own, once."""
-    module, _, name = place.partition(":")
+def kit_fixture(target: str) -> Any:
+    """Return a session fixture that calls a function or class of the kit with a new folder."""
+    module, _, name = target.partition(":")
 
     @pytest.fixture(scope="session")
     def fixture(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -216,16 +216,16 @@ def made(place: str) -> Any:
     return fixture
 
 
-world = made("run:make_world")
-images = made("clips:make_images")
-prompts = made("clips:make_prompts")
-small_authors = made("authors:make_authors")
-checkpoints = made("models:Checkpoints")  # nobody writes into them
+world = kit_fixture("run:make_world")
+images = kit_fixture("clips:make_images")
+prompts = kit_fixture("clips:make_prompts")
+small_authors = kit_fixture("authors:make_authors")
+checkpoints = kit_fixture("models:Checkpoints")  # nobody writes into them
 
 
 @pytest.fixture(scope="session")
 def experiment(world: World) -> Experiment:
-    """Trained on one pairing of levels, tested on two others."""
+    """An experiment trained on one pair of levels and tested on two others."""
     from obygaze_models.experiments.experiment import Experiment
 
     return Experiment(
@@ -244,7 +244,7 @@ def finished_run(experiment: Experiment, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def final_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A final store of 18 rows, one of which failed. Not to be changed."""
+    """A final store of 18 rows, one of which failed. Do not change it."""
     path = a_store(tmp_path_factory.mktemp("final") / "toy.zarr")
     finalise(path)
     return path

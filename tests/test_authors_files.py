@@ -1,4 +1,4 @@
-"""The authors' own files against the counts that they published; the only tests that need them."""
+"""The authors' own files against their published counts; only these tests need them."""
 
 import html
 import json
@@ -32,7 +32,7 @@ def obygaze12(authors, tmp_path_factory):
     return save_released(tmp_path_factory.mktemp("authors") / "obygaze12", authors)
 
 
-def test_levels_and_concepts_are_the_papers(obygaze12):
+def test_levels_and_concepts_match_the_paper(obygaze12):
     for rule, counts in {
         "paper": [1003, 309, 292, 310],
         "released": [453, 309, 292, 310],
@@ -49,7 +49,7 @@ def test_levels_and_concepts_are_the_papers(obygaze12):
     assert sum(not name for name in obygaze12.items.media) == 75
 
 
-def test_runs_are_the_released_ones_id_by_id(obygaze12, authors):
+def test_runs_match_the_released_ones_id_by_id(obygaze12, authors):
     golden = json.loads((authors / "obygaze12/released_runs.json").read_text())
     assert sum(map(len, golden["runs"].values())) == 16
     for name, runs in golden["runs"].items():
@@ -104,10 +104,10 @@ def test_mobygaze_comes_back_from_elan_in_every_field(authors, tmp_path):
 
 
 @pytest.mark.night
-def test_a_reproduction_counts_what_they_published(authors, tmp_path):
-    made = make_dataset(tmp_path, authors, widths=(8, 8, 8))
-    stores = {"vivit": made.stores["vivit"]}
-    done = om.reproduce(["table2", "fig2"], made.manifest, stores, tmp_path / "out",
+def test_a_reproduction_has_the_published_counts(authors, tmp_path):
+    dataset = make_dataset(tmp_path, authors, widths=(8, 8, 8))
+    stores = {"vivit": dataset.stores["vivit"]}
+    done = om.reproduce(["table2", "fig2"], dataset.manifest, stores, tmp_path / "out",
                         protocols=["released"])  # fmt: skip
 
     def values(name, title, line):
@@ -135,13 +135,13 @@ def test_a_reproduction_counts_what_they_published(authors, tmp_path):
 
 
 @pytest.mark.gate
-def test_the_shipped_minutes_are_made_again_bit_for_bit(authors, tmp_path):
+def test_the_shipped_minutes_are_reproduced_bit_for_bit(authors, tmp_path):
     environment = os.environ | {"OBYGAZE": str(Path(sys.executable).with_name("obygaze"))}
     command = [EXAMPLE / "make.sh", authors / "mobygaze", tmp_path / "made"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     for folder in ("minutes", "words.zarr"):
-        shipped, made = (files_of(root / folder) for root in (EXAMPLE, tmp_path / "made"))
-        assert {name for name in shipped | made if shipped.get(name) != made.get(name)} == set()
+        shipped, again = (files_of(root / folder) for root in (EXAMPLE, tmp_path / "made"))
+        assert {name for name in shipped | again if shipped.get(name) != again.get(name)} == set()
 
 
 @pytest.mark.gate

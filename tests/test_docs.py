@@ -1,4 +1,4 @@
-"""The documentation is run: every command of README, every page that can be run."""
+"""The documentation is run: every command of README, and every page that can run."""
 
 import contextlib
 import io
@@ -49,13 +49,13 @@ def read(name: str) -> str:
 
 
 class Page:
-    """Runs the blocks of a page but those in `sh`; `printed` is what its Python blocks print."""
+    """Run the blocks of a page except `sh`; `printed` is what its Python blocks print."""
 
     def __init__(self, obygaze: Callable[..., Result]) -> None:
         self.obygaze, self.printed = obygaze, ""
 
     def run(self, text: str, *, notebook: bool = False) -> str:
-        """With `notebook`, the Python blocks are cells: they share their names."""
+        """Run a page; with `notebook`, the Python blocks share their names like cells."""
         names: dict[str, object] = {"__name__": "page"}
         for kind, name, block in blocks(text):
             if kind == "file":
@@ -119,7 +119,7 @@ def tour(extracted: Path, page: Page, tmp_path: Path) -> Page:
     return page
 
 
-def test_five_minutes(tour: Page) -> None:
+def test_five_minute_tour_runs(tour: Page) -> None:
     _, info, rest = section("Five minutes").partition("$ obygaze stores info")
     assert tour.run(f"```console\n{info}{rest}") == "(6, 32)\n"
     run = om.load_run("tour/runs/first")
@@ -129,7 +129,7 @@ def test_five_minutes(tour: Page) -> None:
 
 
 @pytest.mark.gate
-def test_python_api(tour: Page) -> None:
+def test_python_page_runs(tour: Page) -> None:
     printed = tour.run(read("reference/python")).splitlines()
     assert printed.pop(6) == "(12, 6, 8)"
     assert printed[0] == "Manifest('annotations', 12 clips of 3 films, 1 label set, 1 split)"
@@ -150,13 +150,13 @@ def test_python_api(tour: Page) -> None:
 
 
 @pytest.mark.gate
-def test_annotations_as_a_page(page: Page) -> None:
+def test_films_page_runs(page: Page) -> None:
     page.run(read("how-to/films-page"))
 
 
 @pytest.mark.gate
-def test_a_real_result(page: Page) -> None:
-    """The scores are those of plain scikit-learn, each film left out."""
+def test_real_result_tutorial_runs(page: Page) -> None:
+    """The scores equal plain scikit-learn, each film left out."""
     assert page.run(read("tutorials/real")).splitlines()[-2:] == ["0.67", "0.59"]
     data = om.load_example()
     row_of = {clip: row for row, clip in enumerate(data.ids)}
@@ -173,18 +173,18 @@ def test_a_real_result(page: Page) -> None:
     assert len(scored) == 8
     for run, scores in scored:
         concept = scores.test.split(" vs ")[0]
-        taken = ("EN", "HN", "S") if run is runs[2] else ("EN", "S")
+        levels = ("EN", "HN", "S") if run is runs[2] else ("EN", "S")
         clips = [
             (row_of[clip], concept in marked and level != "EN" if run is runs[2] else level == "S")
             for clip, level, marked in zip(merged.ids, merged.levels, merged.concepts, strict=True)
-            if level in taken and not (run is runs[2] and level == "EN" and concept in marked)
+            if level in levels and not (run is runs[2] and level == "EN" and concept in marked)
         ]
         rows, y = (np.array(column) for column in zip(*clips, strict=True))
         X, group = (data.count if run is runs[1] else data.X)[rows], data.groups[rows]
         plain = np.zeros(len(y))
         for train, tested in LeaveOneGroupOut().split(X, y, group):
-            kept = films[(films.index(group[tested[0]]) + 1) % len(films)]
-            train = train[group[train] != kept]
+            validation_film = films[(films.index(group[tested[0]]) + 1) % len(films)]
+            train = train[group[train] != validation_film]
             model = LogisticRegression(class_weight="balanced", solver="liblinear")
             model.fit(X[train], y[train])
             plain[tested] = model.predict_proba(X[tested])[:, 1]
@@ -194,12 +194,12 @@ def test_a_real_result(page: Page) -> None:
 
 
 @pytest.mark.gate
-def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_videos_tutorial_runs(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     page.run(read("tutorials/videos"))
-    mine, same = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
-    assert mine.digest == same.digest
-    assert mine.labels().level_of == same.labels().level_of
+    manifest, reimported = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
+    assert manifest.digest == reimported.digest
+    assert manifest.labels().level_of == reimported.labels().level_of
     starts = np.genfromtxt("mine/windows.csv", delimiter=",", skip_header=1, usecols=2)
     np.testing.assert_allclose(starts, [0, *np.arange(0.9375, 11)], atol=1e-3)
     printed = page.run(read("tutorials/notebook"), notebook=True).splitlines()
@@ -211,8 +211,8 @@ def test_own_videos(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.gate
-def test_share_and_import(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe of docs/how-to/import-features.md is given to an import of its own."""
+def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe of docs/how-to/import-features.md is tested on a separate import."""
     tour.console("$ obygaze stores finalise tour/stores/tiny-xclip.zarr")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     text = read("how-to/share")
@@ -261,7 +261,9 @@ EN+HN vs S 24 0
 
 @pytest.mark.gate
 @pytest.mark.parametrize("names", PRINTED)
-def test_page(names: str | tuple[str, ...], page: Page, request: pytest.FixtureRequest) -> None:
+def test_pages_run(
+    names: str | tuple[str, ...], page: Page, request: pytest.FixtureRequest
+) -> None:
     if names == "how-to/search":
         request.getfixturevalue("tour")
     if names == "how-to/caption-scores":
@@ -279,7 +281,7 @@ def test_every_key_of_an_experiment_is_described() -> None:
 
 
 @pytest.mark.gate
-def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = read("how-to/extend")
     example = {
         path.relative_to(ROOT / "examples/plugin"): path.read_text()
@@ -312,8 +314,8 @@ def test_extend(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.gate
-def test_more_than_frames(page: Page) -> None:
-    """Of drawn films: frames are at chance, sound tells all, words what is understood."""
+def test_senses_tutorial_runs(page: Page) -> None:
+    """Frames score at chance, sound is perfect, and words tell what is understood."""
     page.run(read("tutorials/senses"))
     [run, late] = [om.load_run(f"senses/runs/{name}") for name in ("heard", "late")]
     rows = {row["reference"]: row for row in om.compare(run, stores=True).rows()
@@ -329,7 +331,7 @@ def test_more_than_frames(page: Page) -> None:
 
 
 @pytest.mark.night
-def test_annotations(page: Page) -> None:
+def test_annotation_tutorial_runs(page: Page) -> None:
     page.run(read("tutorials/scholars"))
     *thresholds, levels, gamma = page.printed.splitlines()
     assert [line.split()[0] for line in thresholds] == ["0.1", "0.2", "0.3", "0.4"]
@@ -338,7 +340,7 @@ def test_annotations(page: Page) -> None:
 
 
 @pytest.mark.night
-def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
+def test_reproduction_tutorial_runs(authors: Path, page: Page, tmp_path: Path) -> None:
     shutil.copytree(authors / "obygaze12", tmp_path, dirs_exist_ok=True)
     tmp_path.chmod(0o755)
     made_up = make_dataset(tmp_path / "made", authors, widths=(48, 48, 48))
@@ -353,7 +355,7 @@ def test_reproduction(authors: Path, page: Page, tmp_path: Path) -> None:
 
 
 def calls_of(script: str) -> list[list[str]]:
-    """The arguments of each `obygaze` in a script that bash runs: here they start sooner."""
+    """Return the arguments of each `obygaze` in a script that bash runs, with earlier starts."""
     stand_in = 'obygaze() { printf "%s\\0" "$#" "$@"; }; export -f obygaze; exec bash "$0"'
     result = subprocess.run(["bash", "-c", stand_in, script], check=True, capture_output=True)
     words, calls = result.stdout.decode().split("\0")[:-1], []
@@ -366,8 +368,8 @@ def calls_of(script: str) -> list[list[str]]:
 
 @pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
-def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's commands in order, and its Slurm scripts as the tasks of an array."""
+def test_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the page's commands in order, and its Slurm scripts as tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
     monkeypatch.setenv("TMPDIR", str(Path.cwd()))  # of a node
     monkeypatch.setenv("PATH", f".:{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -397,7 +399,7 @@ def test_scale(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.night
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray")
-def test_scale_with_ray(page: Page) -> None:
+def test_scale_page_runs_with_ray(page: Page) -> None:
     first, _, ray = read("how-to/scale").partition("\n## Ray\n")
     page.run(first.partition("\n## A machine ")[0])
     page.run(ray)
@@ -433,12 +435,12 @@ def test_every_page_with_commands_is_run() -> None:
             assert f'"{name}"' in tests or f'"{short}"' in tests, f"{name}: no test runs it"
 
 
-def test_measured_numbers_are_those_of_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+def test_measured_numbers_match_the_results(capsys: pytest.CaptureFixture[str]) -> None:
     measured.main([])
     assert "docs/explanation/benchmarks.md: a table of" in capsys.readouterr().out
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_targets() -> None:
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in link:
@@ -446,7 +448,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_architecture_names_every_file() -> None:
-    """By name, but for rooms with a file per family, source, command, section or table."""
+    """Rooms with one file per family, source, command, section or table are exempt."""
     store, zoo = (ROOT / "docs/explanation/architecture.md").read_text().split("\n## The zoo\n")
     by_kind = ("report/", "reproduce/", "commands/", "backbones/", "manifests/importers/",
                "annotations/importers/", "common/")  # fmt: skip
@@ -459,7 +461,7 @@ def test_architecture_names_every_file() -> None:
         assert {name for name in unnamed if not name.startswith(by_kind)} == set()
 
 
-def test_commands_that_pages_name_exist() -> None:
+def test_commands_named_by_pages_exist() -> None:
     commands = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
         for words in re.findall(r"`obygaze((?: [a-z][a-z0-9-]+)+)", page.read_text()):
@@ -469,8 +471,8 @@ def test_commands_that_pages_name_exist() -> None:
             assert name in commands or (parent and not isinstance(parent, click.Group)), name
 
 
-def test_commands_of_pages_have_the_options_that_they_are_given() -> None:
-    """Without running them, which for some pages happens at night only, or never."""
+def test_commands_on_pages_have_their_options() -> None:
+    """The commands are not run, because some pages run only at night or never."""
     commands = {context.command_path: context.command for context in contexts()}
     for page in PAGES:
         blocks = re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), re.DOTALL)
@@ -484,7 +486,7 @@ def test_commands_of_pages_have_the_options_that_they_are_given() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
-def test_the_demo_spares_what_is_not_a_demo(tmp_path: Path) -> None:
+def test_the_demo_overwrites_only_a_demo(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "film.mkv").write_text("precious")
     run = subprocess.run(
@@ -496,7 +498,7 @@ def test_the_demo_spares_what_is_not_a_demo(tmp_path: Path) -> None:
 
 
 def test_notebooks_are_committed_without_outputs() -> None:
-    """The site's build runs them, and fails for a warning of theirs."""
+    """The site's build runs them, and fails on their warnings."""
     for path in (ROOT / "examples").glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         assert not any(cell.get("outputs") for cell in notebook.cells), path

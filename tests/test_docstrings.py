@@ -18,7 +18,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_of_docstrings(module):
+def test_docstring_examples_run(module):
     failed, tried = doctest.testmod(importlib.import_module(module))
     assert tried > 0
     assert failed == 0

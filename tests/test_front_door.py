@@ -1,4 +1,4 @@
-"""`import obygaze_features, obygaze_models`: the public names, and how quickly they come."""
+"""`import obygaze_features, obygaze_models`: the public names, and the time to import them."""
 
 import ast
 import copy
@@ -34,7 +34,7 @@ def test_public_names_are_documented(package):
 
 
 def error_classes() -> Iterator[type[of.ObygazeError]]:
-    """Every class below `ObygazeError`, in whichever file."""
+    """Return every subclass of `ObygazeError`, in any file."""
     root, bases, homes = Path(of.__file__).parents[1], {}, {}
     for path in root.glob("obygaze_*/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -52,8 +52,8 @@ def error_classes() -> Iterator[type[of.ObygazeError]]:
 PARTS = {"rows": range(3), "reason": "is empty", "consequence": "the rest is readable"}
 
 
-def test_every_error_of_ours_reaches_another_process_as_it_is():
-    """A pool sends errors by pickle; one that cannot be read there breaks the whole pool."""
+def test_every_error_survives_pickling():
+    """Pools send errors by pickle, and an unreadable one breaks the whole pool."""
     from obygaze_features.store.location import Location, StoreFile
 
     remote = Location()
@@ -67,9 +67,9 @@ def test_every_error_of_ours_reaches_another_process_as_it_is():
         for arguments in [own] if own else [["no such film"], *([p, "is empty"] for p in places)]:
             error = kind(*arguments)
             error.add_note("seen at night")
-            for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-                assert (type(other), str(other), other.args) == (kind, str(error), error.args)
-                assert vars(other) == vars(error)
+            for copied in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+                assert (type(copied), str(copied), copied.args) == (kind, str(error), error.args)
+                assert vars(copied) == vars(error)
     assert error.where == "https://x.org/toy.zarr/zarr.json"
 
 
@@ -92,7 +92,7 @@ def test_methods_are_written_in_their_class(noun):
             assert Parameter.VAR_KEYWORD not in kinds, name
 
 
-def test_functions_name_their_options():
+def test_functions_take_options_by_name():
     functions = [getattr(of, name) for name in of.__all__ if isfunction(getattr(of, name))]
     assert of.extract in functions
     for function in (*functions, of.Backbone.from_torch):

@@ -1,4 +1,4 @@
-"""What the documentation site adds to Sphinx, and the site in a browser."""
+"""The Sphinx extension of the documentation site, and the site in a browser."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_page_on_agreement_lists_every_measure() -> None:
 
 
 def build_site() -> Path:
-    """Build the site as `make docs` does: what was built before and has not changed is kept."""
+    """Build the site as `make docs` does, keeping unchanged pages."""
     folder = ROOT / "docs/_build"
     options = ["-q", "-W", "--keep-going", "-j", "auto", "-d", folder / "doctrees"]
     build = subprocess.run(
@@ -70,8 +70,8 @@ def build_site() -> Path:
 
 
 @pytest.mark.gate
-def test_the_site_in_a_browser() -> None:
-    """What to do is on the first screen, tutorials fit a phone, the search has excerpts on disk."""
+def test_the_site_works_in_a_browser() -> None:
+    """The tasks are on the first screen, tutorials fit a phone, and the search works on disk."""
     with open_tab() as tab:
         site = build_site()
         for width, height in ((1280, 800), (390, 844)):
@@ -105,33 +105,33 @@ def test_pictures_of_pages_are_in_the_checkout_and_small() -> None:
 
 
 @pytest.mark.gate
-def test_pictures_are_what_their_pages_make(tmp_path: Path) -> None:
-    """Figures to the pixel, but for rounding; pages' pictures roughly, as fonts differ."""
+def test_pictures_match_what_their_pages_make(tmp_path: Path) -> None:
+    """Figures match to the pixel up to rounding; pictures of pages roughly."""
     write_pictures(MADE)
     ship(MADE, tmp_path / "again")
     shots = {path.stem for path in MADE.glob("*.html")} | {*SHOTS}
     stale = []
-    for made in sorted((tmp_path / "again").iterdir()):
-        kept, bound = SHIPPED / made.name, 12.0 if made.stem in shots else 2.0
-        if not kept.exists() or difference(made, kept) > bound:
-            stale.append(made.name)
+    for picture in sorted((tmp_path / "again").iterdir()):
+        shipped, bound = SHIPPED / picture.name, 12.0 if picture.stem in shots else 2.0
+        if not shipped.exists() or difference(picture, shipped) > bound:
+            stale.append(picture.name)
     assert stale == [], "make picture"
 
 
 def difference(first: Path, second: Path) -> float:
-    """How far two pictures differ: letters of SVG, or grey values of the smaller picture."""
+    """Return how far two pictures differ, by the letters of SVG or by grey values."""
     if first.suffix == ".svg":
         texts = [re.findall("<text[^>]*>([^<]*)<", path.read_text()) for path in (first, second)]
         return 0.0 if texts[0] == texts[1] else math.inf
-    with Image.open(first) as one, Image.open(second) as other:
-        if abs(one.width / one.height - other.width / other.height) > 0.01:
+    with Image.open(first) as image_a, Image.open(second) as image_b:
+        if abs(image_a.width / image_a.height - image_b.width / image_b.height) > 0.01:
             return math.inf
-        size = min(one.size, other.size)
-        greys = [np.asarray(image.convert("L").resize(size), float) for image in (one, other)]
+        size = min(image_a.size, image_b.size)
+        greys = [np.asarray(image.convert("L").resize(size), float) for image in (image_a, image_b)]
     return float(np.abs(greys[0] - greys[1]).mean())
 
 
-def test_the_site_has_no_colours_but_the_reports() -> None:
+def test_the_site_uses_only_the_reports_colours() -> None:
     report = css_colours() + (ROOT / "obygaze_features/page/style.css").read_text()
     style, icon = ((ROOT / "docs/_static" / name).read_text() for name in ("site.css", "icon.svg"))
     assert re.findall("#[0-9a-f]{6}", style) == []
@@ -150,19 +150,19 @@ def test_the_site_has_no_colours_but_the_reports() -> None:
         "<p style=\"background: url('http://h.example/a')\">",
     ],
 )
-def test_each_way_to_load_from_another_host_is_found(page) -> None:
+def test_every_load_from_another_host_is_found(page) -> None:
     (address,) = foreign_addresses(page)
     assert re.fullmatch("(https?:)?//h.example/a", address, re.IGNORECASE)
     assert foreign_addresses(re.sub("(https?:)?//h.example/", "", page, flags=re.IGNORECASE)) == []
 
 
-def test_what_a_page_only_names_is_not_loaded() -> None:
+def test_addresses_in_text_are_not_loaded() -> None:
     page = """<a href="https://h.example/a">a</a><code>url(https://h.example/a)</code>
     <pre>&lt;img src="https://h.example/a"&gt;</pre><img src="data:image/svg+xml,http://w3.example">"""
     assert foreign_addresses(page) == []
 
 
-def test_the_glossary_has_the_thesaurus() -> None:
+def test_the_glossary_includes_the_thesaurus() -> None:
     text, scheme = describe_scheme(), of.obygaze_scheme()
     names = [*scheme.sub_constructs, *(concept.name for concept in scheme.concepts)]
     assert all(f"\n{name}\n: " in text for name in names)

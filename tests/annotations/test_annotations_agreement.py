@@ -65,7 +65,7 @@ OWN = {"origin": "annotator"}
 
 
 def make_manifest(films, seconds=60.0, spans=None):
-    """Films of clips of one length, or with `spans`; a dot for a clip an annotator lacks."""
+    """Return films of equal clips, or of `spans`; a dot is a clip without a label."""
     items, labels = [], {}
     for film, annotators in films.items():
         for number in range(max(map(len, annotators.values()))):
@@ -83,7 +83,7 @@ def make_manifest(films, seconds=60.0, spans=None):
 
 
 @given(levels, st.sampled_from(["shuffled", "uniform"]))
-def test_gamma_of_any_levels(pairs, generator):
+def test_gamma_equals_the_exact_definition(pairs, generator):
     a, b = zip(*pairs, strict=True)
     first, second = gamma(a, b, PAPER), gamma(b, a, PAPER)
     assert first.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
@@ -105,7 +105,7 @@ def test_p_is_the_share_of_orders_that_agree_as_well():
     assert gamma(A, B, PAPER).p == 1 / 63
 
 
-def test_undefined_gammas_and_other_levels():
+def test_gamma_is_none_where_undefined():
     nothing = gamma([], [], PAPER)
     assert (nothing.clips, nothing.gamma, nothing.p) == (0, None, None)
     empty = confusion([], [], CODES)
@@ -122,7 +122,7 @@ def test_undefined_gammas_and_other_levels():
     assert (distances_of(backwards).matrix == PAPER.matrix[::-1, ::-1]).all()
 
 
-def test_pairs_are_compared_on_the_clips_that_both_have():
+def test_pairs_are_compared_on_their_common_clips():
     manifest = make_manifest({"f": {"ann": [*A, "S", "."], "bea": [*B, ".", "EN"]}})
     [pair], remarks = find_pairs(manifest)
     assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
@@ -137,7 +137,7 @@ def test_pairs_are_compared_on_the_clips_that_both_have():
         find_pairs(make_manifest({"f": {"ann": A}}))
 
 
-def test_films_have_their_own_random_sequences():
+def test_each_film_has_its_own_random_sequences():
     films = {"first": {"ann": A, "bea": B, "cy": A}, "second": {"bea": B, "ann": A, "cy": B}}
     [pair] = find_pairs(make_manifest({"second": {"ann": A, "bea": B}}))[0]
     pairs = find_pairs(make_manifest(films))[0]
@@ -155,7 +155,7 @@ def disagreements(pairs, spans=None):
     return find_disagreements(find_pairs(manifest)[0], manifest.items, PAPER)
 
 
-def test_stretches_that_differ_have_levels_times_and_distance():
+def test_differing_stretches_have_levels_times_and_distance():
     labels = [("EN", "EN"), ("EN", "S"), ("HN", "S"), ("S", "S"), ("EN", "HN"), ("NS", "HN")]
     spans = [(0, 10), (10, 20), (20, 25), (25, 40), (40, 41), (41, 50)]
     first, second = disagreements(labels, spans)
@@ -181,7 +181,7 @@ LEVEL = st.sampled_from([*CODES, "."])
 
 
 @given(st.lists(st.tuples(LEVEL, LEVEL), min_size=1, max_size=12))
-def test_disagreements_against_a_search_over_all_stretches(labels):
+def test_disagreements_equal_a_search_over_all_stretches(labels):
     if not any("." not in pair for pair in labels):
         return
 
@@ -202,7 +202,7 @@ def test_disagreements_against_a_search_over_all_stretches(labels):
 
 @pytest.fixture
 def agreement(obygaze, tmp_path):
-    """Runs the command on films' labels; gives its output, or with --json its content."""
+    """Run the command on labels of films, and return its output, or its JSON content."""
 
     def agreement(films, *options, code=0, concepts=None):
         manifest = make_manifest(films)
@@ -216,7 +216,7 @@ def agreement(obygaze, tmp_path):
     return agreement
 
 
-def test_the_command(agreement, tmp_path):
+def test_agreement_prints_and_writes_its_tables(agreement, tmp_path):
     films, out = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}, tmp_path / "out"
     printed = agreement(films, "-o", out)
     text = " ".join(printed.split())
@@ -231,10 +231,10 @@ def test_the_command(agreement, tmp_path):
     assert f"Kappa over all films is {kappas[1]:.3f}: 0 is chance" in text
     assert max(map(len, printed.partition("film  ")[0].splitlines())) <= 80
     assert "gamma 0.42 for its 23 pairs, and 0.69 without Not Sure" in text
-    one, two = csv_rows(out / "agreement.csv")
-    assert (one["film"], one["a"], one["b"], one["distance"]) == ("one", "ann", "bea", "0.12")
-    assert (one["closed"], one["closed_gamma"]) == ("0.414", "0.710145")
-    assert (two["distance"], two["gamma"], two["kappa"]) == ("0", "1", "1")
+    row, identical = csv_rows(out / "agreement.csv")
+    assert (row["film"], row["a"], row["b"], row["distance"]) == ("one", "ann", "bea", "0.12")
+    assert (row["closed"], row["closed_gamma"]) == ("0.414", "0.710145")
+    assert (identical["distance"], identical["gamma"], identical["kappa"]) == ("0", "1", "1")
     rows = [row for row in csv_rows(out / "confusion.csv") if row["film"] == "one"]
     counts = {(row["level_a"], row["level_b"]): int(row["clips"]) for row in rows}
     assert len(counts) == len(rows) == 16
@@ -252,7 +252,7 @@ def test_the_command(agreement, tmp_path):
 
 @pytest.fixture
 def share_of_equal_levels():
-    """A measure that the test adds, as a reader of `measures.py` would."""
+    """A measure that this test adds, as a user of `measures.py` would."""
 
     @Measure("equal", "same level", "the share of clips with one level", "equal {}")
     def compute(ratings: Ratings) -> float:
@@ -263,7 +263,7 @@ def share_of_equal_levels():
 
 
 @pytest.mark.usefixtures("share_of_equal_levels")
-def test_a_measure_is_one_function(agreement, tmp_path):
+def test_adding_a_measure_takes_one_function(agreement, tmp_path):
     films = {"one": {"ann": A, "bea": B}, "two": {"ann": B, "bea": B}}
     text, share = agreement(films, "-o", tmp_path / "out"), accuracy_score(A, B)
     assert f", equal {(share + 1) / 2:.3f}.\n" in text
@@ -282,7 +282,7 @@ def test_a_measure_is_one_function(agreement, tmp_path):
     assert means["equal, mean over films"] == pytest.approx((share + 1) / 2)
 
 
-def test_the_order_of_annotators_the_seed_and_films_of_one(agreement):
+def test_results_depend_on_the_seed_not_the_order_of_annotators(agreement):
     films = {"one": {"ann": A, "bea": B}}
     plain = agreement(films, "--json")
     assert agreement(films, "--json", "--labels", "bea", "--labels", "ann") == plain
@@ -303,11 +303,11 @@ def test_the_order_of_annotators_the_seed_and_films_of_one(agreement):
 
 
 def test_one_label_set_needs_a_second(agreement, obygaze, tmp_path):
-    both = {"one": {"ann": A, "bea": B}}
-    said = agreement(both, "--labels", "ann", "--labels", "ann", code=2)
-    assert "only 'ann' was named" in said
-    assert "add the other annotator's: --labels ann --labels bea" in " ".join(said.split())
-    make_manifest(both | {"two": {"ann": A, "cleo": B}}).save(tmp_path / "three")
+    films = {"one": {"ann": A, "bea": B}}
+    output = agreement(films, "--labels", "ann", "--labels", "ann", code=2)
+    assert "only 'ann' was named" in output
+    assert "add the other annotator's: --labels ann --labels bea" in " ".join(output.split())
+    make_manifest(films | {"two": {"ann": A, "cleo": B}}).save(tmp_path / "three")
     result = obygaze("annotations", "agreement", tmp_path / "three", "--labels", "cleo")
     refused(result, "(ann, bea)", "--labels cleo --labels ann", code=2)
     make_manifest({"one": {"ann": A}}).save(tmp_path / "alone")
@@ -315,7 +315,7 @@ def test_one_label_set_needs_a_second(agreement, obygaze, tmp_path):
     refused(result, "no labels of another annotator", code=2)
 
 
-def test_concepts_in_text_json_tables_and_figures(agreement, tmp_path):
+def test_concepts_are_in_text_json_tables_and_figures(agreement, tmp_path):
     ann = [("Look",), ("Look", "Body"), ("Look",), (), (), ("Body",), (), (), (), ()]
     bea = [("Look",), ("Body",), (), (), (), ("Body",), (), (), (), ("Voice",)]
     films, concepts = {"tt0467406": {"ann": [*A[:9], "S"], "bea": B}}, {"ann": ann, "bea": bea}
@@ -353,8 +353,8 @@ TASKS = [(["S"], ["EN", "HN"]), (["NS", "S"], ["EN"]), (["S"], ["EN", "HN", "NS"
 
 
 @given(st.lists(st.tuples(LABEL, LABEL), min_size=1, max_size=30), st.sampled_from(TASKS))
-def test_label_sets_compared_as_by_scikit_learn(pairs, task):
-    """Each annotator has a clip more, and their clips are in different orders."""
+def test_label_sets_are_compared_as_by_scikit_learn(pairs, task):
+    """Each annotator has one more clip, and their clips are in different orders."""
     ids, (ann, bea) = [f"c{n}" for n in range(len(pairs))], zip(*pairs, strict=True)
     sets = [
         LabelSet(name, order, [level for level, _ in marks], [tuple(c) for _, c in marks])
@@ -389,7 +389,7 @@ def test_label_sets_compared_as_by_scikit_learn(pairs, task):
         assert [c.concept for c in concepts] == [name for name in CONCEPTS if name in marked]
 
 
-def test_label_sets_without_common_clips_and_the_task_of_a_scheme():
+def test_label_sets_without_common_clips_have_no_agreement():
     items = Items.of([Item("a"), Item("b")])
     x, y = (LabelSet(name, [i], ["S"], [()]) for name, i in (("x", "a"), ("y", "b")))
     result = compare_label_sets(of.Manifest("m", items).with_parts(labels=[x, y]), "x", "y")
@@ -415,7 +415,7 @@ MADE = {
 }  # fmt: skip
 
 
-def test_who_made_a_label_set_is_read_from_its_json(tmp_path, obygaze):
+def test_the_annotator_of_a_label_set_is_read_from_its_json(tmp_path, obygaze):
     folder = tmp_path / "m"
     of.Manifest("m", Items.of([Item("a", film="f")])).save(folder)
     for name, (about, _, _) in MADE.items():
@@ -455,7 +455,7 @@ def test_rules_are_not_compared_as_annotators(tmp_path, obygaze):
     refuse()
 
 
-def test_tables_that_name_their_annotator_are_compared(tmp_path, obygaze):
+def test_tables_with_a_named_annotator_are_compared(tmp_path, obygaze):
     folder, rows = tmp_path / "m", ["a,f,S", "b,f,EN", "c,f,S", "d,f,EN"]
     first = write(tmp_path / "first.csv", "id,film,level", *rows)
     second = write(tmp_path / "second.csv", "id,level", "a,S", "b,S", "c,S", "d,EN")
@@ -480,7 +480,7 @@ def test_tables_that_name_their_annotator_are_compared(tmp_path, obygaze):
 
 
 @given(levels)
-def test_against_krippendorff(labels):
+def test_alpha_equals_the_krippendorff_package(labels):
     a, b = zip(*labels, strict=True)
     counts = confusion(a, b, CODES)
     ranks = np.array([[CODES.index(level) for level in entry] for entry in (a, b)], dtype=float)
@@ -505,13 +505,13 @@ def test_tables_fit_the_terminal_and_one_number_is_bold(tmp_path, obygaze):
     of.Timelines.of("t", rows, films={"f": Film(title)}).save(tmp_path / "t")
     obygaze("annotations", "project", tmp_path / "t", "--grid", 10, "-o", tmp_path / "m")
     for words in (("show", tmp_path / "t"), ("agreement", tmp_path / "m")):
-        whole = obygaze("annotations", *words).stdout
+        piped = obygaze("annotations", *words).stdout
         coloured, plain = (on_terminal(words, env) for env in ({}, {"NO_COLOR": "1"}))
         lines = [line for line in coloured.splitlines() if "Indiana Jo" in line]
         assert 70 < max(map(len, lines)) <= 80
-        assert title in whole  # no file is cut
-        assert max(map(len, plain.splitlines())) <= 80 < max(map(len, whole.splitlines()))
-    assert ["\x1b[1m" in text for text in (coloured, plain, whole)] == [True, False, False]
+        assert title in piped  # no file is cut
+        assert max(map(len, plain.splitlines())) <= 80 < max(map(len, piped.splitlines()))
+    assert ["\x1b[1m" in text for text in (coloured, plain, piped)] == [True, False, False]
     assert "the same level to \x1b[1m50%\x1b[0m of 4 clips" in coloured  # the first 20 of 40 s
 
 

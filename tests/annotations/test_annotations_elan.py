@@ -1,4 +1,4 @@
-"""ELAN's files: what another program writes is read, and hostile ones are refused in one line."""
+"""ELAN files: files of other programs are read, and hostile files are refused in one line."""
 
 import json
 import re
@@ -33,7 +33,7 @@ from tests.kit.timelines import check_schema
 LEVELS = "choose from Easy Negative, Hard Negative, Not Sure, Sure"
 
 
-def test_pympis_file_is_read(tmp_path):
+def test_a_file_written_by_pympi_is_read(tmp_path):
     eaf = Eaf()
     eaf.remove_tier("default")
     eaf.add_linguistic_type("below", constraints="Symbolic_Association", timealignable=False)
@@ -93,7 +93,7 @@ def eaf_of(*names, **options):
     ({"Jane/Gilda.eaf": ["annotator1"], "Omar/Gilda.eaf": ["annotator1"]},
      ["Jane", "Omar/Gilda.eaf"], ["Jane", "Omar"]),
 ])  # fmt: skip
-def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, annotators):
+def test_annotators_are_named_by_tiers_or_files(tmp_path, files, sources, annotators):
     for path, tiers in files.items():
         write(tmp_path / path, eaf_of(*tiers))
     result = of.Timelines.from_elan(*(tmp_path / name for name in sources))
@@ -104,7 +104,7 @@ def test_annotators_are_named_by_tiers_or_folders(tmp_path, files, sources, anno
     assert result.remarks == ()
 
 
-def test_participants_films_and_files_named_after_annotators(tmp_path, obygaze):
+def test_annotators_are_named_by_folders_or_participants(tmp_path, obygaze):
     for name in ("Jane", "Omar"):
         write(tmp_path / f"Gilda/{name}.eaf", eaf_of(name))
     [remark] = of.Timelines.from_elan(tmp_path / "Gilda").remarks
@@ -152,7 +152,7 @@ def timelines(draw):
 
 @given(timelines())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_elan_round_trip(tmp_path, drawn):
+def test_timelines_survive_an_elan_round_trip(tmp_path, drawn):
     for path in tmp_path.glob("*.eaf"):
         path.unlink()
     for name, text in elan_files(drawn).items():
@@ -163,18 +163,18 @@ def test_elan_round_trip(tmp_path, drawn):
     assert all(remark.what.startswith(expected) for remark in back.remarks)
 
 
-def test_a_data_set_and_its_scheme_come_back_from_elan(tmp_path, obygaze):
-    """Commands, without an option: from timelines to ELAN, back, and to a manifest."""
-    made, folders = darkness(), [tmp_path / name for name in ("made", "elan", "back")]
-    made.save(folders[0])
+def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
+    """Commands need no option from timelines to ELAN, back, and to a manifest."""
+    original, folders = darkness(), [tmp_path / name for name in ("made", "elan", "back")]
+    original.save(folders[0])
     for call in (("export", folders[0], "--elan", "-o", folders[1]),
                  ("import", "elan", folders[1], "-o", folders[2])):  # fmt: skip
         text = obygaze("annotations", *call, code=0).output
     assert "levels: High key: bright < Cannot tell < Dusk < Night, or almost (the highest)" in text
-    assert asdict(of.Timelines.load(folders[2])) == asdict(made)
+    assert asdict(of.Timelines.load(folders[2])) == asdict(original)
     clips = [of.Timelines.load(folder).project(10).manifest for folder in folders[::2]]
     assert clips[0].header() == clips[1].header()
-    assert clips[1].citation == made.citation
+    assert clips[1].citation == original.citation
     # Another program reads them, and what it saves is read again.
     for path in folders[1].glob("*.eaf"):
         check_schema(ElementTree.parse(path).getroot())
@@ -183,15 +183,15 @@ def test_a_data_set_and_its_scheme_come_back_from_elan(tmp_path, obygaze):
             offered = [text for ((text, *_),), _ in read.get_cv_entries(name).values()]
             assert offered == [entry.name for entry in entries]
         read.to_file(str(path))
-    assert asdict(of.Timelines.from_elan(folders[1])) == asdict(made)
+    assert asdict(of.Timelines.from_elan(folders[1])) == asdict(original)
     # A scheme that somebody names counts, and that of the files does not.
     renamed = replace(SCHEME, name="mine")
     assert of.Timelines.from_elan(folders[1], levels=renamed).scheme.name == "mine"
 
 
 @pytest.mark.parametrize("scheme", [of.obygaze_scheme(), SCHEME], ids=["obygaze", "second"])
-def test_files_made_of_a_template_have_its_scheme(tmp_path, obygaze, scheme):
-    """As ELAN makes them: from the template with all that it has, and annotations."""
+def test_files_made_from_a_template_have_its_scheme(tmp_path, obygaze, scheme):
+    """ELAN copies everything from the template and adds annotations."""
     own = write(tmp_path / "own.json", json.dumps(scheme.to_json()))
     template = ("--elan", tmp_path / "own.etf", "--scheme", own)
     obygaze("manifests", "thesaurus", *template, code=0)
@@ -206,22 +206,22 @@ def test_files_made_of_a_template_have_its_scheme(tmp_path, obygaze, scheme):
     assert asdict(back.scheme) == asdict(scheme)
 
 
-def test_files_of_several_data_sets(tmp_path, obygaze):
-    made, folder = darkness(), tmp_path / "elan"
+def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
+    original, folder = darkness(), tmp_path / "elan"
 
     def put(timelines):
         for name, text in elan_files(timelines).items():
             write(folder / name, text, end="")
 
-    put(made)
+    put(original)
     more = SCHEME.with_concepts([Concept("fog")])
     for changes in ({"name": "other", "citation": "C. (2025)"}, {"scheme": more}):
-        put(replace(made.of_films(["M"]), **changes))
+        put(replace(original.of_films(["M"]), **changes))
         back = of.Timelines.from_elan(folder)
-        assert len(back.segments) == len(made.segments)
+        assert len(back.segments) == len(original.segments)
         assert (back.name, back.citation) == (
-            (made.name, made.citation) if "scheme" in changes
-            else ("elan", f"{made.citation}; C. (2025)")
+            (original.name, original.citation) if "scheme" in changes
+            else ("elan", f"{original.citation}; C. (2025)")
         )  # fmt: skip
     assert asdict(back.scheme) == asdict(more)
     # Files of other levels are not read by the first one's.
@@ -236,8 +236,8 @@ def test_files_of_several_data_sets(tmp_path, obygaze):
         assert fact in obygaze(*call, "--overwrite", code=3).output  # the others are read
 
 
-def test_levels_are_suggested_in_an_order_that_somebody_gave(tmp_path, obygaze):
-    """Of the file's own list, else none; alphabetically they are none, strong, weak."""
+def test_levels_are_suggested_only_in_a_stated_order(tmp_path, obygaze):
+    """The order is the file's own. Alphabetical order (none, strong, weak) would be wrong."""
     marks = [Annotation(9 * n, 9 * n + 9, name) for n, name in enumerate(["weak", "none"])]
     path = tmp_path / "f.eaf"
     call = ("annotations", "import", "elan", path, "-o", tmp_path / "t")
@@ -255,8 +255,8 @@ def test_levels_are_suggested_in_an_order_that_somebody_gave(tmp_path, obygaze):
     assert "none < weak < strong (the highest)" in obygaze(*call, *option.split(), code=0).stdout
 
 
-def test_times_and_films_of_edited_files(tmp_path):
-    """A segment that was moved; times within a millisecond; a table of films beside the file's."""
+def test_edited_times_and_films_are_read(tmp_path):
+    """Test a moved segment, times within a millisecond, and a table of films."""
     path = tmp_path / "f.eaf"
 
     def spans_after(*segments, replaced=("", "")):
@@ -305,7 +305,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("data", "message"), BROKEN, ids=range(len(BROKEN)))
-def test_broken_elan_files_are_one_line(tmp_path, obygaze, data, message):
+def test_broken_elan_files_are_refused_in_one_line(tmp_path, obygaze, data, message):
     (tmp_path / "secret.txt").write_text("the password")
     (tmp_path / "f.eaf").write_bytes(data)
     result = obygaze("annotations", "import", "elan", tmp_path / "f.eaf", "-o", tmp_path / "t")
@@ -314,7 +314,7 @@ def test_broken_elan_files_are_one_line(tmp_path, obygaze, data, message):
     assert not (tmp_path / "t").exists()
 
 
-def test_files_that_are_missing_or_cut_are_refused(tmp_path, obygaze):
+def test_missing_or_truncated_files_are_refused(tmp_path, obygaze):
     path, data = tmp_path / "in/f.eaf", EAF.encode()
     with pytest.raises(AnnotationError, match=r"f\.eaf cannot be read: No such file"):
         of.Timelines.from_elan(path)
@@ -353,8 +353,8 @@ def test_external_references_are_not_fetched(tmp_path, monkeypatch):
     assert "shifted by '500' milliseconds" in result.remarks[2].what
 
 
-def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
-    """What ELAN would not write: tiers and notes that are their own parents, or have lost them."""
+def test_cyclic_and_orphan_tiers_are_read(tmp_path):
+    """ELAN writes no tiers or notes that are their own parents or have lost them."""
     marks = [Annotation(5, 9, "S", {"comment": "ring"}), Annotation(10, 12, "S", {"comment": "x"})]
     tiers = [Tier("A", "segment", marks), Tier("C", "segment", [Annotation(5, 9, "S")])]
     eaf = to_eaf(Document(tiers)).replace('TIER_ID="A"', 'TIER_ID="A" PARENT_REF="A"')
@@ -369,7 +369,7 @@ def test_tiers_in_rings_or_without_parents_are_read(tmp_path):
     assert remark.what == "refers to no annotation of 'A' that has times"
 
 
-def test_added_tiers_keep_what_is_there(tmp_path):
+def test_adding_tiers_keeps_the_existing_ones(tmp_path):
     text = to_eaf(Document([Tier("mine", "segment", [Annotation(0, 900, "Sure & <b>")])]))
     path = tmp_path / "Juno.eaf"
     path.write_text(text.replace("Sure &amp;", "Su<!--?-->re &amp;"))

@@ -1,4 +1,4 @@
-"""What timelines hold, in figures; and as files for ELAN and for spreadsheets."""
+"""Timelines as figures, ELAN files and spreadsheets."""
 
 import csv
 import gc
@@ -75,7 +75,7 @@ def long_timelines(films):
     return of.Timelines.of("long", marks)
 
 
-def test_documents_take_the_memory_of_one_film():
+def test_export_holds_one_film_in_memory():
     peaks = []
     for films in (1, 1, 12):  # the first loads what is needed
         files = elan_files(long_timelines(films))
@@ -87,7 +87,7 @@ def test_documents_take_the_memory_of_one_film():
     assert peaks[2] < 1.2 * peaks[1]
 
 
-def test_a_figure_is_dropped_when_it_is_saved(tmp_path, obygaze, monkeypatch):
+def test_figures_are_released_once_saved(tmp_path, obygaze, monkeypatch):
     timelines = of.Timelines.of("t", [Segment(f, "ann", 0, 9, "S") for f in ("a", "b", "c")])
     timelines.save(tmp_path / "t")
     timelines.project(9).save(tmp_path / "m")
@@ -106,7 +106,7 @@ def test_a_figure_is_dropped_when_it_is_saved(tmp_path, obygaze, monkeypatch):
     assert len(list((tmp_path / "f").glob("*.svg"))) == 3
 
 
-def test_another_program_reads_every_annotators_tiers(marked, tmp_path):
+def test_pympi_reads_every_annotators_tiers(marked, tmp_path):
     folder = save(tmp_path / "films", elan_files(marked))
     result = []
     for film, name in (("juno", "Juno — 2007"), ("leon", "=Léon")):
@@ -162,7 +162,7 @@ def test_spreadsheet_formulas_are_escaped_and_restored(marked, tmp_path):
     assert table(spreadsheet_files(timelines)["segments.csv"])[0]["level"] == f"'{link}"
 
 
-def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest, tmp_path):
+def test_manifest_labels_become_tiers_that_are_not_read_back(marked, manifest, tmp_path):
     folder = save(tmp_path / "films", elan_files(marked, manifest))
     read = Eaf(str(folder / "Juno — 2007.eaf"))
     check_schema(ElementTree.parse(folder / "Juno — 2007.eaf").getroot())
@@ -192,16 +192,16 @@ def test_a_manifests_labels_are_further_tiers_and_not_read_back(marked, manifest
     ]
 
 
-def test_names_of_files_suit_every_system():
+def test_file_names_are_valid_on_every_system():
     names = ["映" * 90, "映" * 90, "Am\u00e9lie", "Ame\u0301lie", "con", "Com1.two", "console"]
     files = file_names(names, ".eaf")
     assert max(len(file.encode()) for file in files) <= 200 < len(names[0].encode())
     assert len({*files}) == len(files)
-    known = ["Am\u00e9lie.eaf", "Am\u00e9lie-2.eaf", "_con.eaf", "_Com1.two.eaf", "console.eaf"]
-    assert files[2:] == known
+    expected = ["Am\u00e9lie.eaf", "Am\u00e9lie-2.eaf", "_con.eaf", "_Com1.two.eaf", "console.eaf"]
+    assert files[2:] == expected
 
 
-def test_a_gap_ends_what_is_to_discuss():
+def test_a_gap_splits_clips_to_discuss():
     starts = (0, 10, 3000)
     items = [Item(f"c{at}", film="f", media=f"{at}.mkv", start=at, end=at + 10) for at in starts]
     ids = [item.id for item in items]
@@ -219,12 +219,12 @@ def test_a_gap_ends_what_is_to_discuss():
     ("../films/x y#1.MP4", "./x y#1.MP4"),  # ELAN decodes no %20
     ("C:\\films\\Juno.mkv", "./Juno.mkv"), ("Dr.No", None), ("x.jpeg", None),
 ])  # fmt: skip
-def test_only_a_film_beside_the_file_is_linked(media, link):
+def test_only_films_beside_the_file_are_linked(media, link):
     descriptor = ElementTree.fromstring(to_eaf(Document([], media))).find(".//MEDIA_DESCRIPTOR")
     assert (None if descriptor is None else descriptor.get("RELATIVE_MEDIA_URL")) == link
 
 
-def test_a_file_opens_with_its_film_wherever_that_is(marked, manifest, tmp_path, obygaze):
+def test_a_file_links_its_film_in_any_folder(marked, manifest, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     films = tmp_path / "my films"
     films.mkdir()
@@ -246,7 +246,7 @@ def test_a_file_opens_with_its_film_wherever_that_is(marked, manifest, tmp_path,
     assert "add --elan" in obygaze(*tables).output
 
 
-def test_what_cannot_be_exported(marked, tmp_path, obygaze):
+def test_unusable_timelines_are_not_exported(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
     manifest = of.Manifest("whole", Items.of([Item("juno-whole", film="juno", media="whole.mp4")]))
@@ -257,7 +257,7 @@ def test_what_cannot_be_exported(marked, tmp_path, obygaze):
     refused(obygaze("annotations", "show", tmp_path / "all"), near)
 
 
-def test_what_timelines_hold(marked, tmp_path, obygaze):
+def test_show_summarises_timelines(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     # The two that are Sure overlap, and one of them an Easy Negative.
     lines = obygaze("annotations", "show", tmp_path / "t").stdout.splitlines()
@@ -275,7 +275,7 @@ def test_what_timelines_hold(marked, tmp_path, obygaze):
 
 
 def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
-    """Nor those that somebody marked of ours in ELAN, which keeps the author and drops our sum."""
+    """ELAN keeps the author of an edited file and drops our checksum."""
     marked.save(tmp_path / "t")
     out = tmp_path / "out"
     command = ("annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", out)
@@ -289,11 +289,11 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     levels = ElementTree.parse(out / "Juno — 2007.pfsx").findall(".//*[@key='levels']//Object")
     rgb = [list(bytes.fromhex(colour[1:])) for colour in level_colours(marked.scheme.codes)]
     assert [json.loads(f"[{colour.text}]") for colour in levels] == rgb
-    mine = out / "Juno — 2007.pfsx"
-    mine.write_text("my colours")
+    preferences = out / "Juno — 2007.pfsx"
+    preferences.write_text("my colours")
     result = obygaze(*command, "--overwrite", code=0)
-    assert f"{mine} has your own ELAN preferences" in result.output
-    assert mine.read_text() == "my colours"
+    assert f"{preferences} has your own ELAN preferences" in result.output
+    assert preferences.read_text() == "my colours"
     film = out / "Juno — 2007.eaf"
     edited = Eaf(str(film))
     edited.add_tier("mine")

@@ -1,4 +1,4 @@
-"""Who marks more in which film, and what is marked there: shares, tables and figures."""
+"""Who marks more in which film, and what is marked: shares, tables and figures."""
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ LOW, HIGH, MARKS = "dim", "pitch dark", ("rain, snow", "door: open")
 
 
 def draw(annotators, clips=60, films=3):
-    """Labels of own levels by chance; each annotator leaves out a few clips."""
+    """Return random labels of custom levels; each annotator leaves out a few clips."""
     chance = np.random.default_rng(annotators)
     film_of = {f"c{row:02}": f"f{row % films}" for row in range(clips)}
     sets = []
@@ -29,7 +29,7 @@ def draw(annotators, clips=60, films=3):
 
 
 @pytest.mark.parametrize("annotators", [1, 2, 3])
-def test_shares_are_those_of_a_table_of_all_labels(annotators):
+def test_shares_equal_those_of_the_full_label_table(annotators):
     sets, film_of = draw(annotators)
     marked = count_shares(sets, [Level(HIGH, "Dark")], film_of, {"f0": "First"})
     rows = [
@@ -59,7 +59,7 @@ def test_shares_are_those_of_a_table_of_all_labels(annotators):
             levels_by_film(marked)
 
 
-def test_figures_say_every_share_and_leave_out_the_least_differences():
+def test_figures_state_every_share_and_drop_the_smallest_differences():
     sets, film_of = draw(2)
     marked = count_shares(sets, [Level(HIGH, "Dark")], film_of, {})
     for figure, shares in (
@@ -70,23 +70,23 @@ def test_figures_say_every_share_and_leave_out_the_least_differences():
             assert all(
                 f"{name} {share:.0%}" in figure.get_label() for name, share in of_film.items()
             )
-    many = [FilmShares(f"f{n}", f"Film {n}", 9, {"a": n / 99, "b": 0.0}, {}) for n in range(40)]
-    figure = levels_by_film(MarkedFilms("Dark", many))
+    films = [FilmShares(f"f{n}", f"Film {n}", 9, {"a": n / 99, "b": 0.0}, {}) for n in range(40)]
+    figure = levels_by_film(MarkedFilms("Dark", films))
     assert "30 of 40 films, where they differ most" in figure.axes[0].get_xlabel()
     titles = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert titles == [f"Film {n}" for n in range(39, 39 - MAX_FILMS, -1)]
     with pytest.raises(AnnotationError, match="no clip"):
-        concepts_by_film(MarkedFilms("Dark", many))
+        concepts_by_film(MarkedFilms("Dark", films))
 
 
-def test_titles_lose_their_year_unless_two_films_share_one():
+def test_titles_keep_their_year_only_where_two_films_share_one():
     of_film = [FilmShares(film, title, 9, {"a": 0.4, "b": 0.2}, {}) for film, title in
                (("x", "Crash (1996)"), ("y", "Crash (2004)"), ("z", "Juno (2007)"))]  # fmt: skip
     labels = levels_by_film(MarkedFilms("Sure", of_film)).axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == ["Crash (1996)", "Crash (2004)", "Juno"]
 
 
-def test_the_command_draws_films_with_their_data_beside(tmp_path):
+def test_the_command_draws_films_and_writes_their_data(tmp_path):
     example, agreement = load_example(), ("annotations", "agreement", example_path("minutes"))
     for shows in ("levels", "concepts"):
         files = [tmp_path / f"{shows}{suffix}" for suffix in (".svg", ".pdf")]
@@ -100,8 +100,8 @@ def test_the_command_draws_films_with_their_data_beside(tmp_path):
     assert list(levels)[-1] == "Gone Girl (2014)"
     for film, title in example.titles.items():
         own = example.groups == film
-        for name, given in example.y.items():
-            assert float(levels[title][name]) == pytest.approx((given[own] == "S").mean(), abs=1e-6)
+        for name, codes in example.y.items():
+            assert float(levels[title][name]) == pytest.approx((codes[own] == "S").mean(), abs=1e-6)
         shares = np.mean([marks[own].mean(axis=0) for marks in example.concepts.values()], axis=0)
         for name, share in zip(example.concept_names, shares, strict=True):
             assert float(concepts[film][name]) == pytest.approx(share, abs=1e-6)

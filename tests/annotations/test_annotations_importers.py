@@ -1,4 +1,4 @@
-"""From MObyGaze's file and any table to timelines; bad rows are named."""
+"""Importers from MObyGaze and from any table to timelines; bad rows are named."""
 
 import csv
 import json
@@ -35,12 +35,12 @@ def spans(timelines):
 
 
 def remarks(timelines):
-    """The last word of each location, the problem and what was done."""
+    """Return the last word of each location, the problem, and what was done."""
     lines = [(i.where.rpartition(" ")[2], i.what, i.done) for i in timelines.remarks]
     return [(int(line) if line.isdigit() else line, *rest) for line, *rest in lines]
 
 
-def test_mobygaze_row_by_row(tmp_path):
+def test_every_row_of_mobygaze_is_imported(tmp_path):
     path = make_authors(tmp_path) / "mobygaze/mobygaze_dataframe.csv"
     result = of.Timelines.from_mobygaze(path)
     with path.open(newline="") as file:
@@ -63,7 +63,7 @@ def test_mobygaze_row_by_row(tmp_path):
         of.Timelines.from_mobygaze(table(tmp_path, "f,a,0,1,S"))
 
 
-def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
+def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
     bad = {
         "1;a;Sure;[];[];60;49;tt1;25": ("ends (frame 49) before it starts (60)", "left out"),
         "2;a;Sure;[];[];60;70;tt1;0": ("framerate '0' is not above 0", "left out"),
@@ -108,7 +108,7 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path, obygaze):
     assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
 
 
-def test_rows_that_cannot_be_read_are_left_out(tmp_path):
+def test_unreadable_rows_are_left_out(tmp_path):
     bad = {
         "f,a,-1,2,S": "start '-1' is not a time; write seconds or h:mm:ss",
         "f,a,0,2,Maybe": "unknown label 'Maybe'",
@@ -123,8 +123,8 @@ def test_rows_that_cannot_be_read_are_left_out(tmp_path):
     }
     result = read(tmp_path, "f,a,0,1,EN", *bad, "", ",,,,", "f,a,7,8,HN")
     assert spans(result) == [(0, 1), (7, 8)]
-    for place, (remark, fact) in enumerate(zip(remarks(result), bad.values(), strict=True)):
-        assert (remark[0], remark[2]) == (place + 3, "left out")
+    for index, (remark, fact) in enumerate(zip(remarks(result), bad.values(), strict=True)):
+        assert (remark[0], remark[2]) == (index + 3, "left out")
         assert fact in remark[1]
 
 
@@ -154,7 +154,7 @@ def test_columns_and_names_are_mapped(tmp_path):
     ]
 
 
-def test_options_that_cannot_be(tmp_path, obygaze):
+def test_impossible_options_are_refused(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     for option in (["--column", "film"], ["--delimiter", "ab"]):
@@ -207,7 +207,7 @@ def test_the_order_of_rows_does_not_matter(rows, chance):
     st.lists(st.sampled_from(["Body", "A, b", "c; d", "Type of shot"]), unique=True),
     st.text(alphabet="'=+-@\t\rab"),
 )
-def test_cells_come_back(names, text):
+def test_cells_survive_a_round_trip(names, text):
     assert list(parse_concepts(format_concepts(names))) == names
     assert unescape_formula(escape_formula(text)) == text
     assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
@@ -233,7 +233,7 @@ def test_films_are_found_by_their_original_names(tmp_path, obygaze):
     assert sorted(files.values()) == ["A_C.mp4", "Dr. No.mp4"]
 
 
-def test_times_and_tables_as_spreadsheets_save_them(tmp_path):
+def test_times_and_tables_of_spreadsheets_are_read(tmp_path):
     rows = ("film;annotator;start;end;level;concepts", "Été;ann;1,5;0:02:03,25;S;Body, Look")
     lines = (line.replace(";", "\t") + "\r" for line in rows)
     source = write(tmp_path / "marks.csv", *lines, encoding="utf-8-sig")

@@ -13,7 +13,7 @@ from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Item, Items, LabelSet
 from obygaze_features.manifests.manifest import check, read_header
 from tests.kit.files import contents, csv_rows, refused, write
-from tests.kit.timelines import grid, said, segments, worked
+from tests.kit.timelines import grid, pairs, segments, worked
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def names(*label_sets):
     return [word for name in label_sets for word in ("--labels", name)]
 
 
-def test_into_the_grid_itself(annotations, timelines, spans):
+def test_project_writes_into_the_grid_itself(annotations, timelines, spans):
     before = read_header(spans)["digest"]
     text = annotations("project", timelines, "--grid", spans)
     assert f"5 clips, threshold 0.2 -> {spans}" in text
@@ -83,7 +83,7 @@ def test_a_table_of_shots_becomes_a_grid(annotations, obygaze, tmp_path):
     assert of.Manifest.load(tmp_path / "shots").labels("one").levels == ["S", "EN"]
 
 
-def test_own_labels_stay_the_default(annotations, timelines, spans, tmp_path):
+def test_existing_labels_stay_the_default(annotations, timelines, spans, tmp_path):
     levels = ["EN", "S", "EN", "EN", "EN"]
     own, copy = LabelSet("own", grid().ids, levels, [()] * 5), tmp_path / "copy"
     grid().with_parts(labels=[own]).save(tmp_path / "mine")
@@ -125,7 +125,7 @@ def test_merges_are_removed_with_their_sources(obygaze, annotations, timelines, 
     assert read_header(folder)["default_labels"] == "two"
 
 
-def test_concepts_that_the_manifest_lacked_are_in_its_scheme(annotations, timelines, spans):
+def test_new_concepts_join_the_manifests_scheme(annotations, timelines, spans):
     loaded = of.Manifest.load(spans)
     three = replace(loaded.scheme, concepts=loaded.scheme.concepts[:3])
     replace(loaded, scheme=three).save(spans, overwrite=True)
@@ -139,10 +139,10 @@ def test_concepts_that_the_manifest_lacked_are_in_its_scheme(annotations, timeli
     annotations("merge", spans)
     assert check(spans) == []
     merged = of.Manifest.load(spans).labels()
-    assert said(merged)[2] == ("NS", {"Clothing", "Look", "Posture"})
+    assert pairs(merged)[2] == ("NS", {"Clothing", "Look", "Posture"})
 
 
-def test_slips_are_one_line(obygaze, timelines, spans, tmp_path):
+def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
     project, new = ("annotations", "project", timelines, "--grid"), ("-o", tmp_path / "new")
     for options, fact in (
         (["60"], "60 is not a manifest that can hold"),
@@ -162,7 +162,7 @@ def test_slips_are_one_line(obygaze, timelines, spans, tmp_path):
     refused(result, "the label set 'two' has a bad ratio")
 
 
-def test_label_sets_of_two_thresholds(obygaze, annotations, timelines, spans, tmp_path):
+def test_two_thresholds_do_not_merge(obygaze, annotations, timelines, spans, tmp_path):
     annotations("project", timelines, "--grid", spans)
     more = saved(tmp_path / "more", segments("three", [(0, 100, "S", "Look")]))
     annotations("project", more, "--grid", spans, "--threshold", "50%")
@@ -176,7 +176,7 @@ def test_label_sets_of_two_thresholds(obygaze, annotations, timelines, spans, tm
     assert "different timelines" not in annotations("agreement", spans, *names("one", "two"))
 
 
-def test_what_is_left_out_ends_with_3_and_is_named(annotations, tmp_path, spans):
+def test_left_out_segments_are_named_with_exit_code_3(annotations, tmp_path, spans):
     late = [(500 + 10 * step, 505 + 10 * step, "S", "Look") for step in range(12)]
     drawn = (worked().segments, segments("one", late), segments("two", late, "other"))
     project = ("project", saved(tmp_path / "late", *drawn), "--grid", spans)
@@ -193,7 +193,7 @@ def test_what_is_left_out_ends_with_3_and_is_named(annotations, tmp_path, spans)
     assert "film late: nothing" not in text
 
 
-def test_films_named_by_media_only_are_films(annotations, tmp_path):
+def test_media_names_serve_as_films(annotations, tmp_path):
     second = segments("one", [(0, 90, "S", "Look")], "other")
     two, spans = saved(tmp_path / "two", worked().segments, second), tmp_path / "spans"
     items = [
@@ -212,7 +212,7 @@ def test_films_named_by_media_only_are_films(annotations, tmp_path):
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]
 
 
-def test_titles_stay_through_a_projection(obygaze, annotations, tmp_path):
+def test_projection_keeps_titles(obygaze, annotations, tmp_path):
     films = {"a": Film("Flight of A"), "b": Film(""), "tt0467406": Film("Juno")}
     drawn = [segments("ann", [(0, 60, "S"), (60, 90, "EN")], film) for film in films]
     pair = (saved(tmp_path / "t", *drawn, films=films), tmp_path / "m")

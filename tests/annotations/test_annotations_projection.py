@@ -1,4 +1,4 @@
-"""Grids of clips; segments onto them, annotators into one, by the paper's case and by fractions."""
+"""Grids of clips, projection onto them, and merging, by the paper's example and exact fractions."""
 
 from collections import Counter
 from fractions import Fraction
@@ -15,37 +15,37 @@ from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.errors import AnnotationError, UsageError
 from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level
-from tests.kit.timelines import FIRST, SECOND, grid, said, segments, worked
+from tests.kit.timelines import FIRST, SECOND, grid, pairs, segments, worked
 
 LEVELS = ("EN", "HN", "NS", "S")
 CONCEPTS = ("Look", "Body", "Posture")
 
 
 def clips(*texts):
-    """Level and concepts of each clip: "S Body Look"."""
+    """Return level and concepts of each clip, from texts such as "S Body Look"."""
     return [(level, set(concepts)) for level, *concepts in map(str.split, texts)]
 
 
-def test_the_papers_case():
+def test_the_papers_example_projects_as_published():
     result = project(worked(), grid())
-    one, two = result.label_sets
-    assert (one.name, two.name) == ("one", "two")
-    assert said(one) == clips("EN", "S Body", "NS Look Posture", "EN", "EN")
-    assert said(two) == clips("EN", "S Look", "NS Clothing Look", "EN", "HN Posture")
-    assert one.ratio == ["", "0.5", "0.38", "", ""]
-    assert two.ratio == ["", "0.2", "1", "", "1"]
-    merged = merge_labels([one, two], result.grid)
+    ann, bea = result.label_sets
+    assert (ann.name, bea.name) == ("one", "two")
+    assert pairs(ann) == clips("EN", "S Body", "NS Look Posture", "EN", "EN")
+    assert pairs(bea) == clips("EN", "S Look", "NS Clothing Look", "EN", "HN Posture")
+    assert ann.ratio == ["", "0.5", "0.38", "", ""]
+    assert bea.ratio == ["", "0.2", "1", "", "1"]
+    merged = merge_labels([ann, bea], result.grid)
     expected = clips("EN", "S Body Look", "NS Clothing Look Posture", "EN", "HN Posture")
-    assert said(merged.labels) == expected
+    assert pairs(merged.labels) == expected
     assert merged.labels.ratio == ["", "0.5", "1", "", "1"]
     assert merged.remarks == result.remarks == []
-    assert one.about["grid"] == {"name": "grid", "digest": grid().digest}
-    assert (one.about["annotator"], one.about["timelines"]["sha256"]) == ("one", worked().sha256)
-    assert merged.labels.about["of"] == {labels.name: labels.about for labels in (one, two)}
+    assert ann.about["grid"] == {"name": "grid", "digest": grid().digest}
+    assert (ann.about["annotator"], ann.about["timelines"]["sha256"]) == ("one", worked().sha256)
+    assert merged.labels.about["of"] == {labels.name: labels.about for labels in (ann, bea)}
     assert "highest level wins" in merged.labels.about["rule"]
 
 
-def test_the_case_at_other_thresholds():
+def test_other_thresholds_change_the_levels():
     levels = [
         dict(Counter(project(worked(), grid(), threshold).merge_labels().labels.levels))
         for threshold in (0.15, 0.2)
@@ -62,7 +62,7 @@ def seconds(frame, rate):
 
 
 @pytest.mark.parametrize("rate", [Fraction(24000, 1001), Fraction(30000, 1001), Fraction(24)])
-def test_threshold_is_exact_to_a_frame(rate):
+def test_the_threshold_is_exact_to_a_frame(rate):
     clips = [(start, start + 5 * count) for start in range(7, 5000, 397) for count in (1, 7, 60)]
     for short, level in ((0, "S"), (1, "EN")):
         for begin, end in clips:
@@ -96,7 +96,7 @@ def timelines_of(marks, rate):
 
 
 def by_hand(clip, marks, threshold):
-    """The rule, in frames and exact fractions, a clip and a segment at a time."""
+    """Apply the rule in frames and exact fractions, one clip and segment at a time."""
     remaining = []
     for (start, end), level, names in marks:
         shared = max(0, min(end, clip[1]) - max(start, clip[0]))
@@ -110,22 +110,22 @@ def by_hand(clip, marks, threshold):
 
 
 @given(MARKS, st.lists(SPANS, min_size=1, max_size=6), THRESHOLDS, RATES)
-def test_as_by_hand_in_exact_fractions(marks, clips, threshold, rate):
-    """Also where clips overlap or leave gaps; what is equal in frames is equal in seconds."""
+def test_projection_equals_exact_fractions(marks, clips, threshold, rate):
+    """Clips may overlap or leave gaps. Frames and seconds must agree."""
     marks = [*marks, ((0, 1), "EN", set())]
     spans = [tuple(seconds(frame, rate) for frame in clip) for clip in clips]
     timelines = grid([(start, end) for start, end in spans])
     drawn = timelines_of({"one": marks}, rate)
     [labels] = project(drawn, timelines, threshold=float(threshold)).label_sets
     expected = [by_hand(clip, marks, threshold) for clip in clips]
-    assert said(labels) == [(level, names) for level, names, _ in expected]
+    assert pairs(labels) == [(level, names) for level, names, _ in expected]
     for text, (_, _, ratio) in zip(labels.ratio, expected, strict=True):
         assert (float(text) if text else 0) == pytest.approx(float(ratio), abs=1e-4)
         assert bool(text) == bool(ratio)
 
 
 @given(MARKS.filter(bool), MARKS.filter(bool), st.randoms(use_true_random=False))
-def test_order_does_not_matter(first, second, chance):
+def test_the_order_of_segments_does_not_matter(first, second, chance):
     straight = timelines_of({"one": first, "two": second}, Fraction(25))
     shuffled = list(straight.segments)
     chance.shuffle(shuffled)
@@ -142,7 +142,7 @@ def test_order_does_not_matter(first, second, chance):
     assert merged.ratio == same[0].ratio
 
 
-def test_segments_in_no_clip_and_in_tiny_ones():
+def test_segments_outside_all_clips_are_left_out():
     late = worked().segments + tuple(segments("one", [(500, 510, "S", "Look")]))
     [remark] = project(of.Timelines.of("worked", late), grid()).remarks
     assert (remark.annotator, remark.done) == ("one", "left out")
@@ -154,7 +154,7 @@ def test_segments_in_no_clip_and_in_tiny_ones():
         assert project(beside, tiny).label_sets[0].levels == levels
 
 
-def test_schemes_have_the_same_levels_and_share_concepts():
+def test_the_grids_scheme_must_have_the_same_levels():
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
     foreign = of.Manifest("other", grid().items, scheme=calm)
     assert project(worked(), foreign).grid.scheme.codes == LEVELS  # nothing is labelled yet
@@ -165,9 +165,9 @@ def test_schemes_have_the_same_levels_and_share_concepts():
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
     scheme = LabelScheme("ours", of.obygaze_scheme().levels, names)
     result = project(worked(), of.Manifest("other", grid().items, scheme=scheme))
-    assert said(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
+    assert pairs(result.label_sets[0])[2] == ("NS", {"Gaze", "Posture"})
     assert result.grid.scheme.concept_names[:2] == ("Gaze", "Body")
-    assert said(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
+    assert pairs(merge_labels(result.label_sets, result.grid).labels)[1] == ("S", {"Body", "Gaze"})
 
 
 def ends_at(end, film="film"):
@@ -180,7 +180,7 @@ def problems(remarks):
 
 
 @pytest.mark.parametrize("length", ["60", "60 s", "0:01:00"])
-def test_cells_of_so_many_seconds(length):
+def test_cells_have_the_length_asked_for(length):
     cells, remarks = read_grid(length, ends_at(150.5))
     assert remarks == []
     expected = [("film-0001", 0, 60), ("film-0002", 60, 120), ("film-0003", 120, 150.5)]
@@ -205,7 +205,7 @@ def test_clips_cover_the_film_from_0_to_the_end(end, step):
     assert 2 <= ends[-1] - starts[-1] <= step
 
 
-def test_manifests_with_spans(tmp_path):
+def test_a_manifest_with_spans_is_a_grid(tmp_path):
     items = [
         Item("a", film="film", start=0.0, end=100.0),
         Item("b", media="film.mkv", start=100.0, end=200.0),
@@ -226,7 +226,7 @@ def test_manifests_with_spans(tmp_path):
         read_grid(tmp_path / "no spans", worked())
 
 
-def test_films_that_only_one_side_has():
+def test_films_missing_on_one_side_are_named():
     pair = segments("one", FIRST) + segments("one", SECOND, "other")
     timelines = of.Timelines.of("two films", pair, films={"unseen": Film(end=10.0)})
     items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
@@ -245,7 +245,7 @@ def test_films_that_only_one_side_has():
     ("-60", "-60 is not a grid"),
     (grid(film="FILM"), "no clips of any film .*it has FILM.*did you mean FILM"),
 ])  # fmt: skip
-def test_what_is_no_grid_is_one_line(cells, fact):
+def test_invalid_grids_are_refused_in_one_line(cells, fact):
     with pytest.raises((AnnotationError, UsageError), match=fact):
         read_grid(cells, worked())
     with pytest.raises(AnnotationError, match="have no segments"):

@@ -1,4 +1,4 @@
-"""Timelines from Python, as a picture, and their remarks; docs/how-to/timelines.md is run."""
+"""Timelines in Python, as a figure, and their remarks; docs/how-to/timelines.md is run."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.kit.timelines import FIRST, SECOND, grid, segments, worked
 from tests.test_docs import ROOT, Page
 
 
-def test_from_tables_to_timelines_and_back(tmp_path, monkeypatch, obygaze):
+def test_the_how_to_converts_tables_and_back(tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
     printed = Page(obygaze).run((ROOT / "docs/how-to/timelines.md").read_text())
     assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in printed
@@ -41,7 +41,7 @@ def words(timelines, manifest):
     return [text.get_text() for text in figure.findobj(Text)]
 
 
-def test_the_worked_case():
+def test_the_worked_example_is_exact():
     done = project(worked(), grid())
     labels = merge_labels(done.label_sets, done.grid).labels
     merged = done.grid.with_parts(labels=[*done.label_sets, labels])
@@ -67,7 +67,7 @@ def test_the_worked_case():
     assert heights == pytest.approx([1, 4, 3, 1, 2], rel=1e-3)
 
 
-def test_seconds_of_a_long_film_are_seen_without_a_ground(tmp_path):
+def test_short_segments_of_a_long_film_are_visible(tmp_path):
     cut = [(0, 3000, "EN"), (3000, 3003, "S"), (3003, 5000, "EN"), (5000, 7200, "EN")]
     long = of.Timelines.of("long", segments("one", cut))
     with figure_format(width=6.5, ground="none"):
@@ -81,10 +81,10 @@ def test_seconds_of_a_long_film_are_seen_without_a_ground(tmp_path):
     assert not (image == 255).all(axis=2).any()  # nor is anything white
 
 
-def test_remarks_of_a_kind_are_one_line():
+def test_remarks_of_one_kind_share_a_line():
     lost = Remark("a.csv, line 9", "ju\x1b[31m\nno", "", "ends before it starts", "left out")
-    kept = Remark("a.csv, line 2", "juno", "ann", "overlaps", "kept")
-    assert [*describe_remarks([kept, lost], "r")] == [
+    overlap = Remark("a.csv, line 2", "juno", "ann", "overlaps", "kept")
+    assert [*describe_remarks([overlap, lost], "r")] == [
         r"a.csv, line 9: 'ju\x1b[31m\nno': ends before it starts (left out)",  # lost rows first
         "a.csv, line 2: juno ann: overlaps (kept)",
     ]
@@ -99,7 +99,7 @@ def test_remarks_of_a_kind_are_one_line():
 
 
 def long_stretches(*lengths):
-    """Twenty short segments, and long ones of Easy Negative, the last of which is cut in two."""
+    """Return short segments, and long Easy Negative ones, the last of which is cut in two."""
     segments, start = [], 0.0
     for number, length in enumerate([30.0, 60.0] * 10 + list(lengths)):
         level = "EN" if length > 100 or number % 2 else "S"
@@ -115,9 +115,9 @@ def long_stretches(*lengths):
     return build_timelines("made", rows)
 
 
-def test_an_import_names_a_stretch_far_longer_than_its_films_others():
-    made = long_stretches(240, 2861)
-    [remark] = made.remarks
+def test_unusually_long_segments_are_named():
+    timelines = long_stretches(240, 2861)
+    [remark] = timelines.remarks
     assert (remark.film, remark.annotator, remark.done) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in remark.what
     assert "the next longest of the film is 4.0" in remark.what
@@ -126,7 +126,7 @@ def test_an_import_names_a_stretch_far_longer_than_its_films_others():
     assert long_stretches(100, 599).remarks == ()  # under ten minutes
 
 
-def test_edited_table_of_remarks(tmp_path, obygaze):
+def test_edited_remarks_are_read_or_refused(tmp_path, obygaze):
     folder = tmp_path / "t"
     worked().save(folder)
     table = write(folder / "remarks.csv", "where,film", "a,b")

@@ -1,4 +1,4 @@
-"""Small checkpoints of random weights, and what the tests change in them."""
+"""Small checkpoints with random weights, and functions that change them."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ ALWAYS = ("tiny-xclip", "tiny-vivit", "tiny-clip", "tiny-clap")
 MISSING = 99.0
 
 
-def each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
+def on_each(names: Sequence[str] = TINY) -> pytest.MarkDecorator:
     gate = pytest.mark.gate
     rows = [name if name in ALWAYS else pytest.param(name, marks=gate) for name in names]
     return pytest.mark.parametrize("name", rows)
@@ -36,13 +36,13 @@ def pictures(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
-    """Sound that grows louder, about a mean that is not zero."""
+    """Return sound that grows louder, around a mean that is not zero."""
     values = np.random.default_rng(seed).standard_normal(samples) * np.linspace(0.01, 0.2, samples)
     return (values + 0.05).astype(np.float32)
 
 
 def clips_for(backbone: Backbone, count: int = 2, sounds: Sequence[Any] = ()) -> torch.Tensor:
-    """Input of random clips, or of these sounds; NaN after their end."""
+    """Return random clips, or these sounds, as input; NaN after their end."""
     if not backbone.hears:
         return pictures(count, backbone.sampling.frames, 3, 32, 32)
     samples = round(backbone.sampling.window * backbone.sampling.rate * 2.5)
@@ -53,18 +53,18 @@ def clips_for(backbone: Backbone, count: int = 2, sounds: Sequence[Any] = ()) ->
 
 
 def embed(backbone: Backbone, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Arrays with `MISSING` in place of NaN, for `torch.equal`."""
+    """Return arrays with `MISSING` in place of NaN, for `torch.equal`."""
     arrays = backbone.embed_clips(pixels, ~pixels.flatten(2).isnan().any(2))
     return {name: values.nan_to_num(MISSING) for name, values in arrays.items()}
 
 
 def tensor(output: Any) -> torch.Tensor:
-    """What `get_image_features` and its like give: a tensor up to transformers 4, more from 5."""
+    """Return the tensor of `get_image_features` in transformers 4 and 5."""
     return output if isinstance(output, torch.Tensor) else output.pooler_output
 
 
 def processed(folder: Path, frames: Any, **options: Any) -> torch.Tensor:
-    """By the processor of transformers: [T,3,h,w]."""
+    """Return what transformers' processor gives: [T,3,h,w]."""
     import transformers
 
     kind = json.loads((folder / "preprocessor_config.json").read_text())
@@ -98,7 +98,7 @@ def edit_weights(folder: Path, change: Callable[[dict[str, Any]], object]) -> No
 
 
 def shuffle_norms(folder: Path) -> None:
-    """Give layer norms other numbers than the ones and zeros with which they begin."""
+    """Give layer norms other weights than their initial ones and zeros."""
     random = torch.Generator().manual_seed(3)
 
     def change(tensors: dict[str, torch.Tensor]) -> None:
@@ -111,12 +111,12 @@ def shuffle_norms(folder: Path) -> None:
 
 
 def as_pickle(source: Path, folder: Path, **more: Any) -> None:
-    """The weights of a checkpoint in PyTorch's old format, with more beside them."""
+    """Write the weights of a checkpoint in PyTorch's old format, with other objects beside them."""
     torch.save(load_file(source / "model.safetensors") | more, folder / "pytorch_model.bin")
 
 
 def in_shards(folder: Path) -> Path:
-    """The same weights in two files and an index, as large ones are published."""
+    """Write the weights in two files and an index, like large checkpoints."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     file_of = {

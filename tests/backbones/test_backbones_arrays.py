@@ -1,4 +1,4 @@
-"""The table of arrays: what the format's page says of it, and what an entry that is added gives."""
+"""The table of arrays: the format page lists it, and an added entry works everywhere."""
 
 import math
 import re
@@ -22,7 +22,7 @@ SEEING = [name for name in TINY if name in ("tiny-xclip", "tiny-vivit", "tiny-cl
 
 
 def spread(tokens, mask=None):
-    """The standard deviation over tokens, without those of padding."""
+    """Return the standard deviation over tokens, ignoring padding."""
     count = tokens.shape[-2] if mask is None else mask.sum(-2)
     masked = tokens if mask is None else tokens.where(mask, 0)
     mean = masked.sum(-2) / count
@@ -36,7 +36,7 @@ def std(monkeypatch):
     monkeypatch.setitem(ARRAYS, "std", entry)
 
 
-def test_the_format_s_page_lists_the_table():
+def test_the_format_page_lists_every_array():
     page = (Path(of.__file__).parents[1] / "stores/README.md").read_text()
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| \[(.+)\] (\w+) \|", page, re.MULTILINE)
     listed = {
@@ -49,7 +49,7 @@ def test_the_format_s_page_lists_the_table():
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_one_entry_gives_every_family_an_array(checkpoints, std, name):
+def test_one_table_entry_gives_every_family_an_array(checkpoints, std, name):
     backbone = of.load_backbone(checkpoints[name], "cpu", arrays=["std", "frames", "tokens"])
     spec = next(spec for spec in backbone.arrays if spec.name == "std")
     values = backbone.embed_clips(
@@ -61,7 +61,7 @@ def test_one_entry_gives_every_family_an_array(checkpoints, std, name):
     np.testing.assert_allclose(values["std"], tokens.std(1), atol=1e-6)
 
 
-def test_an_added_array_leaves_padding_out(checkpoints, std):
+def test_added_arrays_ignore_padding(checkpoints, std):
     backbone = of.load_backbone(checkpoints["tiny-xclip-lsmdc"], "cpu", arrays=["std", "frames"])
     present = torch.arange(12)[None] < 5
     values = backbone.embed_clips(pictures(1, 12, 3, 32, 32), present)
@@ -69,8 +69,8 @@ def test_an_added_array_leaves_padding_out(checkpoints, std):
     np.testing.assert_allclose(values["std"][0], values["frames"][0, :5].numpy().std(0), atol=1e-6)
 
 
-def test_at_a_rate_it_is_pooled_from_frames_and_refused_of_windows(checkpoints, std):
-    """The deviation over windows is not the mean of theirs."""
+def test_at_a_rate_arrays_pool_frames_and_refuse_windows(checkpoints, std):
+    """The deviation over windows is not the mean of their deviations."""
     rate = {"device": "cpu", "sampling": Sampling(20, 2.0)}
     backbone = of.load_backbone(checkpoints["tiny-clip"], **rate)
     present = torch.arange(20)[None] < 9
@@ -89,8 +89,8 @@ class Colours(torch.nn.Module):
         return pixels.mean((-2, -1))
 
 
-def test_a_backbone_of_one_s_own_that_names_it_fills_stores_and_tables(tmp_path, std):
-    """It computes the array itself; the table says that exports have it, and what a rate does."""
+def test_a_custom_backbone_may_fill_an_added_array(tmp_path, std):
+    """It computes the array itself. The table controls exports and rates."""
     write_clip(tmp_path / "clip0.mp4", "S", seconds=1)
     net = of.Backbone.from_torch(Colours(), frames=8, size=16, name="own", layout="BCHW")
     array = ArraySpec.named("std", (3,), "standard deviation over `frames`")

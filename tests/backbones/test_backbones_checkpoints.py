@@ -1,4 +1,4 @@
-"""Checkpoints that do not fit, what users type for them, and that none is ever run."""
+"""Checkpoints that do not fit, the errors that users see, and that none is ever executed."""
 
 import shutil
 
@@ -75,7 +75,7 @@ SLIPS = [
     for cheap in [(*ALWAYS, "tiny-xclip-lsmdc")]
     for n, slip in enumerate(SLIPS)
 ])  # fmt: skip
-def test_a_checkpoint_that_does_not_fit_is_one_line(copy, slip):
+def test_a_checkpoint_of_the_wrong_shape_is_one_line(copy, slip):
     name, change, facts = slip
     folder = copy(name)
     change(folder)
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(copy, slip):
 
 
 @pytest.mark.parametrize("name", ["tiny-vivit", "tiny-xclip-lsmdc"])
-def test_a_pickle_that_would_run_code_does_not(copy, tmp_path, name):
+def test_a_hostile_pickle_runs_no_code(copy, tmp_path, name):
     folder, bomb = copy(name), Malice(tmp_path / "trace")
     if name == "tiny-xclip-lsmdc":
         edit_weights(folder, lambda state: state.update(bomb=bomb))
@@ -119,7 +119,7 @@ def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, op
     assert "\n" not in str(caught.value)
 
 
-def test_names_are_those_of_the_user_or_the_folder(checkpoints, tmp_path, monkeypatch):
+def test_names_come_from_the_user_or_the_folder(checkpoints, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     vivit, lsmdc = checkpoints["tiny-vivit"], checkpoints["tiny-xclip-lsmdc"]

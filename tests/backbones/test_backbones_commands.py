@@ -1,4 +1,4 @@
-"""The commands about backbones, and what they fetch from a stand-in of the hub."""
+"""Commands about backbones, and downloads from a stand-in of the hub."""
 
 import hashlib
 import json
@@ -52,7 +52,7 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
         assert reason in obygaze("features", "make-weights", name, *more, code=code).stderr
 
 
-def test_prefetch_prints_folders_or_the_reason(obygaze, tmp_path, monkeypatch):
+def test_prefetch_prints_folders_or_reasons(obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip", code=0)
     folders = dict(line.split(": ") for line in result.stdout.splitlines())
@@ -69,7 +69,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 def run_python(code: str, home: Path, endpoint: str, offline: str = "0", ends_with: int = 0) -> Any:
-    """Run code in a separate process: the hub's settings are read when it is imported."""
+    """Run code in a separate process, because the hub's settings are read on import."""
     environment = {
         **os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": offline,
         "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1",
@@ -88,7 +88,7 @@ def prefetch(name: str, *arguments: Any, **options: Any) -> Any:
 
 @pytest.fixture
 def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
-    """``serve_hub(folder)``: a stand-in of the hub, which has it as someone/small."""
+    """``serve_hub(folder)``: serve a stand-in of the hub with the folder as someone/small."""
     with serve(tmp_path / "hub") as served:
         small = served.folder / "someone/small/resolve"
 
@@ -114,8 +114,8 @@ def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
         yield offer
 
 
-def asked(hub: Served, least: int = 0) -> set[str]:
-    """The names of files that were requested; or of those of which it sent this many bytes."""
+def requested_files(hub: Served, least: int = 0) -> set[str]:
+    """Return the names of requested files, or of those of which it sent this many bytes."""
     return {path.split("/", 5)[5] for path, size in hub.requests if size >= least}
 
 
@@ -144,7 +144,7 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
     needed = CONFIGS | {"model.safetensors.index.json"} | {
         f"model-0000{number}-of-00002.safetensors" for number in (1, 2)
     }  # fmt: skip
-    assert {path.name for path in Path(folder).iterdir()} == needed == asked(hub, 1)
+    assert {path.name for path in Path(folder).iterdir()} == needed == requested_files(hub, 1)
 
     # What is in the cache needs no request, also where requests are allowed.
     hub.forget()
@@ -155,12 +155,12 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
 
 
 @pytest.mark.night
-def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
-    """As V-JEPA 2 is published; what cannot be used is refused before its weights are fetched."""
+def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
+    """V-JEPA 2 is published like this. Unusable ones are refused before weights are fetched."""
     folder, processor = copy("tiny-vjepa2"), "video_preprocessor_config.json"
     hub = serve_hub(folder)
     prefetch("someone/small", tmp_path / "home", hub.url)
-    assert asked(hub, 1) >= {"config.json", processor, "model.safetensors"}
+    assert requested_files(hub, 1) >= {"config.json", processor, "model.safetensors"}
     loaded = run_python(ABOUT, tmp_path / "home", NOWHERE)
     assert json.loads(loaded.stdout)["family"] == "vjepa2"
 
@@ -171,7 +171,7 @@ def test_a_processor_of_videos_alone_is_fetched(serve_hub, copy, tmp_path):
     hub.forget()
     refused = prefetch("someone/small", tmp_path / "third", hub.url, ends_with=1)
     assert "unknown model_type 'bert'; choose from xclip, vivit" in refused.stderr
-    assert asked(hub) == {"config.json"}
+    assert requested_files(hub) == {"config.json"}
 
 
 OFFLINE = [
@@ -189,7 +189,7 @@ OFFLINE = [
     # Where nobody forbids it, the hub's client tries for some 20 seconds.
     pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
 ])  # fmt: skip
-def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, facts):
+def test_failed_downloads_are_one_line(serve_hub, tmp_path, name, offline, facts):
     endpoint = serve_hub(tmp_path).url if "/" in name else NOWHERE
     result = prefetch(name, tmp_path / "home", endpoint, offline, ends_with=1)
     for fact in facts:
@@ -198,11 +198,11 @@ def test_what_cannot_be_fetched_is_one_line(serve_hub, tmp_path, name, offline, 
 
 
 @pytest.mark.night
-def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
-    """What was fetched for clips, by an older version say, lacks them."""
+def test_word_vectors_are_fetched_ahead_or_on_demand(serve_hub, copy, tmp_path):
+    """A checkpoint that an older version fetched for clips lacks them."""
     hub = serve_hub(copy("tiny-clip"))
     prefetch("someone/small", tmp_path / "home", hub.url)
-    assert asked(hub, 1) == {*CONFIGS, "model.safetensors", *WORDS}
+    assert requested_files(hub, 1) == {*CONFIGS, "model.safetensors", *WORDS}
     assert run_python(READ, tmp_path / "home", NOWHERE).stdout == "torch.Size([1, 32])\n"
 
     clips = tmp_path / "clips"
@@ -221,13 +221,13 @@ def test_words_are_fetched_ahead_or_when_needed(serve_hub, copy, tmp_path):
     (write_gpt2, "load_language_model('someone/small', 'cpu').mean_probabilities(['a man'])",
      {"config.json"}),
 ])  # fmt: skip
-def test_a_model_of_texts_is_fetched_and_loaded(serve_hub, tmp_path, write, call, files):
+def test_a_text_model_is_fetched_and_loaded(serve_hub, tmp_path, write, call, files):
     (folder := tmp_path / "model").mkdir()
     write(folder, seed=3)
     hub = serve_hub(folder)
     code = f"from obygaze_features.language import *; print({call})"
     fetched = run_python(code, tmp_path / "home", hub.url)
-    assert files <= asked(hub, 1)
+    assert files <= requested_files(hub, 1)
     assert run_python(code, tmp_path / "home", NOWHERE).stdout == fetched.stdout
     if write is write_gpt2:  # which is fetched ahead by its name, too
         prefetch("someone/small", tmp_path / "other", hub.url)

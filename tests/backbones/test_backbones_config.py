@@ -1,4 +1,4 @@
-"""A stranger's config.json: it chooses no code, and sizes are held to the weights."""
+"""Untrusted config.json files choose no code, and their sizes must match the weights."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture
 def change(checkpoints, tmp_path):
-    """Copy a checkpoint with other settings, each named by the path of its keys."""
+    """Copy a checkpoint with changed settings, each named by the path of its keys."""
 
     def write(name, **settings):
         folder = tmp_path / name
@@ -82,7 +82,7 @@ def test_no_setting_chooses_a_package_for_quantized_weights(change):
         ("tiny-videomae", {"num_frames": 10**7}),
     ],
 )
-def test_sizes_beyond_the_weights_are_refused_at_once(change, name, settings):
+def test_sizes_beyond_the_weights_are_refused_quickly(change, name, settings):
     folder = change(name, **settings)
     began = time.process_time()
     with pytest.raises(BackboneError, match=r"config\.json"):
@@ -90,7 +90,7 @@ def test_sizes_beyond_the_weights_are_refused_at_once(change, name, settings):
     assert time.process_time() - began < 20
 
 
-def test_a_sentence_encoder_must_not_ask_for_code(tmp_path):
+def test_a_config_that_would_choose_code_is_refused(tmp_path):
     from obygaze_features.backbones.network_config import refuse_code
 
     path = tmp_path / "config.json"

@@ -1,4 +1,4 @@
-"""What every family does, on small checkpoints in the published layouts."""
+"""The contract of every family, on small checkpoints in the published layouts."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ import obygaze_features as of
 from obygaze_features.backbones import families, known_checkpoints
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.extraction.extract import embed_probe
-from tests.backbones.conftest import as_pickle, clips_for, each, edit_weights, embed, in_shards
+from tests.backbones.conftest import as_pickle, clips_for, edit_weights, embed, in_shards, on_each
 from tests.kit.models import CHECKPOINTS, TINY, write_checkpoint
 
 NAMES = {"native", "cls", "max", "mean", "frames", "frames_temporal", "tokens", "count"}
@@ -22,7 +22,7 @@ TEXTS = ("tiny-xclip", "tiny-clip", "tiny-siglip", "tiny-clap")
 SAFETENSORS = [name for name in TINY if name != "tiny-xclip-lsmdc"]
 
 
-@each()
+@on_each()
 def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
     card = CHECKPOINTS[name]
     arrays = [spec.name for spec in card.arrays]
@@ -46,8 +46,8 @@ def test_arrays_are_as_announced_and_chosen_by_name(checkpoints, name):
         of.load_backbone(checkpoints[name], "cpu", arrays=["native", "other"])
 
 
-@each()
-def test_neither_time_nor_batch_changes_features_nor_does_half_precision_much(checkpoints, name):
+@on_each()
+def test_features_do_not_depend_on_batches_or_runs(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
     pixels = clips_for(backbone, 3)
     together, again = embed(backbone, pixels), embed(backbone, pixels)
@@ -64,7 +64,7 @@ def test_neither_time_nor_batch_changes_features_nor_does_half_precision_much(ch
         assert torch.cosine_similarity(values, together[array], dim=-1).min() > 0.999
 
 
-@each()
+@on_each()
 def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_path):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")
@@ -93,8 +93,8 @@ def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_pa
         assert math.isfinite(float(values.sum())), array
 
 
-@each()
-def test_weights_that_do_not_fit_are_one_line(copy, name):
+@on_each()
+def test_weights_of_the_wrong_shape_are_one_line(copy, name):
     folder = copy(name)
     file = folder / ("model.safetensors" if name in SAFETENSORS else "pytorch_model.bin.0")
     content = file.read_bytes()
@@ -122,7 +122,7 @@ def test_weights_that_do_not_fit_are_one_line(copy, name):
         assert "\n" not in str(caught.value)
 
 
-@each(SAFETENSORS)
+@on_each(SAFETENSORS)
 def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
     pixels = clips_for(backbone, 1)
@@ -146,8 +146,8 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
         assert torch.equal(values, expected[array])
 
 
-@each([name for name in TINY if name not in TEXTS])
-def test_texts_are_refused_by_what_reads_none(checkpoints, name):
+@on_each([name for name in TINY if name not in TEXTS])
+def test_backbones_without_a_text_tower_refuse_texts(checkpoints, name):
     backbone = of.load_backbone(checkpoints[name], "cpu")
     with pytest.raises(UsageError, match=r"does not read texts.* obygaze features backbones"):
         backbone.embed_texts(["a photo"])

@@ -1,4 +1,4 @@
-"""Devices, without one: what CUDA says and does is injected."""
+"""Devices, without a GPU: the answers of CUDA are injected."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from obygaze_features.errors import BackboneError
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two GPUs, by what torch says; the second is the current one of this thread."""
+    """Pretend that torch has two GPUs; the second is current in this thread."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
@@ -43,7 +43,7 @@ def test_a_cuda_device_has_a_number():
     torch.cuda.DeferredCudaCallError("CUDA call failed lazily at initialization"),
 ], ids=["full", "exclusive", "initialization"])  # fmt: skip
 def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch, problem):
-    """It can be seen, and tensors can be made on it: a kernel shows that it does not work."""
+    """The GPU is visible and holds tensors; only a kernel shows that it does not work."""
 
     def fail(*_: Any) -> Any:
         raise problem
@@ -93,7 +93,7 @@ CALLERS = {
 
 
 def all_switches() -> list[Any]:
-    """What a caller can read, by the old switches and the new; some cannot be read after others."""
+    """Return what callers can read, by the old and the new switches."""
     read = [
         lambda: torch.backends.cuda.matmul.allow_tf32,
         lambda: torch.backends.cudnn.allow_tf32,
@@ -116,7 +116,7 @@ def all_switches() -> list[Any]:
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 @pytest.mark.filterwarnings("ignore:.*CUDA is not available")
-def test_tf32_is_set_and_then_put_back(caller, precision):
+def test_tf32_is_set_and_then_restored(caller, precision):
     CALLERS[caller]()
     before = all_switches()
     with devices.arithmetic("cuda:1", precision):
@@ -130,7 +130,7 @@ def test_tf32_is_set_and_then_put_back(caller, precision):
 
 
 @pytest.mark.usefixtures("restored")
-def test_tf32_by_the_switches_of_older_torch(monkeypatch):
+def test_tf32_uses_the_switches_of_older_torch(monkeypatch):
     """Torch before 2.9 lacks `fp32_precision`."""
     CALLERS["medium"]()
     with monkeypatch.context() as patch:
@@ -166,7 +166,7 @@ def test_threads_of_other_precisions_do_not_mix():
     assert formats() == before
 
 
-def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints):
+def test_a_gpu_computes_in_the_backbones_precision(checkpoints):
     with FakeTensorMode():
         pixels = torch.zeros(1, 8, 3, 32, 32, device="cuda:1")
     backbone = of.load_backbone(checkpoints["tiny-vivit"], "cpu", precision="tf32")
@@ -177,7 +177,7 @@ def test_a_backbone_on_a_gpu_computes_in_its_precision(checkpoints):
     assert seen == ["tf32"] * 3
 
 
-def test_only_tubelets_side_by_side_are_a_product_of_matrices():
+def test_only_adjacent_tubelets_become_a_matrix_product():
     side = {"kernel_size": (2, 4, 4), "stride": (2, 4, 4)}
     for options, is_product in (
         ({}, True), ({"dtype": torch.float16}, True), ({"dtype": torch.bfloat16}, True),
@@ -207,7 +207,7 @@ cuDNN error: CUDNN_STATUS_BAD_PARAM
 """
 
 
-def test_memory_errors_are_known_by_their_messages(monkeypatch):
+def test_memory_errors_are_recognised_by_their_messages(monkeypatch):
     without_message = torch.OutOfMemoryError()
     monkeypatch.delattr(torch, "OutOfMemoryError")  # torch 2.4 has none
     assert devices.is_out_of_memory(without_message)
@@ -216,8 +216,8 @@ def test_memory_errors_are_known_by_their_messages(monkeypatch):
         assert devices.is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message
 
 
-def test_memory_is_freed_on_the_device_in_use_alone(monkeypatch):
-    """With another current device, torch would open a context on that one."""
+def test_memory_is_freed_only_on_the_device_in_use(monkeypatch):
+    """With another current device, torch would open a context there."""
     current, freed = [0], []
 
     @contextlib.contextmanager
@@ -260,7 +260,7 @@ QUOTAS = {
         ({"proc/self/cgroup": "0::/a", f"{V2}/a/memory.max": "9000000"}, 6),
     ],
 )  # fmt: skip
-def test_what_is_free_and_cgroups_limit_the_memory(tmp_path, files, megabytes):
+def test_free_memory_and_cgroups_limit_the_memory(tmp_path, files, megabytes):
     meminfo = "MemTotal: 99 kB\nMemAvailable:   6000 kB"
     for name, text in {**files, "proc/meminfo": meminfo}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""X-CLIP of Ma et al. against what that work's own code computed, and its files."""
+"""The X-CLIP of Ma et al. against outputs of its authors' code, and its files."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from obygaze_features.backbones.sampling import Sampling
 from tests.backbones.conftest import embed, pictures
 
 
-def test_the_authors_own_outputs_are_met(authors):
+def test_outputs_equal_the_authors(authors):
     golden = authors / "golden/xclip_lsmdc"
     all_arrays = ["native", "max", "mean", "frames", "frames_temporal", "tokens"]
     backbone = load_backbone(f"lsmdc={golden / 'pytorch_model.bin.0'}", "cpu", arrays=all_arrays)
@@ -30,7 +30,7 @@ def test_the_authors_own_outputs_are_met(authors):
     torch.testing.assert_close(ours["mean"][1], nine.mean(0), atol=1e-5, rtol=0)
 
 
-def test_padding_does_not_matter_and_the_place_does(checkpoints):
+def test_padding_does_not_matter_but_position_does(checkpoints):
     backbone = load_backbone(str(checkpoints["tiny-xclip-lsmdc"]), "cpu")
     pixels = pictures(2, 12, 3, 32, 32)
     present = torch.ones(2, 12, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Each family against transformers' own processors, tokenizers and forwards."""
+"""Each family against transformers' own processors, tokenizers and forward passes."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def xclip_arrays(model, pixels):
 
 
 def image_arrays(model, pixels, *, embeds=True):
-    """Of networks that see each frame alone."""
+    """Return the arrays of networks that see each frame alone."""
     images = pixels.flatten(0, 1)
     tokens = (model.vision_model if embeds else model)(images).last_hidden_state
     frames = kit.tensor(model.get_image_features(images)) if embeds else tokens[:, 0]
@@ -68,7 +68,7 @@ def vivit_arrays(model, pixels):
 
 
 def timesformer_arrays(model, pixels):
-    """Its token 1 + frames * p + t is patch p of frame t; ours are frame by frame."""
+    """Return arrays by frame; token 1 + frames * p + t is patch p of frame t."""
     tokens, frames = model.timesformer(pixels).last_hidden_state, pixels.shape[1]
     patches = [tokens[:, 1 + frame :: frames] for frame in range(frames)]
     return {"cls": tokens[:, 0], "frames": torch.stack([patch.mean(1) for patch in patches], 1),
@@ -77,7 +77,7 @@ def timesformer_arrays(model, pixels):
 
 
 def tubelet_arrays(model, pixels, *, trunk, depth=2):
-    """VideoMAE and V-JEPA 2: without a classifier the clip embedding is the mean."""
+    """Return arrays of VideoMAE and V-JEPA 2; without a classifier the embedding is the mean."""
     network = getattr(model, trunk, model)
     read = getattr(network, "get_vision_features", network)(pixels)
     tokens = getattr(read, "last_hidden_state", read)
@@ -134,13 +134,13 @@ GATE = {
 
 
 class OnGpu(torch.Tensor):
-    """A tensor of the CPU that says it is on a GPU, as does what is computed from it."""
+    """A CPU tensor that claims to be on a GPU, like everything computed from it."""
 
     is_cuda = True
 
 
 class Convolutions(TorchDispatchMode):
-    """Counts what a GPU must not compute: convolutions of tubelets, and GELUs in nine steps."""
+    """Count what a GPU must not compute: convolutions of tubelets, and GELUs in nine steps."""
 
     count = 0
 
@@ -157,7 +157,7 @@ def close(ours, expected, atol=1e-4):
 @pytest.mark.parametrize(
     "case", [*ALWAYS, *(pytest.param(name, marks=pytest.mark.gate) for name in GATE)]
 )
-def test_features_are_those_of_transformers(tmp_path, case):
+def test_features_equal_those_of_transformers(tmp_path, case):
     write, sizes, model_name, arrays_of = (ALWAYS | GATE)[case]
     write(tmp_path, 5, *sizes)
     kit.shuffle_norms(tmp_path)
@@ -204,8 +204,8 @@ def test_features_are_those_of_transformers(tmp_path, case):
 
 
 @pytest.mark.gate
-def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
-    """As of dinov2-base-imagenet1k-1-layer; those of films are held against their logits."""
+def test_an_image_classifiers_trunk_is_loaded(tmp_path):
+    """Test dinov2-base-imagenet1k-1-layer; video classifiers are compared by their logits."""
     tiny.write_dino(tmp_path / "trunk", 5, DINO)
     model = transformers.Dinov2ForImageClassification.from_pretrained(tmp_path / "trunk")
     model.save_pretrained(tmp_path / "whole")
@@ -218,8 +218,8 @@ def test_the_trunk_of_a_classifier_of_images_is_read(tmp_path):
 
 @pytest.mark.gate
 @pytest.mark.parametrize("tuned", [True, False])
-def test_videomae_is_what_its_tensors_say(tmp_path, tuned):
-    """A configuration may say nothing of it, or something else."""
+def test_videomae_follows_its_tensors(tmp_path, tuned):
+    """A configuration may leave this out, or be wrong about it."""
     pixels = kit.pictures(1, 16, 3, 48, 48)
     tiny.write_videomae(tmp_path, 5, MAE, finetuned=tuned)
     before = kit.embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
@@ -249,7 +249,7 @@ MODELS = {"tiny-clip": "CLIPModel", "tiny-xclip": "XCLIPModel", "tiny-siglip": "
 
 
 def text_features(folder, name, texts=TEXTS):
-    """By transformers; SigLIP was trained on padded texts."""
+    """Return transformers' text features; SigLIP was trained on padded texts."""
     model = getattr(transformers, name).from_pretrained(folder).eval()
     options = {"padding": True, "max_length": 77}
     if name == "SiglipModel":
@@ -260,8 +260,8 @@ def text_features(folder, name, texts=TEXTS):
         return kit.tensor(model.get_text_features(**tokens))
 
 
-@kit.each(list(MODELS))
-def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
+@kit.on_each(list(MODELS))
+def test_texts_are_embedded_as_by_transformers(checkpoints, name):
     folder = checkpoints[name]
     backbone = of.load_backbone(folder, "cpu")
     ours = backbone.embed_texts(TEXTS)
@@ -286,7 +286,7 @@ def test_texts_are_embedded_as_transformers_does_it(checkpoints, name):
     torch.testing.assert_close(cut, same, atol=1e-6, rtol=0)
 
 
-def test_the_record_tells_two_tokenizers_apart(copy):
+def test_the_record_distinguishes_two_tokenizers(copy):
     folder = copy("tiny-clip")
     before = of.load_backbone(folder, "cpu").tokenizer.attributes()
     assert (before["longest"], before["padding"]) == (77, "longest")
@@ -303,7 +303,7 @@ def test_the_record_tells_two_tokenizers_apart(copy):
      "575 tokens, but the network has 566"),
     (lambda folder: (folder / "tokenizer.json").write_text("{"), "tokenizer cannot be read: "),
 ])  # fmt: skip
-def test_a_tokenizer_that_does_not_fit_is_one_line(copy, change, facts):
+def test_a_mismatched_tokenizer_is_one_line(copy, change, facts):
     folder = copy("tiny-clip")
     change(folder)
     with pytest.raises(BackboneError, match=facts) as caught:

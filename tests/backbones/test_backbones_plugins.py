@@ -1,4 +1,4 @@
-"""A backbone added to this package as CONTRIBUTING.md says."""
+"""A backbone is added to this package as CONTRIBUTING.md describes."""
 
 import os
 import re
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(line: str, checkout: Path) -> str:
-    """A line of a console; the command is that of the copy."""
+    """Run a line of a console with the command of the copy."""
     name, *arguments = shlex.split(line)
     own = [sys.executable, "-c", "from obygaze_models.commands.main import main; main()"]
     words = [*(own if name == "obygaze" else [name]), *arguments]

@@ -1,4 +1,4 @@
-"""Preprocessing against transformers' own PIL processors, and against arithmetic written out."""
+"""Preprocessing against transformers' PIL processors and against plain arithmetic."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def levels_apart(first: torch.Tensor, second: torch.Tensor) -> int:
 
 @pytest.mark.parametrize("kind", PROCESSORS)
 @each_size
-def test_pixels_are_those_of_the_processor(tmp_path, size, kind):
+def test_pixels_equal_those_of_the_processor(tmp_path, size, kind):
     config, bounds = PROCESSORS[kind]
     folder = checkpoint(tmp_path, config)
     frames = noise(2, *size)
@@ -86,7 +86,7 @@ def test_pixels_are_those_of_the_processor(tmp_path, size, kind):
 
 @pytest.mark.parametrize("number", [0, 1], ids=["landscape", "portrait"])
 def test_recorded_processors_are_followed(tmp_path, number):
-    """DINOv3's resizes numbers and not bytes, which is less than a level in 255 apart."""
+    """DINOv3's processor resizes floats instead of bytes: less than one level of 255 apart."""
     write_dino(tmp_path / "dinov3", 5, SMALL_VISION | {"image_size": 24}, "DINOv3ViT")
     write_vjepa2(tmp_path / "vjepa2", 5, TINY_VJEPA2 | {"crop_size": 24})
     # V-JEPA 2's processor does not read this size; the recorded one was given it too.
@@ -99,7 +99,7 @@ def test_recorded_processors_are_followed(tmp_path, number):
         torch.testing.assert_close(values, expected, atol=0.02, rtol=0)
 
 
-def test_what_is_not_stated_is_the_processors_own(tmp_path):
+def test_unstated_settings_are_the_processors_defaults(tmp_path):
     for kind in ("CLIP", "Siglip", "VideoMAE", "Vivit"):
         name = f"{kind}ImageProcessor"
         rule = read_preprocessing(checkpoint(tmp_path, image_processor_type=name, resample=None))
@@ -114,14 +114,14 @@ def test_what_is_not_stated_is_the_processors_own(tmp_path):
 
 
 def use_floats(monkeypatch) -> None:
-    """Resize on the CPU as on a GPU, which resizes no bytes."""
+    """Resize on the CPU as on a GPU, which does not resize bytes."""
     monkeypatch.setattr(preprocess, "BYTE_RESIZING_DEVICES", frozenset())
     monkeypatch.setattr(preprocess, "FLOAT_RESIZING_DEVICES", frozenset({"cpu"}))
 
 
 @each_size
 @pytest.mark.parametrize("mode", ["standard", "author"])
-def test_frame_by_frame_and_gpu_give_the_same(tmp_path, monkeypatch, size, mode):
+def test_single_frames_and_gpus_give_the_same_pixels(tmp_path, monkeypatch, size, mode):
     frames, rows = torch.from_numpy(noise(11, *size)), [0, 3, 3, 4, 10, 7, 1, 2, 9]
     for kind in ("bilinear", "bicubic"):
         rule = replace(read_preprocessing(checkpoint(tmp_path), mode), filter=kind)
@@ -151,8 +151,8 @@ def test_tensorfloat32_cannot_reach_a_gpus_resizing(tmp_path, monkeypatch):
     assert not {name for name in names if re.search("mm|mv|dot|conv|linear$|einsum", name)}
 
 
-def test_a_large_reduction_is_left_to_the_cpu(tmp_path, monkeypatch):
-    """A GPU has no room for the weights of its filter."""
+def test_large_reductions_are_left_to_the_cpu(tmp_path, monkeypatch):
+    """The weights of its filter do not fit on a GPU."""
     rule, moved = read_preprocessing(checkpoint(tmp_path)), []
     monkeypatch.setattr(preprocess, "FLOAT_RESIZING_DEVICES", frozenset({"meta"}))
     monkeypatch.setattr(
@@ -165,7 +165,7 @@ def test_a_large_reduction_is_left_to_the_cpu(tmp_path, monkeypatch):
         assert len(moved) == count
 
 
-def test_normalising_has_the_bits_of_the_formula(tmp_path):
+def test_normalising_equals_the_formula_bit_for_bit(tmp_path):
     rule = read_preprocessing(checkpoint(tmp_path, VIVIT, image_std=[0.3, 0.4, 0.5]))
     pixels = torch.arange(256, dtype=torch.uint8).repeat(2, 5, 3, 1)[..., None]
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (rule.mean, rule.std))
@@ -175,7 +175,7 @@ def test_normalising_has_the_bits_of_the_formula(tmp_path):
 
 
 def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """As OpenCV's INTER_LINEAR: the four nearest pixels' centres, whatever the reduction."""
+    """Resize like OpenCV's INTER_LINEAR: from the four nearest pixel centres at any reduction."""
     tables = []
     for side, size in zip(picture.shape, (height, width), strict=False):
         centre = (np.arange(size) + 0.5) * side / size - 0.5
@@ -191,7 +191,7 @@ def bilinear(picture: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @pytest.mark.parametrize("config", [VIDEOMAE, VIVIT], ids=["videomae", "vivit"])
 @each_size
-def test_the_authors_squash_and_then_use_the_processor(tmp_path, size, config):
+def test_author_preprocessing_squashes_before_the_processor(tmp_path, size, config):
     folder = checkpoint(tmp_path, config)
     frames, rule = noise(1, *size), read_preprocessing(folder, "author")
     ours = resize_and_crop(torch.from_numpy(frames), rule)
@@ -207,7 +207,7 @@ def test_the_authors_squash_and_then_use_the_processor(tmp_path, size, config):
 
 
 @each_size
-def test_clips_own_rule_is_torchvisions(size):
+def test_the_clip_rule_equals_torchvision(size):
     """Resize(32, bicubic), CenterCrop(32), ToTensor, Normalize, as torchvision defines them."""
     rule = preprocess.CLIP_TORCHVISION.at(32)
     frames = noise(1, *size)
@@ -235,7 +235,7 @@ def test_clips_own_rule_is_torchvisions(size):
     ({"resample": 5}, "no usable value for 5"),
     ({"size": {"height": 48, "width": 48}}, "scales to 48x48 and then crops"),
 ])  # fmt: skip
-def test_a_configuration_not_understood_is_refused(tmp_path, changes, facts):
+def test_an_unknown_configuration_is_refused(tmp_path, changes, facts):
     with pytest.raises(BackboneError, match=facts):
         read_preprocessing(checkpoint(tmp_path, **changes))
     with pytest.raises(UsageError, match="use standard or author"):

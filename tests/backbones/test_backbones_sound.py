@@ -1,4 +1,4 @@
-"""Families that hear, against transformers' own feature extractors and forwards."""
+"""Sound families against transformers' own feature extractors and forward passes."""
 
 import json
 import math
@@ -32,8 +32,8 @@ NETWORKS = {  # transformers' class, and the embedding of a window by it
 }  # fmt: skip
 
 
-@kit.each([name for name in NETWORKS if name not in ("tiny-wav2vec2", "tiny-hubert")])
-def test_a_gpu_is_not_asked_how_many_windows_a_clip_has(copy, name):
+@kit.on_each([name for name in NETWORKS if name not in ("tiny-wav2vec2", "tiny-hubert")])
+def test_counting_windows_does_not_wait_for_the_gpu(copy, name):
     """Tensors on torch's device "meta" have no values, so asking for one is an error."""
     backbone = of.load_backbone(copy(name), "cpu")
     assert backbone.mask_on_cpu
@@ -50,8 +50,8 @@ def hear(backbone, *sounds):
     return kit.embed(backbone, kit.clips_for(backbone, sounds=sounds))
 
 
-@kit.each(list(NETWORKS))
-def test_sound_is_embedded_as_transformers_does_it(copy, name):
+@kit.on_each(list(NETWORKS))
+def test_sound_is_embedded_as_by_transformers(copy, name):
     folder, (class_name, embed_window) = copy(name), NETWORKS[name]
     kit.shuffle_norms(folder)
     model = getattr(transformers, class_name).from_pretrained(folder).eval()
@@ -92,20 +92,20 @@ def test_sound_is_embedded_as_transformers_does_it(copy, name):
     ("ASTFeatureExtractor", {}),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:At least one mel filter")
-def test_spectrograms_have_the_bits_of_transformers(name, settings):
-    """Of loud, quiet, short and silent windows."""
-    theirs, ours = (
+def test_spectrograms_equal_transformers_bit_for_bit(name, settings):
+    """Windows are loud, quiet, short or silent."""
+    reference, ours = (
         getattr(transformers, name)(**settings), _make_extractor(name, json.dumps(settings))
     )  # fmt: skip
-    rate, key = theirs.sampling_rate, theirs.model_input_names[0]
+    rate, key = reference.sampling_rate, reference.model_input_names[0]
     sound = kit.noise(10 * rate)
     for window in (sound, 5 * sound, 1e-4 * sound, sound[: rate // 3], 0 * sound):
         with threadpool_limits(1):  # their last bits depend on the number of threads
-            expected = theirs(window, sampling_rate=rate)[key]
+            expected = reference(window, sampling_rate=rate)[key]
         np.testing.assert_array_equal(ours(window, sampling_rate=rate)[key], expected)
 
 
-@kit.each([CLAP, "tiny-ast", "tiny-wav2vec2"])
+@kit.on_each([CLAP, "tiny-ast", "tiny-wav2vec2"])
 @pytest.mark.filterwarnings("error")
 def test_absurd_samples_print_no_warnings(checkpoints, name):
     """They are refused later, by the clip's name."""
@@ -116,7 +116,7 @@ def test_absurd_samples_print_no_warnings(checkpoints, name):
 
 @pytest.mark.gate
 def test_torchaudio_does_not_change_bits(checkpoints, monkeypatch):
-    """An AST's extractor would take its spectrograms from there."""
+    """AST's extractor would use torchaudio for its spectrograms."""
     steps = of.load_backbone(checkpoints["tiny-ast"], "cpu").preprocessing
     replace(steps, settings=DEFAULTS["ASTFeatureExtractor"]).inputs(
         kit.noise(16_000)
@@ -133,7 +133,7 @@ def test_torchaudio_does_not_change_bits(checkpoints, monkeypatch):
 
 @pytest.mark.gate
 def test_published_speech_weights_load(checkpoints, copy):
-    """wav2vec2-base-960h lacks the vector of masks; older files name a norm's parts otherwise."""
+    """wav2vec2-base-960h has no mask vector, and older files name parts of a norm differently."""
     folder = copy("tiny-wav2vec2")
     expected = hear(of.load_backbone(folder, "cpu"), kit.noise(9000))
     tensors = load_file(folder / "model.safetensors")

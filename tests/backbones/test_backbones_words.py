@@ -1,4 +1,4 @@
-"""Words, hashed: against scikit-learn's HashingVectorizer; and no store holds a word."""
+"""Hashed words against scikit-learn's HashingVectorizer; stores contain no words."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def spoken(texts):
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
-def test_words_are_scikit_learns_hashes(texts):
+def test_words_are_hashed_as_by_scikit_learn(texts):
     truth = HashingVectorizer(n_features=1024, ngram_range=(1, 2))
     expected = truth.transform([*TEXTS, *texts]).toarray()
     ours = of.load_backbone("words", "cpu").embed_texts([*TEXTS, *texts])

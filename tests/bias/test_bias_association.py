@@ -1,4 +1,4 @@
-"""Association tests, against their definition: every partition, item by item, number by number."""
+"""Association tests against their definition: every partition, item by item."""
 
 import itertools
 import math
@@ -19,13 +19,13 @@ B = [[0, 1], [0.5, 1]]
 
 
 def scores(rows, a, b):
-    """The mean cosine with A less that with B."""
+    """Return the mean cosine with A minus that with B."""
     rows, a, b = (np.array(v) / np.linalg.norm(v, axis=1, keepdims=True) for v in (rows, a, b))
     return (rows @ a.T).mean(axis=1) - (rows @ b.T).mean(axis=1)
 
 
 def by_force(x, y, a, b, ddof=1):
-    """The formulas in their order, and p by making every partition of X and Y."""
+    """Apply the formulas one by one, and compute p over every partition of X and Y."""
     first, second = (scores(group, a, b).tolist() for group in (x, y))
     pooled = first + second
     mean = sum(pooled) / len(pooled)
@@ -46,7 +46,7 @@ ROWS = st.lists(ROW, min_size=1, max_size=5)
 
 
 @given(ROWS, ROWS, ROWS, ROWS, st.sampled_from([0, 1]))
-def test_every_partition_is_counted_ties_and_unequal_sizes_too(x, y, a, b, ddof):
+def test_every_partition_counts_also_ties_and_unequal_sizes(x, y, a, b, ddof):
     if np.ptp(scores([*x, *y], a, b)) < 1e-9:
         with pytest.raises(BiasError, match="X and Y have identical scores"):
             associate(x, y, a, b)
@@ -57,7 +57,7 @@ def test_every_partition_is_counted_ties_and_unequal_sizes_too(x, y, a, b, ddof)
     )
 
 
-def test_an_item_alone_is_held_against_partitions_of_the_words():
+def test_a_single_item_is_tested_by_partitions_of_the_words():
     chance = np.random.default_rng(3)
     x, a, b = (chance.normal(size=(size, 64)).astype(np.float32) for size in (3, 5, 7))
     for w, single in zip(x, associate_each(x, a, b), strict=True):
@@ -66,15 +66,15 @@ def test_an_item_alone_is_held_against_partitions_of_the_words():
 
 
 @pytest.mark.parametrize(("x", "y"), [((4, 3, 3), (3, 4, 4)), ((2, 1, 1), (20, 25, 15))])
-def test_many_partitions_that_nearly_all_tie(x, y):
-    """Of three kinds of items, partitions are counted by how many of each kind they take."""
+def test_nearly_tied_partitions_are_counted_exactly(x, y):
+    """With three kinds of items, partitions are counted by the number of each kind."""
     chance = np.random.default_rng(17)
     kinds, a, b = (chance.normal(size=(size, 6)) for size in (3, 4, 4))
-    of, sizes = scores(kinds, a, b), np.add(x, y)
+    kind_scores, sizes = scores(kinds, a, b), np.add(x, y)
     as_high = sum(
-        math.prod(map(math.comb, sizes.tolist(), taken))
-        for taken in itertools.product(*(range(size + 1) for size in sizes))
-        if sum(taken) == sum(x) and of @ taken >= of @ x - 1e-9
+        math.prod(map(math.comb, sizes.tolist(), counts))
+        for counts in itertools.product(*(range(size + 1) for size in sizes))
+        if sum(counts) == sum(x) and kind_scores @ counts >= kind_scores @ x - 1e-9
     )
     p = as_high / math.comb(sum(sizes), sum(x))
     items = np.repeat(kinds, x, axis=0), np.repeat(kinds, y, axis=0)
@@ -86,7 +86,7 @@ def test_many_partitions_that_nearly_all_tie(x, y):
     assert drawn.p == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 100_000))
 
 
-def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
+def test_a_sampled_p_is_never_zero_and_is_reproducible():
     chance = np.random.default_rng(7)
     a, b = chance.normal(size=(2, 30, 16))
     x, y = chance.normal(size=(2, 20, 16)) + np.array([[[2.0]], [[-2.0]]]) * (a - b).mean(axis=0)
@@ -102,12 +102,12 @@ def test_what_is_sampled_is_never_zero_and_stays_as_it_is():
         associate(x, y, a, b, Settings(p="exct"))
 
 
-def test_a_normal_distribution_has_the_moments_of_all_partitions():
+def test_the_normal_approximation_has_the_exact_moments():
     normal = Settings(p="normal")
-    result, each = associate(X, Y, A, B, normal), scores([*X, *Y], A, B)
+    result, item_scores = associate(X, Y, A, B, normal), scores([*X, *Y], A, B)
     chosen = itertools.combinations(range(6), 3)
-    every = [2 * each[list(rows)].sum() - each.sum() for rows in chosen]
-    assert result.p == pytest.approx(stats.norm.sf(result.statistic, np.mean(every), np.std(every)))
+    sums = [2 * item_scores[list(rows)].sum() - item_scores.sum() for rows in chosen]
+    assert result.p == pytest.approx(stats.norm.sf(result.statistic, np.mean(sums), np.std(sums)))
     assert (result.p_is, result.partitions) == ("normal", None)
     for x in (X, [*X, *X]):  # of even groups, and of uneven ones
         turned = associate(Y, x, A, B, normal)
@@ -121,7 +121,7 @@ def test_a_normal_distribution_has_the_moments_of_all_partitions():
     ({"b": [[1, 0, 0]]}, ["X", "2", "B", "3", "single model"]),
     ({"x": [[1, 0], [1]]}, ["X", "not a table of numbers"]),
 ])  # fmt: skip
-def test_what_is_no_set_of_embeddings_is_refused(sets, facts):
+def test_invalid_embeddings_are_refused(sets, facts):
     with pytest.raises(BiasError) as raised:
         associate(**{"x": X, "y": Y, "a": A, "b": B, **sets})
     assert all(fact in str(raised.value) for fact in facts), raised.value
@@ -129,7 +129,7 @@ def test_what_is_no_set_of_embeddings_is_refused(sets, facts):
 
 
 def test_rounding_is_no_association():
-    """A and B are the same directions in another order: scores are 0 but for rounding."""
+    """A and B are the same directions in another order, so scores are 0 up to rounding."""
     chance = np.random.default_rng(0)
     x, y, a = (chance.normal(size=(size, 512)) for size in (8, 8, 30))
     b = 3 * chance.permutation(a)

@@ -1,4 +1,4 @@
-"""Emotion words in captions, counted by hand; labels, alpha against its definition in fractions."""
+"""Emotion words in captions, counted by hand; labels, and alpha against its definition."""
 
 import json
 from fractions import Fraction
@@ -81,15 +81,15 @@ def test_neutral_captions_are_a_group(tmp_path, obygaze):
     assert sorted(counts) == sorted(("objectified", *row) for row in neutral)
 
 
-def test_the_interval_is_over_draws_of_images(tmp_path):
+def test_the_interval_resamples_images(tmp_path):
     alike = {f"ann_HA1_O_{n}.txt": ["smile", "grey"] * 20 for n in range(12)}
     apart = {f"ann_HA1_NO_{n}.txt": ["smile" if n % 2 else "grey"] * 40 for n in range(12)}
     folder = write_captions(tmp_path / "f", alike | apart)
     rest, same = emotion_rates(read_captions(folder, EMOTIONS), EMOTIONS).rates
-    shown = ("condition", "rate", "low", "high")
-    assert pick(same, shown) == ["objectified", 500, 500, 500]
+    columns = ("condition", "rate", "low", "high")
+    assert pick(same, columns) == ["objectified", 500, 500, 500]
     # Of 12 draws with chance 1/2, the middle 95% are 3 to 9.
-    assert pick(rest, shown[1:]) == [500, 250, 750]
+    assert pick(rest, columns[1:]) == [500, 250, 750]
     single = write_captions(tmp_path / "g", {"ann_HA1_O_1.txt": ["smile"]})
     [rate] = emotion_rates(read_captions(single, EMOTIONS), EMOTIONS, minimum=1).rates
     assert (rate["low"], rate["high"], rate["images"]) == (None, None, 1)
@@ -103,7 +103,7 @@ TABLE = (
 )
 
 
-def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
+def test_a_table_counts_like_a_folder(tmp_path, obygaze):
     path = write(tmp_path / "captions.csv", *TABLE)
     outputs = [word for kind in ("csv", "svg") for word in ("-o", tmp_path / f"r.{kind}")]
     result = obygaze("bias", "captions", path, "--minimum", 1, *outputs, code=0)
@@ -119,7 +119,7 @@ def test_a_table_is_counted_as_a_folder_is(tmp_path, obygaze):
     assert "high, 1" in obygaze("bias", "captions", path).stderr  # intensities of two kinds
 
 
-def test_notes_on_rates_of_nothing_and_blank_captions(tmp_path, obygaze):
+def test_notes_name_rare_words_and_blank_captions(tmp_path, obygaze):
     folder = write_captions(tmp_path / "f", {"ann_HA1_O_1.txt": ["happy"]})
     result = obygaze("bias", "captions", folder)
     assert "no word of happy occurs 100 times" in result.stderr
@@ -137,7 +137,7 @@ def test_notes_on_rates_of_nothing_and_blank_captions(tmp_path, obygaze):
         assert content["rates"][0]["rate"] == 500
 
 
-def test_words_and_groups_of_ones_own(tmp_path, obygaze):
+def test_custom_words_and_groups_are_counted(tmp_path, obygaze):
     own = {
         "format": "obygaze-lexicon",
         "format_version": 1,
@@ -173,14 +173,14 @@ BITS = st.integers(0, 1)
         lambda k: st.lists(st.lists(BITS, min_size=k, max_size=k), min_size=2)
     )
 )
-def test_alpha_is_its_definition(rows):
+def test_alpha_equals_its_definition(rows):
     expected, actual = by_definition(rows), cronbach_alpha(rows)
     assert (actual is None) == (expected is None)
     assert actual is None or actual == pytest.approx(float(expected), abs=1e-9)
 
 
 @pytest.mark.parametrize("ratings", [[[1], [0]], [], [1, 0], [[1, np.nan], [0, 1]]])
-def test_alpha_of_what_it_cannot_take(ratings):
+def test_alpha_refuses_invalid_input(ratings):
     with pytest.raises(BiasError):
         cronbach_alpha(ratings)
 
@@ -203,7 +203,7 @@ def test_the_command_writes_what_it_prints(tmp_path, obygaze):
     assert (unnamed.exit_code, ".csv, .json, .svg" in unnamed.stderr) == (2, True)
 
 
-def test_labels_are_the_most_probable_class_or_marks(tmp_path, obygaze):
+def test_ratings_are_the_most_probable_class_or_marks(tmp_path, obygaze):
     rows = (np.eye(5) * 0.5 + 0.1).tolist()
     rows = [f"{n},all,{','.join(map(str, row))},0" for n, row in enumerate(rows)]
     header = f"image_id,group,{','.join(CLASSES)}"

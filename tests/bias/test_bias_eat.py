@@ -47,7 +47,7 @@ def eat(obygaze, images, prompts):
     return eat
 
 
-def test_a_battery_as_text_json_a_table_and_a_figure(eat, images, prompts, tmp_path):
+def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path):
     result = eat("professions", code=3)
     assert "NOTE: medicine is left out: no item has the profession 'medicine'" in result.stderr
     lines = result.stdout.splitlines()[2:]
@@ -90,9 +90,9 @@ def write_table(path, vectors):
     return path
 
 
-def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
-    """A table of embeddings has no columns; and a manifest may have more than its store."""
-    table = write_table(tmp_path / "images.csv", images.of)
+def test_sets_are_named_by_columns_ids_levels_or_a_file(eat, images, prompts, tmp_path):
+    """Tables of embeddings have no columns, and a manifest may exceed its store."""
+    table = write_table(tmp_path / "images.csv", images.by_id)
     manifest = of.Manifest.load(images.manifest)
     levels = ["S" if "woman" in item else "EN" for item in manifest.ids]
     labels = LabelSet("rated", manifest.ids, levels, [()] * len(levels))
@@ -102,7 +102,7 @@ def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
         x="level:S,profession:business",
         y=f"@{men}",
         a="stimulus:" + "|".join(STIMULI["objectifying"]),
-        b=",".join(item for item in prompts.of if item.startswith("business")),
+        b=",".join(item for item in prompts.by_id if item.startswith("business")),
     )
     options = ("--ddof", "0", "--p", "sampled", "--samples", "999", "--seed", "4", "--json")
     row = only_row(eat("--manifest", tmp_path / "rated", *groups, *options, store=table))
@@ -111,13 +111,13 @@ def test_sets_by_columns_ids_levels_and_a_file(eat, images, prompts, tmp_path):
     assert (row["p_is"], row["partitions"]) == ("sampled", 999)
 
 
-def test_a_pooled_array_and_missing_items(eat, images):
+def test_arrays_are_pooled_and_missing_items_named(eat, images):
     options = sets(
         x="gender:woman", y="gender:man,profession:science", a="business-man-0", b="business-man-1"
     )
     frames = ("--array", "frames", "--pooling", "mean")
     row = only_row(eat(*options, *frames, "--json", texts=None))
-    vectors = {item: values.astype(np.float16) for item, values in images.of.items()}
+    vectors = {item: values.astype(np.float16) for item, values in images.by_id.items()}
     x = [values for item, values in vectors.items() if "woman" in item]
     y = [values for item, values in vectors.items() if item.startswith("science-man")]
     correct = associate(x, y, [vectors["business-man-0"]], [vectors["business-man-1"]])
@@ -132,9 +132,9 @@ def test_a_pooled_array_and_missing_items(eat, images):
 
 def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     recipe = replace(CLIP, backbone={**CLIP.backbone, "name": "other", "weights_sha256": "c" * 64})
-    write_store(tmp_path / "other.zarr", of.Manifest.load(prompts.manifest), prompts.of, recipe)
+    write_store(tmp_path / "other.zarr", of.Manifest.load(prompts.manifest), prompts.by_id, recipe)
     refused(eat("professions", texts=tmp_path / "other.zarr"), "abababababab", "cccccccccccc")
-    narrow = {item: row[:5] for item, row in prompts.of.items()}
+    narrow = {item: row[:5] for item, row in prompts.by_id.items()}
     table = write_table(tmp_path / "narrow.csv", narrow)
     groups = sets(x="science-woman-0", y="science-man-0", a="science-0-0", b="science-1-0")
     refused(eat(*groups, texts=table), "X have 8 numbers, those of A 5")
@@ -143,7 +143,7 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
 VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")
 
 
-def test_files_of_embeddings(tmp_path):
+def test_embeddings_are_read_from_files(tmp_path):
     expected = [[0, 1], [1, 0.5]]
     for lines in (VEC, ("3 2", *VEC)):  # without and with word2vec's header
         for encoding in ("utf-8", "utf-8-sig"):
@@ -160,7 +160,7 @@ def test_files_of_embeddings(tmp_path):
     np.testing.assert_array_equal(rows, frame.loc[ids].to_numpy())
 
 
-def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
+def test_concepts_of_a_bottleneck_or_bank_are_sets(eat, prompts, tmp_path):
     chance, names = np.random.default_rng(0), ["Look", "Facial expression"]
     X, Y = chance.normal(size=(60, 8)), chance.integers(0, 2, (60, 2))
     bank = ConceptBank(C=1.0).fit(X, Y, concept_names=names)
@@ -181,8 +181,8 @@ def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
     a, b = "stimulus:person to kiss|person to undress", "stimulus:chemist|engineer"
     options = sets(x="kind:concept", a=a, b=b)
     rows = json.loads(eat(*options, "--json", store=tmp_path / "bank").stdout)["rows"]
-    a = [prompts.of[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
-    b = [prompts.of[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
+    a = [prompts.by_id[f"objectifying-{position}-{row}"] for position in (3, 4) for row in (0, 1)]
+    b = [prompts.by_id[f"science-{position}-{row}"] for position in (2, 5) for row in (0, 1)]
     for row, name, correct in zip(rows, names, associate_each(bank.cavs_, a, b), strict=True):
         assert (row["item"], row["x"], row["y"], row["partitions"]) == (name, 1, 0, 70)
         is_result(row, correct)
@@ -190,8 +190,8 @@ def test_concepts_of_a_saved_bottleneck_and_of_a_bank(eat, prompts, tmp_path):
     assert "given sets: Look 1 - 4 4" in words
 
 
-def test_the_batteries_that_are_shipped():
-    """As the paper's tables have them: thirty prompts a side, d, and whether p < .05."""
+def test_the_shipped_batteries_are_valid():
+    """The paper's tables have thirty prompts a side, d, and whether p < .05."""
     people = ("person", "woman", "human", "human being", "individual", "adult")
     emotion, professions = read_battery("emotion"), read_battery("professions")
     for test in emotion.tests:

@@ -32,7 +32,7 @@ share = st.floats(0, 1)
 
 @given(share, st.floats(-0.99, 1), share)
 @example(0.3, 1 + 5e-7, 0.5)  # as 32 bits round it
-def test_it_is_the_formula(probability, similarity, confidence):
+def test_the_score_equals_its_formula(probability, similarity, confidence):
     alpha = (max(0, 1 - similarity) / (1 + similarity)) ** (1 - confidence)
     actual = float(gender_score(probability, similarity, confidence))
     assert actual == pytest.approx(probability**alpha, abs=1e-12)
@@ -47,12 +47,12 @@ def test_it_is_the_formula(probability, similarity, confidence):
     ((math.nan, 0, 0.5), "probability nan is not from 0 to 1"),
     ((np.array([0.1, 7]), 0, 0.5), "probability 7 is not"),
 ])  # fmt: skip
-def test_scores_that_it_cannot_take(scores, fact):
+def test_invalid_scores_are_refused(scores, fact):
     with pytest.raises(BiasError, match=fact):
         gender_score(*scores)
 
 
-def test_both_variants(tmp_path, obygaze):
+def test_both_variants_are_scored(tmp_path, obygaze):
     scores = ",".join(map(str, (*MAN, *WOMAN)))
     table = write(
         tmp_path / "s.csv",
@@ -78,7 +78,7 @@ def test_both_variants(tmp_path, obygaze):
     assert drawn["lipstick, gender score with either filled in"] == filled
 
 
-def test_short_names_of_columns_and_cooccurrence(tmp_path):
+def test_short_column_names_and_cooccurrence_are_read(tmp_path):
     rows = (
         "object;gender;P;sim;P(c)",
         f"scooter;m;{MAN[0]};{MAN[1]};{SURE}",
@@ -106,7 +106,7 @@ def test_short_names_of_columns_and_cooccurrence(tmp_path):
     ("both", ["a man, a woman"]),
     ("man", ["A man on it.", "two boys and his bus"]),
 ])  # fmt: skip
-def test_a_captions_words_tell_its_gender(gender, captions):
+def test_the_words_of_a_caption_give_its_gender(gender, captions):
     genders = shipped_lexicon("genders")
     assert {gender_of(caption, genders) for caption in captions} == {gender}
 

@@ -1,4 +1,4 @@
-"""Bad tables, folders, lexicons, batteries and options: one line with the fact, nothing written."""
+"""User errors in tables, folders, lexicons, batteries and options: one line, nothing written."""
 
 import json
 from pathlib import Path
@@ -78,7 +78,7 @@ ROWS = [(command, *row) for command, rows in SLIPS.items() for row in rows]
 
 
 @pytest.mark.parametrize(("command", "content", "fact"), ROWS)
-def test_a_slip_is_one_line(command, content, fact, tmp_path, monkeypatch, obygaze):
+def test_user_errors_are_one_line(command, content, fact, tmp_path, monkeypatch, obygaze):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "words.vec", "a 1 0")
     file = tmp_path / next(word for word in command.split() if "." in word)

@@ -1,4 +1,4 @@
-"""What holds for every command: help, examples, exit codes, late imports."""
+"""Every command: help, examples, exit codes, late imports."""
 
 import errno
 import os
@@ -58,7 +58,7 @@ LIGHT = {
 }  # fmt: skip
 
 
-def test_help_and_the_light_rooms_load_nothing_heavy() -> None:
+def test_help_and_light_imports_load_nothing_heavy() -> None:
     look = f"print('|', *sorted({HEAVY!r} & {{name.split('.')[0] for name in sys.modules}}))"
     script = "\n".join(["import sys", *(f"{code}\n{look}" for code in LIGHT)])
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -72,7 +72,7 @@ def test_help_and_the_light_rooms_load_nothing_heavy() -> None:
     ("extract m", "unknown command 'extract'; did you mean main features extract?"),
     ("bias xyz", " bias: unknown command 'xyz'; choose from captions, eat, "),
 ])  # fmt: skip
-def test_a_mistyped_command_is_answered(words: str, facts: str, obygaze: Obygaze) -> None:
+def test_a_mistyped_command_gets_a_suggestion(words: str, facts: str, obygaze: Obygaze) -> None:
     result = obygaze(*words.split())
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.stderr
     assert facts in result.stderr
@@ -117,13 +117,13 @@ def load() -> None:
         name = Interrupting()
 
 
-def test_an_interrupt_in_the_body_of_a_class_is_an_interrupt() -> None:
+def test_an_interrupt_in_a_class_body_is_an_interrupt() -> None:
     result = CliRunner().invoke(root, ["load"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-def test_an_interrupt_while_it_starts_shows_no_traceback(tmp_path: Path) -> None:
+def test_an_interrupt_at_startup_shows_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     [target] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
@@ -179,7 +179,7 @@ def test_no_folder_is_named_like_a_file(
         assert not list(tmp_path.glob("out*"))
 
 
-def test_commands_print_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_prints_through_one_function(capsys: pytest.CaptureFixture[str]) -> None:
     echo("red \x1b[2A", fg="red", err=True)
     assert capsys.readouterr().err in ("red \\u001b[2A\n", "\x1b[31mred \\u001b[2A\x1b[0m\n")
     for path in ROOT.glob("obygaze_*/**/*.py"):
@@ -187,7 +187,7 @@ def test_commands_print_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
         assert not prints or path.name == "cli.py", path
 
 
-def test_another_of_our_folders_is_named(monkeypatch, obygaze) -> None:
+def test_a_folder_of_the_wrong_kind_is_named(monkeypatch, obygaze) -> None:
     monkeypatch.chdir(ROOT / "tests/golden/data")
     for command, words in (
         ("models predict xclip.zarr models/mlp", "is a feature store, not a model"),

@@ -1,4 +1,4 @@
-"""The benchmark of how costs grow, at sizes that mean nothing: every row of it runs through."""
+"""The scale benchmark runs at tiny sizes, where its figures mean nothing."""
 
 import math
 from importlib.util import find_spec
@@ -30,8 +30,8 @@ def test_every_cost_is_measured_at_three_sizes(monkeypatch):
         assert work.memory in promised.values()
 
 
-def test_a_cost_that_grows_faster_than_its_work_does_not_hold(monkeypatch):
-    """Squares of the size, in a work that promises to be linear; and one that is."""
+def test_superlinear_costs_are_reported(monkeypatch):
+    """One cost grows with the square of the size, another is linear as promised."""
     monkeypatch.setenv(scale.SMALL, "1")
     for power, holds in ((1, True), (2, False)):
         work = scale.Work(

@@ -1,6 +1,6 @@
-"""Nothing that Windows lacks is called there: a process is made like one of Windows.
+"""Commands run in a process that lacks what Windows lacks.
 
-`make lint` also checks both packages by Python's types for Windows, which lack the calls of POSIX.
+`make lint` also checks both packages with Python's types for Windows.
 """
 
 import json

@@ -1,5 +1,4 @@
-"""What the doctor says, against what the package's own metadata and pip say; and what commands say
-of a package that is installed and cannot be imported."""
+"""The doctor against package metadata and pip, and commands when a package cannot be imported."""
 
 import json
 import os
@@ -24,7 +23,7 @@ def without_imports(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("without_imports")
-def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
+def test_every_extra_is_a_job_listing_its_packages(obygaze) -> None:
     extras = set(metadata.metadata("obygaze").get_all("Provides-Extra"))
     assert set(EXTRAS) - {""} == extras - {"all", "bench", "dev", "docs"}
     about = json.loads(obygaze("doctor", "--json").stdout)
@@ -37,7 +36,7 @@ def test_every_extra_is_a_job_with_its_packages(obygaze) -> None:
 
 
 @pytest.mark.usefixtures("without_imports")
-def test_what_is_missing_or_too_old_is_named_with_its_remedy(monkeypatch, obygaze) -> None:
+def test_missing_and_old_packages_are_named_with_their_remedy(monkeypatch, obygaze) -> None:
     changed, real = {"av": "", "pillow": "2.0.1"}, metadata.version
 
     def version(name: str) -> str:
@@ -55,7 +54,7 @@ def test_what_is_missing_or_too_old_is_named_with_its_remedy(monkeypatch, obygaz
 
 
 @pytest.mark.usefixtures("without_imports")
-def test_a_gpu_user_sees_what_can_be_used(monkeypatch: pytest.MonkeyPatch, obygaze) -> None:
+def test_usable_gpus_are_listed(monkeypatch: pytest.MonkeyPatch, obygaze) -> None:
     gpu = SimpleNamespace(name="NVIDIA H200", total_memory=140 * 2**30, major=9)
     busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -63,15 +62,15 @@ def test_a_gpu_user_sees_what_can_be_used(monkeypatch: pytest.MonkeyPatch, obyga
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(devices, "usable_cores", lambda: 16)
     monkeypatch.setattr(doctor, "try_device", lambda device: busy if device == "cuda:1" else "")
-    shown = json.loads(obygaze("doctor", "--json").stdout)["devices"]
-    assert shown["cuda:0"] == "NVIDIA H200, 140 GiB, tf32 and bfloat16 are fast"
-    assert shown["cuda:1"] == f"CANNOT be used: {busy}"
-    assert shown["torch"] == f"{torch.__version__}, built for CUDA 12.8"
-    assert shown["workers"].startswith("7 processes decode by default")
+    printed = json.loads(obygaze("doctor", "--json").stdout)["devices"]
+    assert printed["cuda:0"] == "NVIDIA H200, 140 GiB, tf32 and bfloat16 are fast"
+    assert printed["cuda:1"] == f"CANNOT be used: {busy}"
+    assert printed["torch"] == f"{torch.__version__}, built for CUDA 12.8"
+    assert printed["workers"].startswith("7 processes decode by default")
 
 
 def install_broken(site: Path, error: str) -> Path:
-    """A torchvision of another build than torch's, and timm, which imports it."""
+    """Install a torchvision built for another torch, and timm, which imports it."""
     for name, version, needs, code in (
         ("torchvision", "0.28.0", "torch", f"raise {error}"),
         ("timm", "1.0.31", "torchvision", "import torchvision"),
@@ -91,10 +90,10 @@ def test_a_package_that_cannot_be_imported_is_not_ready(tmp_path, monkeypatch, o
     monkeypatch.syspath_prepend(install_broken(tmp_path, missing))
     jobs = {extra: EXTRAS[extra] for extra in ("", "timm")}
     monkeypatch.setattr(doctor, "EXTRAS", jobs)
-    shown = obygaze("doctor", code=0).stdout.splitlines()  # what every job needs is there
-    core, timm = (next(line for line in shown if line.startswith(jobs[e])) for e in jobs)
+    lines = obygaze("doctor", code=0).stdout.splitlines()  # what every job needs is there
+    core, timm = (next(line for line in lines if line.startswith(jobs[e])) for e in jobs)
     assert ("ready" in core, "BROKEN" in timm, "timm cannot be imported" in timm) == (True,) * 3
-    [reason] = [line for line in shown if "libc10_cuda.so" in line]
+    [reason] = [line for line in lines if "libc10_cuda.so" in line]
     for fact in ("timm: torchvision 0.28.0 ", f"build for torch {torch.__version__},", "uninstall"):
         assert fact in reason
     (tmp_path / "lab_crash.py").write_text("import os; os._exit(7)")
@@ -115,7 +114,7 @@ main(["features", "make-weights", "tiny-xclip", "weights"])
 """
 
 
-#: How transformers imports what it is asked for. The real one takes many seconds.
+#: The way transformers imports names on demand. The real import takes many seconds.
 LAZY = """
 def __getattr__(name):
     try:

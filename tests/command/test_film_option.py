@@ -1,4 +1,4 @@
-"""``--film`` means the same in every command; options that it once shared a name with say so."""
+"""``--film`` means the same in every command, and renamed options name their replacement."""
 
 import json
 
@@ -46,18 +46,18 @@ def test_films_are_named_by_id_title_or_pattern(obygaze, timelines, values, film
     if isinstance(films, str):
         refused(obygaze("annotations", "show", timelines, *options), films, code=2)
     else:
-        shown = json.loads(obygaze("annotations", "show", timelines, *options, "--json").stdout)
-        assert {*shown["films"]} == films
+        printed = json.loads(obygaze("annotations", "show", timelines, *options, "--json").stdout)
+        assert {*printed["films"]} == films
 
 
-def test_films_of_a_file(obygaze, timelines, tmp_path):
+def test_a_file_may_list_the_films(obygaze, timelines, tmp_path):
     names = tmp_path / "films.txt"
     names.write_text("f2\nCrazy, Stupid, Love\n")
     result = obygaze("annotations", "show", timelines, "--films", f"@{names}", "--json")
     assert {*json.loads(result.stdout)["films"]} == {"f1", "f2"}
 
 
-def test_the_option_is_one() -> None:
+def test_every_command_shares_one_film_option() -> None:
     texts = {}
     for context in contexts():
         for option in context.command.params:
@@ -77,5 +77,5 @@ def test_the_option_is_one() -> None:
         ("features make-clips demo --films 2", "--count"),
     ],
 )
-def test_renamed_options_name_the_new_one(obygaze, command, new):
+def test_renamed_options_name_their_replacement(obygaze, command, new):
     refused(obygaze(*command.split()), f"was renamed: use {new}", code=2)

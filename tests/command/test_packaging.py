@@ -1,4 +1,4 @@
-"""What the wheel must hold, and that it stands in nobody's way."""
+"""The contents of the wheel, and its independence from other modules."""
 
 import os
 import re
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
+def test_all_shipped_manifests_are_in_the_wheel() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     folders = ("*", "batteries/*", "lexicons/*")  # others are users' manifests
     files = [path for inside in folders for path in (ROOT / "manifests").glob(inside)]
@@ -37,8 +37,8 @@ def test_everything_that_manifests_ships_is_in_the_wheel() -> None:
         assert reference_file(name.removeprefix("manifests/")).is_file()
 
 
-def test_the_command_works_beside_a_file_cli_of_somebody_else(tmp_path: Path) -> None:
-    """What an installation makes of the entry point, where PYTHONPATH has a lab's own modules."""
+def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
+    """The entry point runs where PYTHONPATH contains a lab's own modules."""
     for name in ("cli", "main", "commands"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the lab')\n")
     [(name, target)] = PROJECT["project"]["scripts"].items()
@@ -56,7 +56,7 @@ def test_the_command_works_beside_a_file_cli_of_somebody_else(tmp_path: Path) ->
     assert cli.start is point.load()  # python cli.py, in a checkout
 
 
-def test_versions_are_those_of_this_checkout() -> None:
+def test_versions_match_this_checkout() -> None:
     # An installation that copied files would shadow what stands here.
     assert Path(cli.__file__) == ROOT / "cli.py"
     assert reference_file("films.csv") == ROOT / "manifests" / "films.csv"
@@ -75,11 +75,11 @@ def test_versions_are_those_of_this_checkout() -> None:
     assert pins["torch"] == "2.13.0"
     # torchvision 0.28 is built for torch 2.13, and each later one for the next.
     assert pins["torchvision"].split(".")[1] == str(int(pins["torch"].split(".")[1]) + 15)
-    assert "timm" in pins  # it brings torchvision
+    assert "timm" in pins  # it depends on torchvision
 
 
-def test_what_is_not_imported() -> None:
-    """No unpickling anywhere; by the zoo the light rooms alone."""
+def test_pickle_and_heavy_rooms_are_never_imported() -> None:
+    """Nothing unpickles, and the zoo imports only the light rooms."""
     banned = re.compile(r"^ *(import|from) (pickle|joblib|dill|cloudpickle|shelve)\b", re.MULTILINE)
     for path in (ROOT / "cli.py", *ROOT.glob("obygaze_*/**/*.py")):
         assert not banned.search(path.read_text()), path

@@ -1,4 +1,4 @@
-"""``pip install obygaze`` alone: what works, and how each missing extra is named."""
+"""``pip install obygaze`` alone: what works, and how missing extras are named."""
 
 import json
 import re
@@ -44,7 +44,7 @@ for call in json.loads(sys.argv[2]):
 
 
 def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[str | int]]:
-    """Exit code, output, errors and exception of each call; of the extras only `but` are there."""
+    """Return code, output, errors and exception of each call; only the extras in `but` exist."""
     hidden = " ".join(sorted({*HIDDEN.split()} - {*but.split()}))
     command = [sys.executable, "-c", SCRIPT, hidden, json.dumps(calls)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -53,20 +53,20 @@ def run_without_extras(calls: list[list[str]], *, but: str = "") -> list[list[st
 
 def test_the_small_installation_is_eight_packages() -> None:
     required = map(Requirement, metadata.requires("obygaze") or ())
-    always = {each.name for each in required if each.marker is None}
+    always = {requirement.name for requirement in required if requirement.marker is None}
     assert always - {"editables"} == BASE  # which an editable installation adds
 
 
 def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> None:
-    one = tmp_path / "one.zarr"
+    subset = tmp_path / "one.zarr"
     lines = [
         f"manifests stats {world.manifest}",
         f"stores info {world.store} --json",
         f"stores verify {world.store}",
-        f"stores subset {world.store} --film tt0 -o {one}",
-        f"stores finalise {one}",
-        f"stores pack {one} -o {one}.zip",
-        f"stores export {one} -o {one}.h5",
+        f"stores subset {world.store} --film tt0 -o {subset}",
+        f"stores finalise {subset}",
+        f"stores pack {subset} -o {subset}.zip",
+        f"stores export {subset} -o {subset}.h5",
         "doctor",
         "features backbones",
     ]
@@ -96,7 +96,7 @@ EXTRAS = {
 
 @pytest.mark.gate
 @pytest.mark.parametrize("extras", EXTRAS)
-def test_extras_are_enough_for_their_job(
+def test_each_extra_suffices_for_its_job(
     extras: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(copy_data(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""What it costs to make an error, which a loop may catch by the thousand."""
+"""The cost of making an error, which a loop may catch by the thousand."""
 
 import time
 
@@ -12,7 +12,7 @@ from obygaze_features.manifests import Item, Items, Manifest
 TOKEN = "hf_0123456789abcdefghij"
 
 
-def test_the_hub_s_token_is_read_only_for_messages_that_may_have_it(monkeypatch):
+def test_the_hub_token_is_read_only_to_redact_messages(monkeypatch):
     reads = []
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: reads.append(1) or TOKEN)
     assert str(StoreError("x.zarr", "has no row 'a-1'")) == "x.zarr has no row 'a-1'"
@@ -21,7 +21,7 @@ def test_the_hub_s_token_is_read_only_for_messages_that_may_have_it(monkeypatch)
     assert reads
 
 
-def test_an_unknown_id_among_many_is_told_quickly_and_still_with_a_near_one():
+def test_an_unknown_id_among_many_gets_a_quick_suggestion():
     ids = [f"tt{row // 50:07}-{row % 50:03}" for row in range(50_000)]
     manifest = Manifest("many", Items.of([Item(name, media="x.mp4") for name in ids]))
     seconds = []

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear complete or not at all."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from obygaze_features.common import files
 from obygaze_features.errors import ObygazeError, OutputExists, StoreError
 
 
-def test_files_get_the_permissions_that_the_user_wants(tmp_path):
+def test_files_follow_the_users_umask(tmp_path):
     script = (
         "import sys; from pathlib import Path; "
         "from obygaze_features.common.files import new_folder, write_bytes; "
@@ -32,13 +32,13 @@ def test_files_get_the_permissions_that_the_user_wants(tmp_path):
 
 @pytest.fixture
 def no_hard_links(monkeypatch):
-    """A disk such as exFAT."""
+    """Pretend to be a disk such as exFAT."""
     refused = PermissionError(errno.EPERM, "Operation not permitted")
     monkeypatch.setattr(os, "link", Mock(side_effect=refused))
 
 
 @pytest.mark.parametrize("disk", ["tmp_path", "no_hard_links"])
-def test_one_of_many_publishers_wins(tmp_path, request, disk):
+def test_exactly_one_of_many_publishers_wins(tmp_path, request, disk):
     request.getfixturevalue(disk)
     path, barrier = tmp_path / "record", threading.Barrier(8)
 
@@ -53,7 +53,7 @@ def test_one_of_many_publishers_wins(tmp_path, request, disk):
 
 
 def test_a_disk_that_cannot_keep_writers_apart_is_refused(tmp_path, no_hard_links, monkeypatch):
-    """Not blamed: there is nothing to free, and the same command would fail again."""
+    """No other process is blamed, because repeating the command would fail again."""
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # nor renameat2
     with (
         pytest.raises(StoreError, match=r"no hard links and no rename .* another disk") as problem,
@@ -64,7 +64,7 @@ def test_a_disk_that_cannot_keep_writers_apart_is_refused(tmp_path, no_hard_link
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_disk_says_is_one_line(tmp_path):
+def test_disk_errors_are_one_line(tmp_path):
     with (
         pytest.raises(ObygazeError, match="x cannot be written: no room"),
         files.disk_errors(tmp_path / "x", ObygazeError),
@@ -78,7 +78,7 @@ def put(path: Path, text: str, name: str = "marker", **options) -> None:
         assert new != path
 
 
-def test_a_new_folder_appears_whole_at_the_end(tmp_path):
+def test_a_new_folder_appears_only_when_complete(tmp_path):
     path = tmp_path / "out"
     with files.new_folder(path) as new:
         (new / "marker").write_text("old")
@@ -96,7 +96,7 @@ def test_a_new_folder_appears_whole_at_the_end(tmp_path):
 
 
 def test_a_new_folder_flushes_each_file_once(tmp_path, monkeypatch):
-    """However deep in unfinished folders it was written, and before the folder gets its name."""
+    """Files are flushed before the folder gets its name, at any depth."""
     flushed: list[tuple[int, bool]] = []
 
     def observed(descriptor: int) -> None:
@@ -109,16 +109,16 @@ def test_a_new_folder_flushes_each_file_once(tmp_path, monkeypatch):
             files.write_text(inner / "file", "")
         files.publish_exclusively(outer / "record", b"")
         assert flushed == []
-    made = [tmp_path / "outer", *(tmp_path / "outer").rglob("*")]
-    assert len(made) == 5
+    paths = [tmp_path / "outer", *(tmp_path / "outer").rglob("*")]
+    assert len(paths) == 5
     before = [number for number, published in flushed if not published]
-    assert sorted(before) == sorted(path.stat().st_ino for path in made)
+    assert sorted(before) == sorted(path.stat().st_ino for path in paths)
     assert flushed[len(before) :] == [(tmp_path.stat().st_ino, True)]
     files.write_text(tmp_path / "outer" / "later", "")
-    assert len(flushed) == len(made) + 1 + 2
+    assert len(flushed) == len(paths) + 1 + 2
 
 
-def test_a_new_folder_loses_no_file_of_others(tmp_path):
+def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
     path = tmp_path / "out"
     put(path, "old")
     (path / "films").mkdir()
@@ -161,8 +161,8 @@ def test_a_new_folder_replaces_where_names_cannot_be_exchanged(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("make", ["new_file", "new_folder"])
-def test_what_a_killed_run_left_goes_when_it_is_run_again(make, tmp_path):
-    """But not what another is writing this moment, nor what only looks alike."""
+def test_leftovers_of_a_killed_run_are_removed_by_the_next(make, tmp_path):
+    """Files of active writers, and files with similar names, stay."""
     make_new = getattr(files, make)
     killed = (
         "import os, pathlib, sys; from obygaze_features.common import files\n"
@@ -182,7 +182,7 @@ def test_what_a_killed_run_left_goes_when_it_is_run_again(make, tmp_path):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_of_two_writers_of_a_new_file_one_is_refused(tmp_path, overwrite):
+def test_only_one_of_two_writers_creates_a_file(tmp_path, overwrite):
     path = tmp_path / "x.zip"
     expected = contextlib.nullcontext() if overwrite else pytest.raises(OutputExists)
     with expected, files.new_file(path, overwrite=overwrite) as temporary:
@@ -192,7 +192,7 @@ def test_of_two_writers_of_a_new_file_one_is_refused(tmp_path, overwrite):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_describes_a_file_is_never_beside_another(tmp_path, monkeypatch):
+def test_a_description_is_never_beside_another_file(tmp_path, monkeypatch):
     table, about = tmp_path / "x.csv", tmp_path / "x.json"
     files.write_files({table: "old", about: "of old"})
 
@@ -208,7 +208,7 @@ def test_what_describes_a_file_is_never_beside_another(tmp_path, monkeypatch):
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
 
 
-def test_what_a_killed_writer_of_a_finished_file_left_is_removed(tmp_path):
+def test_leftovers_beside_a_finished_file_are_removed(tmp_path):
     script = (
         "import os, sys; from pathlib import Path; from obygaze_features.common import files\n"
         "real = os.replace\n"
@@ -225,7 +225,7 @@ def test_what_a_killed_writer_of_a_finished_file_left_is_removed(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_of_writers_of_the_same_files_all_files_are_of_one(tmp_path, overwrite):
+def test_all_files_of_a_set_come_from_one_writer(tmp_path, overwrite):
     table, about = tmp_path / "x.csv", tmp_path / "x.json"
     start = threading.Barrier(3)
 
@@ -250,7 +250,7 @@ def test_of_writers_of_the_same_files_all_files_are_of_one(tmp_path, overwrite):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_pipe_or_a_device_is_no_json_file(tmp_path):
+def test_pipes_and_devices_are_not_read_as_json(tmp_path):
     os.mkfifo(tmp_path / "x.json")
     (tmp_path / "y.json").symlink_to("/dev/zero")
     for name in ("x.json", "y.json"):

@@ -1,4 +1,4 @@
-"""What has the name of a temporary file or folder, and is somebody else's, is left alone."""
+"""Foreign files and folders under the names of temporary ones are left alone."""
 
 import os
 from functools import partial
@@ -68,7 +68,7 @@ STRANGERS = (make_folder, make_link, make_file)
 
 
 def try_beside(stranger, path, act):
-    """Act beside a stranger's file or folder, which stays as it is; gives the error, if any."""
+    """Act beside a foreign file or folder, check that it stays, and return the error, if any."""
     path.parent.mkdir(exist_ok=True)
     stranger(path)
     for file in (path, *path.rglob("*")):
@@ -86,7 +86,7 @@ def try_beside(stranger, path, act):
 
 @pytest.mark.parametrize("stranger", STRANGERS)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_somebody_else_has_under_a_temporary_name_stays(name, stranger, final_store, tmp_path):
+def test_foreign_files_under_temporary_names_stay(name, stranger, final_store, tmp_path):
     path: Path = tmp_path / "here" / name.partition(" ")[0]
     message = try_beside(stranger, path, partial(NAMES[name], final_store, path.parent))
     assert "pulling" not in name or str(path) in message
@@ -94,7 +94,7 @@ def test_what_somebody_else_has_under_a_temporary_name_stays(name, stranger, fin
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("stranger", STRANGERS)
-def test_a_run_names_a_folder_that_it_did_not_make(stranger, overwrite, experiment, tmp_path):
+def test_a_run_names_a_foreign_folder(stranger, overwrite, experiment, tmp_path):
     path = tmp_path / "here" / "run.partial"
     run = partial(run_experiment, experiment, path.with_suffix(""), overwrite=overwrite)
     message = try_beside(stranger, path, run)

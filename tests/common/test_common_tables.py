@@ -25,7 +25,7 @@ def tables(draw: st.DrawFn) -> dict[str, list[str]]:
 
 
 @given(tables())
-def test_round_trip_as_the_csv_module_reads_it(columns):
+def test_tables_round_trip_through_the_csv_module(columns):
     text = format_table(columns)
     plain = list(csv.reader(io.StringIO(text)))
     assert plain[0] == list(columns)
@@ -41,11 +41,11 @@ def test_round_trip_as_the_csv_module_reads_it(columns):
 
 
 @given(st.lists(st.text("aZ9._+-/\n é", max_size=5) | st.just("a" * 129), max_size=4))
-def test_many_ids_are_sound_where_each_is(names):
+def test_many_ids_are_checked_like_single_ones(names):
     assert are_ids(names) == (not any(map(id_problem, names)))
 
 
-def test_lines_are_counted_where_a_row_is_too_wide_or_blank(tmp_path):
+def test_line_numbers_hold_after_wide_or_blank_rows(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["a,b", *["1,2"] * 60_000, "1,2,3", "1,2", ""]))
     with pytest.raises(ManifestError, match="line 60002: 3 cells where the header has 2"):
@@ -58,7 +58,7 @@ def test_lines_are_counted_where_a_row_is_too_wide_or_blank(tmp_path):
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_a_narrow_terminal_cuts_no_names_of_rows(monkeypatch, width):
+def test_narrow_terminals_keep_row_names(monkeypatch, width):
     monkeypatch.setattr("obygaze_features.common.tables.terminal_width", lambda: width)
     names = ["logistic", "guess: all positive", "same for all clips"]
     header = ["", "AUROC", "F1 positive", "F1 weighted", "AP", "AUROC, 95%"]

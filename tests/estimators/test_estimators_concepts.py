@@ -1,4 +1,4 @@
-"""Concept banks, and bottlenecks on them, by scikit-learn and by hand."""
+"""Concept banks and bottlenecks against scikit-learn and plain arithmetic."""
 
 import warnings
 
@@ -40,7 +40,7 @@ def bank():
     return fit()
 
 
-def test_each_direction_is_an_svms_normal(bank):
+def test_each_direction_is_the_normal_of_an_svm(bank):
     assert bank.get_feature_names_out().tolist() == list(CONCEPTS)
     for column in range(3):
         reference = their_svm(bank.C_[column], X, Y[:, column])
@@ -75,7 +75,7 @@ def test_quality_is_measured_on_validation(bank):
         assert quality["auc"] == pytest.approx(max(quality["aucs"].values()), abs=1e-12)
 
 
-def test_subsampling_takes_as_many_of_both_kinds():
+def test_subsampling_balances_positives_and_negatives():
     bank, again = (fit(C=1.0, balance="subsample", random_state=0) for _ in range(2))
     for quality, column in zip(bank.quality_, Y.T, strict=True):
         fewer = min((column == 1).sum(), (column == 0).sum())
@@ -89,7 +89,7 @@ def without_look(targets):
     return changed
 
 
-def test_what_makes_a_direction_unreliable_is_a_warning():
+def test_unreliable_directions_are_warned_of():
     bank = fit(C=1.0, Y=without_look(Y))
     assert bank.skipped_ == {"Look": f"no positive among {len(X)} training clips"}
     assert bank.names_ == ["Body", "Posture"]
@@ -105,7 +105,7 @@ def test_what_makes_a_direction_unreliable_is_a_warning():
         fit(C=10.0)
 
 
-def test_without_validation_folds_choose_c_as_scikit_learn_does():
+def test_cross_validation_chooses_c_as_scikit_learn_does():
     y, films = Y[:, 0], np.arange(len(X)) // 24
     for groups in (None, films):
         bank = om.ConceptBank(C=CS).fit(X, Y[:, :1], groups=groups)
@@ -122,7 +122,7 @@ def test_without_validation_folds_choose_c_as_scikit_learn_does():
         assert bank.quality_[0]["on"] == "cross-validation"
 
 
-def test_the_papers_three_sets_of_negatives():
+def test_negatives_follow_the_papers_three_definitions():
     levels = ["EN", "HN", "HN", "S", "S", "NS", "EN"]
     marks = np.array([[0], [1], [0], [1], [0], [1], [1]])
     expected = {
@@ -137,7 +137,7 @@ def test_the_papers_three_sets_of_negatives():
         assert own[:, 0].tolist() == marks[:, 0].tolist()
 
 
-def test_many_clips_concepts_are_learned_as_if_alone():
+def test_many_concepts_are_learned_as_if_alone():
     chance = np.random.default_rng(0)
     clips = chance.normal(size=(GRAM_ROWS + 100, 6))
     concepts = (clips[:, :3] + chance.normal(size=(len(clips), 3)) > 0.5).astype(int)
@@ -151,7 +151,7 @@ def test_many_clips_concepts_are_learned_as_if_alone():
 @pytest.mark.parametrize(
     ("output", "depth", "leaf"), [("distance", 10, 1), ("decision", 4, 6), ("distance", None, 1)]
 )
-def test_a_tree_as_arrays_is_exactly_scikit_learns(bank, output, depth, leaf):
+def test_a_tree_of_arrays_equals_scikit_learns(bank, output, depth, leaf):
     bank = with_output(bank, output)
     options = {"max_depth": depth, "min_samples_leaf": leaf, "random_state": 42}
     scores = bank.transform(DATA.X)
@@ -168,7 +168,7 @@ def test_a_tree_as_arrays_is_exactly_scikit_learns(bank, output, depth, leaf):
 @pytest.mark.parametrize(
     ("output", "l1_ratio", "C"), [("distance", 0, 0.1), ("decision", 1, 0.1), ("distance", 0.5, 1)]
 )
-def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
+def test_a_linear_head_equals_scikit_learns(bank, output, l1_ratio, C):
     bank = with_output(bank, output)
     solver = "liblinear" if l1_ratio in (0, 1) else "saga"
     options = {"l1_ratio": l1_ratio, "C": C, "random_state": 42}
@@ -186,7 +186,7 @@ def test_a_linear_head_is_exactly_scikit_learns(bank, output, l1_ratio, C):
         assert linear.predict_proba(DATA.X) == pytest.approx(expected, abs=1e-12)
 
 
-def test_validation_clips_choose_for_the_bank_and_teach_the_head(bank):
+def test_validation_clips_tune_the_bank_and_train_the_head(bank):
     model = om.ConceptBottleneck(om.ConceptBank(C=CS), random_state=0).fit(
         X, SURE[TRAIN], concepts=Y, concept_names=CONCEPTS,
         X_val=X_VAL, y_val=SURE[HELD], concepts_val=Y_VAL,

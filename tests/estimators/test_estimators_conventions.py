@@ -1,4 +1,4 @@
-"""scikit-learn's own checks and tools on our estimators; and what is wrong, in one line."""
+"""scikit-learn's checks and tools on our estimators, and one-line errors."""
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from tests.kit.clips import small_clips
 
 
 class Marked:
-    """Takes the labels for concepts, which the checks have not: one for each class but one."""
+    """Use the labels as concepts, because the checks have none: one for each class but one."""
 
     def fit(self, X, y):
         marks = None
@@ -68,7 +68,7 @@ def checks(instances):
 
 @pytest.mark.parametrize(("estimator", "check"), checks(INSTANCES), ids=check_name)
 @pytest.mark.filterwarnings("ignore::obygaze_models.estimators.concepts.DegenerateConcept")
-def test_follows_scikit_learns_conventions(estimator, check):
+def test_estimators_follow_scikit_learns_conventions(estimator, check):
     check(clone(estimator))
 
 
@@ -95,7 +95,7 @@ def test_a_bottleneck_is_cross_validated_by_film():
         assert (scores["estimator"][fold].bank_.cavs_ == by_hand.bank_.cavs_).all()
 
 
-def test_a_bank_that_takes_no_concepts_and_one_within_a_pipeline():
+def test_a_bank_may_ignore_concepts_or_be_a_pipeline():
     labelled = np.arange(len(X)) % 3 > 0
     model = om.ConceptBottleneck(StandardScaler()).fit(X, Y, concepts=C, labelled=labelled)
     assert model.bank_.mean_ == pytest.approx(X[labelled].mean(axis=0))
@@ -105,7 +105,7 @@ def test_a_bank_that_takes_no_concepts_and_one_within_a_pipeline():
     assert model.concept_scores(X).shape == (len(X), 3)
 
 
-def test_data_frames_in_and_names_out():
+def test_data_frames_give_feature_names():
     names = ["Look", "Body", "Posture"]
     concepts = pd.DataFrame(C, columns=names)
     bank = clone(QUICK).set_output(transform="pandas").fit(FRAME, concepts)
@@ -121,7 +121,7 @@ def test_data_frames_in_and_names_out():
         assert (model.predict_proba(FRAME) == plain).all()
 
 
-def test_films_take_the_place_of_features():
+def test_a_film_prior_takes_films_for_features():
     estimator, metadata = om.FilmPrior(), {"groups": FILMS}
     model = clone(estimator).fit(FRAME, Y, **metadata)
     assert model.feature_names_in_.tolist() == FRAME.columns.tolist()
@@ -141,7 +141,7 @@ def test_films_take_the_place_of_features():
     assert scores[0] == fold.score(X[test], Y[test], groups=FILMS[test])
 
 
-def test_cv_is_what_scikit_learn_takes():
+def test_cv_takes_what_scikit_learn_takes():
     folds = list(selection.StratifiedKFold(5).split(X, Y))
     probe = om.LinearSVMProbe((0.1, 1.0))
     by_rows = clone(probe).set_params(cv=iter(folds)).fit(X, Y)
@@ -157,7 +157,7 @@ def test_cv_is_what_scikit_learn_takes():
     assert [q["aucs"] for q in bank.quality_] == [q["aucs"] for q in again.quality_]
 
 
-def test_a_bottleneck_has_what_its_head_has():
+def test_a_bottleneck_has_the_methods_of_its_head():
     model = om.ConceptBottleneck(QUICK, LinearSVC(random_state=0))
     assert (hasattr(model, "decision_function"), hasattr(model, "predict_proba")) == (True, False)
     model.fit(X, Y, concepts=C)
@@ -178,7 +178,7 @@ def test_a_logistic_probe_weighs_clips_and_warns():
 
 
 @ROUTING
-def test_a_banks_requests_decide():
+def test_metadata_requests_of_the_bank_are_honoured():
     def asking(**requests):
         bank = clone(QUICK).set_fit_request(**requests)
         return om.ConceptBottleneck(bank, random_state=0)
@@ -197,7 +197,7 @@ def test_a_banks_requests_decide():
 
 
 @ROUTING
-def test_a_heads_weights_reach_it():
+def test_sample_weights_reach_the_head():
     weight = np.random.default_rng(0).random(len(X))
     labelled = np.arange(len(X)) % 3 > 0
     head = LogisticRegression().set_fit_request(sample_weight=True)
@@ -235,7 +235,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "options", "message"), NAMES)
-def test_an_experiments_estimator(name, options, message):
+def test_invalid_estimators_of_experiments_are_refused(name, options, message):
     with pytest.raises(ExperimentError, match=message) as caught:
         om.make_estimator(name, options)
     assert "\n" not in str(caught.value)
@@ -284,10 +284,10 @@ def tree(**changes):
 OVERFLOW = np.full((32, 8), 3e38, dtype=np.float32)
 SLIPS = [
     *(
-        (lambda estimator=estimator, given=given: estimator.fit(X, Y, **given), "both X_val and y")
+        (lambda estimator=estimator, part=part: estimator.fit(X, Y, **part), "both X_val and y")
         for estimator in (om.MLPProbe(), om.LinearSVMProbe(), om.ConceptBottleneck(),
                           om.AttentionProbe())
-        for given in ({"y_val": Y}, {"X_val": X})
+        for part in ({"y_val": Y}, {"X_val": X})
     ),
     (lambda: fit_bank(concepts=C[:-1]), r"\(\d+, \d\) do not match \d+ clips"),
     (lambda: fit_bank(concepts=C + 1), "1 .*, 0 .* or -1"),
@@ -327,7 +327,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("slip", "message"), SLIPS, ids=[message for _, message in SLIPS])
-def test_a_slip_is_one_line(slip, message):
+def test_user_errors_are_one_line(slip, message):
     with pytest.raises(ExperimentError, match=message) as caught:
         slip()
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Every estimator as an experiment fits it: what it sees and reports; and the exact linear SVM."""
+"""Every estimator as an experiment fits it, and the exact linear SVM."""
 
 import json
 from dataclasses import replace
@@ -54,18 +54,18 @@ def test_every_estimator_learns_and_sees_no_test_clip(name):
 
     in_test = DATA.folds == 5
     assert not in_test[fitted.seen].any()
-    other = replace(DATA, X=np.where(in_test[:, None], np.float32(1e3), DATA.X))
-    other = replace(other, frames=np.where(in_test[:, None, None], np.float16(1e3), DATA.frames))
+    edited = replace(DATA, X=np.where(in_test[:, None], np.float32(1e3), DATA.X))
+    edited = replace(edited, frames=np.where(in_test[:, None, None], np.float16(1e3), DATA.frames))
     labels = LABELS
     if fitted.reads in ("features", "frames"):
-        other = replace(other, concepts=DATA.concepts | in_test[:, None])
+        edited = replace(edited, concepts=DATA.concepts | in_test[:, None])
         labels = np.where(in_test, 1, LABELS)
-    changed = fit(name, other, labels=labels)
+    changed = fit(name, edited, labels=labels)
     assert (changed.probabilities(DATA, TEST) == before).all()
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_of_three_classes_training_lacks_one(name):
+def test_a_class_absent_from_training_has_probability_zero(name):
     labels = np.array([("EN", "HN", "S").index(level) for level in LEVELS])
     labels = np.where((labels == 1) & (DATA.folds != 5), -1, labels)
     train, validation = (
@@ -77,7 +77,7 @@ def test_of_three_classes_training_lacks_one(name):
 
 
 def test_concepts_are_learned_from_all_clips_of_the_folds():
-    """Sure against Hard Negatives trains on no Easy Negative, but these concepts need them."""
+    """Sure against Hard Negatives trains on no Easy Negative, but its concepts use them."""
     fitted = fit("pcbm-tree", negatives="a")
     easy = np.flatnonzero((LEVELS == "EN") & (DATA.folds < 4))
     for quality in fitted.facts["concepts"].values():
@@ -97,7 +97,7 @@ def test_facts_tell_what_was_chosen():
     assert (model.random_state, model.bank.random_state, model.head.random_state) == (7, 7, 42)
 
 
-def test_a_film_prior_counts_each_films_clips():
+def test_a_film_prior_counts_the_clips_of_each_film():
     odds = fit("film-prior").probabilities(DATA, TEST)[:, 1]
     share = (LABELS[TRAIN] == 1).mean()
     for row, probability in zip(TEST, odds, strict=True):
@@ -164,15 +164,15 @@ CLIPS = DATA.X.astype(np.float64)
 
 
 def newton(X, y, class_weight="balanced"):
-    """The solver of large problems, for a small one."""
+    """Return the solver of large problems, applied to a small one."""
     problem = LinearSVM(X, y, class_weight)
     problem.fit = problem._fit_newton
     return problem
 
 
 @given(st.integers(0, 10_000), st.integers(4, 30), st.integers(1, 8), st.sampled_from(CS))
-def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
-    """A general solver of the dual, a quadratic program, finds nothing below the gap."""
+def test_the_newton_bound_holds_against_brute_force(seed, clips, width, C):
+    """A general quadratic solver of the dual finds nothing below the gap."""
     chance = np.random.default_rng(seed)
     X, y = chance.normal(size=(clips, width)), np.arange(clips) % 3 == 0
     fit = newton(X, y, None).fit(C)
@@ -190,8 +190,8 @@ def test_newtons_certificate_holds_against_brute_force(seed, clips, width, C):
     assert fit.duality_gap < 1e-5
 
 
-def test_hard_data_end_with_a_certificate():
-    """More dimensions than clips, both labels of a clip, separable, one positive, large."""
+def test_hard_data_end_within_the_bound():
+    """Test wide, contradictory, separable, one-positive and large data."""
     chance = np.random.default_rng(3)
     X, y = chance.normal(size=(300, 64)), chance.random(300) < 0.3
     twice, alternating = np.tile(X[:50], (6, 1)), np.arange(300) % 2 == 0

@@ -1,4 +1,4 @@
-"""Networks: every step beside torch's own, what they learn from clips, which frames they find."""
+"""Networks: each step against torch, what they learn from clips, and which frames they find."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ VALIDATION = {"X_val": X_VAL, "y_val": Y_VAL}
     ((7, 5), False, None, 2.0, 0.0),
     ((7, 5), False, None, 0.0, 0.25),
 ])  # fmt: skip
-def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dropout, monkeypatch):
+def test_each_step_equals_autograd(hidden, author, class_weight, decay, dropout, monkeypatch):
     def drop_first(tensor, share, generator=None):
         tensor.fill_(1.0)[:, : round(tensor.shape[1] * (1 - share))] = 0.0
         return tensor
@@ -58,8 +58,8 @@ def test_each_step_is_what_autograd_says(hidden, author, class_weight, decay, dr
             if number < len(hidden):
                 scores = scores.relu()
                 if dropout:
-                    kept = drop_first(torch.empty(scores.shape), 1 - dropout)
-                    scores = scores * kept / (1 - dropout)
+                    mask = drop_first(torch.empty(scores.shape), 1 - dropout)
+                    scores = scores * mask / (1 - dropout)
         scores = scores.softmax(1) if author else scores
         losses = torch.nn.functional.cross_entropy(scores, torch.tensor(y), reduction="none")
         loss = (losses * counts / counts.mean()).mean()
@@ -117,7 +117,7 @@ def test_without_early_stopping_all_epochs_are_run():
 
 
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():
-    """What cross_val_score trains is what an experiment trains on the same division."""
+    """cross_val_score and an experiment train the same model on the same division."""
     alone = om.MLPProbe(random_state=3).fit(X, Y)
     chance = np.random.RandomState(3)
     division = {"test_size": 20, "stratify": Y, "random_state": chance}
@@ -165,7 +165,7 @@ def drawn():
 
 
 @pytest.mark.parametrize("model", MODELS, ids=repr)
-def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model):
+def test_predictions_ignore_other_clips_and_absent_frames(drawn, model):
     X, y = drawn
     model = clone(model).set_params(max_iter=3).fit(X, y)
     together = model.predict_proba(X)
@@ -186,7 +186,7 @@ def test_a_clip_counts_by_itself_and_without_absent_frames(drawn, model):
 
 
 def test_the_query_is_cross_attention(drawn):
-    """The collapsed form equals torch's own attention with one query and a linear layer."""
+    """The collapsed form equals torch's attention with one query and a linear layer."""
     X, y = drawn
     model = om.AttentionProbe(max_iter=5, random_state=0).fit(X, y)
     weights = model.predict_attention(X)

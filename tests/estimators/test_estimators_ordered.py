@@ -1,4 +1,4 @@
-"""Proportional odds: statsmodels' fit, and what follows from its form."""
+"""Proportional odds against statsmodels, and properties of the model."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def drawn(clips=400, levels=4, seed=3):
     return X, np.searchsorted(cuts, latent)
 
 
-def test_without_a_penalty_it_is_the_fit_of_statsmodels():
+def test_the_unpenalised_fit_equals_statsmodels():
     X, y = drawn()
     expected = OrderedModel(y, X, distr="logit").fit(method="bfgs", disp=False)
     model = OrderedProbe(C=1e8).fit(X, y)
@@ -48,7 +48,7 @@ def test_two_levels_are_a_logistic_regression():
     assert model.predict_proba(X) == pytest.approx(expected.predict_proba(X), abs=1e-4)
 
 
-def test_its_gradient_is_that_of_its_loss():
+def test_the_gradient_equals_finite_differences():
     X, y = drawn(clips=50)
     free = np.array([0.3, -0.2, 0.1, -1.0, 0.2, -0.4])
     weights = np.linspace(0.5, 2, 50)
@@ -58,7 +58,7 @@ def test_its_gradient_is_that_of_its_loss():
     assert _loss(free, X, y, weights, 0.7)[1] == pytest.approx(slopes, rel=1e-5, abs=1e-6)
 
 
-def test_it_is_a_classifier_of_scikit_learn():
+def test_the_probe_passes_scikit_learns_checks():
     check_estimator(OrderedProbe())
 
 

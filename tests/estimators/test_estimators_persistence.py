@@ -1,4 +1,4 @@
-"""Saved models: they predict as before, and no file that a stranger made runs or crashes."""
+"""Saved models predict as before, and no untrusted file runs code or crashes."""
 
 import hashlib
 import json
@@ -46,13 +46,13 @@ OPTIONS |= {name: {"max_iter": 2} for name in ("attention-probe", "frame-mil", "
 
 @pytest.fixture(scope="module")
 def models():
-    made = {
+    by_name = {
         name: fit_estimator(
             EstimatorSpec(name, OPTIONS.get(name, {})), DATA, TRAIN, VALIDATION, LABELS, 0
         ).estimator
         for name in ESTIMATORS
     }
-    rows, labels, bank = X[TRAIN], LABELS[TRAIN], made["pcbm-tree"].bank_
+    rows, labels, bank = X[TRAIN], LABELS[TRAIN], by_name["pcbm-tree"].bank_
     weighted = om.MLPProbe(class_weight={0: 1.0, 1: 2.5}, max_iter=1, random_state=0)
     halves = {"see": X.shape[1] - 1, "hear": 1}
     fused = {
@@ -62,7 +62,7 @@ def models():
     for model in fused.values():
         model.fit(rows, labels, groups=DATA.groups[TRAIN])
     return (
-        made
+        by_name
         | fused
         | {
             "texts": om.LogisticProbe().fit(rows, LEVELS[TRAIN]),
@@ -89,8 +89,8 @@ def copied(saved, tmp_path):
     return lambda name="pcbm-tree": Path(shutil.copytree(saved / name, tmp_path / "model"))
 
 
-def asked(model):
-    """The clips that a model is asked about, and what else it predicts from."""
+def inputs_of(model):
+    """Return the clips to predict, with what else the model predicts from."""
     method = getattr(model, "predict_proba", None) or model.transform
     values = {"concepts": DATA.concepts.astype(float), "groups": DATA.groups}
     inputs = {name: values[name] for name in values.keys() & keywords(method)}
@@ -101,11 +101,11 @@ def answers(model, inputs):
     return getattr(model, "predict_proba", getattr(model, "transform", None))(**inputs)
 
 
-def test_every_estimator_is_read_back_as_it_was(models, saved):
+def test_every_estimator_survives_saving(models, saved):
     for name, model in models.items():
         again, about = om.load_model(saved / name)
         assert (about, type(again)) == (ABOUT, type(model))
-        inputs, expected = asked(model), answers(model, asked(model))
+        inputs, expected = inputs_of(model), answers(model, inputs_of(model))
         results = answers(again, inputs)
         assert (results.dtype, results.tolist()) == (expected.dtype, expected.tolist()), name
         assert again.get_params().keys() == model.get_params().keys()
@@ -139,7 +139,7 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path):
     GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]}, cv=2),  # its best estimator
     KNeighborsClassifier(3, algorithm="kd_tree", metric="chebyshev", weights="distance"),
 ], ids=["nested", "alone", "discriminant", "search", "neighbours"])  # fmt: skip
-def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
+def test_scikit_learn_estimators_can_be_saved(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
     method = "predict" if hasattr(model, "predict") else "transform"
     for name, y in (("all", LEVELS), ("two", LEVELS == "S")):
@@ -150,7 +150,7 @@ def test_what_else_can_be_saved(tmp_path, monkeypatch, model):
         assert "cache" not in Path(name, "model.json").read_text()
 
 
-def test_a_tree_alone_is_saved_with_classes_that_are_numbers(tmp_path):
+def test_a_tree_with_numeric_classes_is_saved(tmp_path):
     codes = np.unique(LEVELS, return_inverse=True)[1]
     model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(X, codes)
     om.save_model(model, tmp_path / "tree")
@@ -161,7 +161,7 @@ def test_a_tree_alone_is_saved_with_classes_that_are_numbers(tmp_path):
         om.save_model(model.fit(X, LEVELS), tmp_path / "texts")
 
 
-def test_within_a_folder_that_is_being_made_the_same_files(models, saved, tmp_path, monkeypatch):
+def test_unfinished_folders_get_the_same_files(models, saved, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("flushed one by one"))
     om.save_model(models["pcbm-tree"], tmp_path / "new" / "inner", ABOUT, durable=False)
     assert contents(tmp_path / "new/inner") == contents(saved / "pcbm-tree")
@@ -187,7 +187,7 @@ NOT_SAVED = [
 
 
 @pytest.mark.parametrize(("make", "message"), NOT_SAVED)
-def test_what_cannot_be_saved_is_one_line(tmp_path, make, message):
+def test_unsupported_models_are_refused_in_one_line(tmp_path, make, message):
     other_features = {"features": {"shape": [4, X.shape[1] + 1]}}
     with pytest.raises(ExperimentError, match=message):
         om.save_model(make(), tmp_path / "new", other_features)
@@ -198,7 +198,7 @@ def test_what_cannot_be_saved_is_one_line(tmp_path, make, message):
 
 
 class Malice:
-    """Unpickled, it makes a file named witness in the working directory."""
+    """Unpickling creates a file named witness in the working directory."""
 
     def __reduce__(self):
         return Path.touch, (Path("witness"),)
@@ -246,7 +246,7 @@ def test_damage_is_one_line(copied, tmp_path, monkeypatch, name):
 
 
 def sign(path):
-    """Correct the digests, as a stranger would."""
+    """Update the digests, as a forger would."""
     content = json.loads((path / "model.json").read_text())
     content.pop("sha256")
     for file in (path / FILES[1], *path.glob("*.skops")):
@@ -257,7 +257,7 @@ def sign(path):
 
 
 def forge(path, change):
-    """Edit a model's description and arrays by a function of both, and sign them."""
+    """Change a model's description and arrays by a function, and sign them."""
     arrays = load_file(path / FILES[1])
     header = json.loads((path / FILES[0]).read_text())
     change(header, arrays)
@@ -294,7 +294,7 @@ def reshape(name, *shape):
 
 
 def widen(header, arrays):
-    """Few numbers in the file; frames x outputs in memory."""
+    """Few numbers in the file become frames x outputs in memory."""
     shapes = {"layer0": (1, 1000), "offset0": 1000}
     for name, shape in shapes.items():
         arrays[f"model.weights_.{name}"] = np.zeros(shape, "float32")
@@ -311,14 +311,14 @@ def test_options_of_earlier_versions_are_read(models, copied, name, options):
     folder = copied(name)
     forge(folder, lambda header, arrays: parameters(header, **options))
     again, _ = om.load_model(folder)
-    assert (answers(again, asked(again)) == answers(models[name], asked(again))).all()
+    assert (answers(again, inputs_of(again)) == answers(models[name], inputs_of(again))).all()
 
 
 @pytest.mark.parametrize(("name", "options"), [
     ("attention-probe", {"position": True}), ("attention-probe", {"heads": 2}),
     ("frame-mil", {"pooling": "noisy-or"}), ("frame-mil", {"gamma": None}),
 ])  # fmt: skip
-def test_models_that_would_predict_otherwise_are_refused(copied, name, options):
+def test_saved_options_that_change_predictions_are_refused(copied, name, options):
     folder = copied(name)
     forge(folder, lambda header, arrays: parameters(header, **options))
     with pytest.raises(ExperimentError, match="train the model again") as raised:
@@ -333,14 +333,14 @@ def own_names():
 
 
 def false_neighbours():
-    """Their labels are far outside of the classes, where compiled code would read."""
+    """Labels far outside the classes, where compiled code would read."""
     model = KNeighborsClassifier(algorithm="brute").fit(X, LEVELS)
     model._y[:] = 10**9
     return FrozenEstimator(model)
 
 
 def witness():
-    """Asks for a type that is not trusted."""
+    """Ask for a type that is not trusted."""
     model = GaussianNB().fit(X, LEVELS)
     model.witness = Path.touch
     return model
@@ -382,7 +382,7 @@ FORGERIES = [
 def test_a_signed_forgery_is_one_line(copied, name, subject, change):
     folder = copied(name)
     forge(folder, lambda header, arrays: None)
-    om.load_model(folder)  # or else the rest would not show what it is meant to
+    om.load_model(folder)  # so that the changes below are the only cause
     if name == FOREIGN:
         (folder / "model.skops").write_bytes(skops.io.dumps(change()))
         sign(folder)
@@ -393,19 +393,19 @@ def test_a_signed_forgery_is_one_line(copied, name, subject, change):
     assert "\n" not in str(raised.value)
 
 
-def test_what_neighbours_had_computed_is_not_read(models, copied):
-    """They are fitted again from their clips: sizes and types of a stranger reach no code."""
+def test_computed_state_of_neighbours_is_not_read(models, copied):
+    """They are fitted again from their clips, so forged sizes and types reach no code."""
     folder = copied("knn")
     forge(folder, lambda h, a: learned(h, n_samples_fit_=10**9, n_features_in_=1, _tree="x"))
     again, _ = om.load_model(folder)
     assert (again.predict_proba(X) == models["knn"].predict_proba(X)).all()
 
 
-def test_what_is_refused_or_changed_on_the_way(models, saved, tmp_path):
-    """Arrays that are not contiguous are kept whole; a loaded model predicts in one process."""
-    made = om.RandomDirections(6, random_state=0).fit(X).cavs_
+def test_arrays_of_any_layout_are_saved(models, saved, tmp_path):
+    """Non-contiguous arrays are saved completely. A loaded model predicts in one process."""
+    directions = om.RandomDirections(6, random_state=0).fit(X).cavs_
     model = om.RandomDirections(6, random_state=0).fit(X)
-    for name, cavs in {"F": np.asfortranarray(made), "reversed": made[::-1]}.items():
+    for name, cavs in {"F": np.asfortranarray(directions), "reversed": directions[::-1]}.items():
         model.cavs_ = cavs
         om.save_model(model, tmp_path / name, {})
         assert (om.load_model(tmp_path / name)[0].cavs_ == cavs).all()

@@ -1,4 +1,4 @@
-"""Imports of a file a clip: whose each file is, what is refused, and what is never run."""
+"""Imports of one file per clip: which files match, what is refused, and that none is executed."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
     finalise(path)
 
 
-def test_spans_are_found_by_their_id(tmp_path):
+def test_files_of_spans_are_found_by_id(tmp_path):
     items = [
         Item("film-a", media="film.mp4", start=0, end=1),
         Item("film-b", media="film.mp4", start=1, end=2),
@@ -137,30 +137,30 @@ def test_two_items_never_share_a_file(tmp_path):
     ("dtype", "kept_as"),
     [("int64", "int32"), ("uint8", "int32"), (">f4", "float32"), ("f2", "float16")],
 )
-def test_numbers_get_a_type_that_stores_have(dtype, kept_as, tmp_path):
+def test_imported_numbers_get_a_supported_type(dtype, kept_as, tmp_path):
     save(tmp_path / "f/clip.npy", np.arange(4).astype(dtype))
     row = import_features(tmp_path / "f", named("clip"), tmp_path / "s.zarr")["clip"]["native"]
     assert (row.dtype, row.tolist()) == (kept_as, [0, 1, 2, 3])
 
 
-def test_what_a_pth_file_may_hold(tmp_path):
-    ones, evil = torch.ones(6), Malice(tmp_path / "trace")
+def test_pth_files_may_hold_only_plain_tensors(tmp_path):
+    tensor, evil = torch.ones(6), Malice(tmp_path / "trace")
     contents = {
-        "sound": (ones, ""),
-        "dictionary": ({"native": ones, "other": torch.ones(2)}, ""),
+        "sound": (tensor, ""),
+        "dictionary": ({"native": tensor, "other": torch.ones(2)}, ""),
         "batch": (torch.ones(1, 6), ""),
         "strides": (torch.ones(6, 2).t()[0], ""),
-        "bfloat16": (ones.bfloat16() + 2**-7, ""),
+        "bfloat16": (tensor.bfloat16() + 2**-7, ""),
         "expanded": (torch.ones(1).expand(6), ""),
         "claims": (torch.ones(1).expand(10**12), "claims more numbers than the file has"),
-        "other": ({"other": ones}, "a dictionary without native; it has 'other'"),
-        "lines": ({"a\nb": ones}, "without native; it has 'a\\nb'"),
-        "list": ([ones], "a list, not a plain tensor"),
+        "other": ({"other": tensor}, "a dictionary without native; it has 'other'"),
+        "lines": ({"a\nb": tensor}, "without native; it has 'a\\nb'"),
+        "list": ([tensor], "a list, not a plain tensor"),
         "number": (torch.tensor(1.0), "no row of numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),
-        "float8": (ones.to(torch.float8_e5m2), "a tensor of an unsupported type"),
+        "float8": (tensor.to(torch.float8_e5m2), "a tensor of an unsupported type"),
         "program": (evil, "more than tensors"),
-        "entry": ({"native": ones, "x": evil}, "more than tensors"),
+        "entry": ({"native": tensor, "x": evil}, "more than tensors"),
         "compressed": (evil, "it is compressed"),
         "legacy": (evil, "before version 1.6"),
         "raw": (evil, "it is not a PyTorch file"),
@@ -187,7 +187,7 @@ def test_what_a_pth_file_may_hold(tmp_path):
     assert store["bfloat16"]["native"].tolist() == [1 + 2**-7] * 6  # widened, not rounded
 
 
-def test_a_recipe_in_a_file(tmp_path):
+def test_a_recipe_is_read_from_a_file(tmp_path):
     write(
         tmp_path / "made.toml", 'precision = "float16"', "[backbone]", 'name = "vivit"',
         f'weights_sha256 = "{"ab" * 32}"', "[preprocessing]", 'mode = "author"', "crop = [2, 2]",
@@ -220,12 +220,12 @@ def test_several_arrays_come_from_several_folders(tmp_path):
         import_features(sources, manifest(5), tmp_path / "s.zarr")
 
 
-def test_blocks_of_many_small_rows_are_large_and_a_bad_row_fails_alone(tmp_path):
-    many = named(*(f"c{row}" for row in range(20_000)))
+def test_small_rows_share_large_blocks_and_fail_alone(tmp_path):
+    items = named(*(f"c{row}" for row in range(20_000)))
     values = np.arange(40_000, dtype=np.float32).reshape(-1, 2)
     values[7, 1] = np.nan
     store = import_features(
-        save(tmp_path / "x.npy", values), many, tmp_path / "s.zarr", in_order=True
+        save(tmp_path / "x.npy", values), items, tmp_path / "s.zarr", in_order=True
     )
     assert 100 <= store.blocks <= 150
     assert list(store.failures) == ["c7"]
@@ -237,18 +237,18 @@ def test_blocks_of_many_small_rows_are_large_and_a_bad_row_fails_alone(tmp_path)
     numbers = np.full((3, 2), 5)
     numbers[1] = 2**40
     path = save(tmp_path / "whole.npy", numbers)
-    whole = import_features(path, named("a", "b", "c"), tmp_path / "w.zarr", ids=["c", "a", "b"])
-    assert whole.failures.keys() == {"a"}
-    assert whole.read(ids=["b", "c"]).tolist() == [[5, 5], [5, 5]]
+    imported = import_features(path, named("a", "b", "c"), tmp_path / "w.zarr", ids=["c", "a", "b"])
+    assert imported.failures.keys() == {"a"}
+    assert imported.read(ids=["b", "c"]).tolist() == [[5, 5], [5, 5]]
 
 
-def test_an_import_that_smaller_blocks_began_is_resumed(tmp_path):
-    many = named(*(f"c{row}" for row in range(20_000)))
+def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
+    items = named(*(f"c{row}" for row in range(20_000)))
     path = save(tmp_path / "x.npy", np.zeros((20_000, 2), np.float32))
     spec = ArraySpec("native", (2,), "float32", "imported from npy")
     recipe = replace(stated_recipe({}, {}, None), name="s", arrays=(spec,))
-    begun = StoreWriter.create(tmp_path / "s.zarr", many, recipe, block_rows=64)
+    begun = StoreWriter.create(tmp_path / "s.zarr", items, recipe, block_rows=64)
     begun.write_block(0, [Done({"native": np.zeros(2, np.float32)}, None)] * 64)
-    store = import_features(path, many, tmp_path / "s.zarr", in_order=True)
+    store = import_features(path, items, tmp_path / "s.zarr", in_order=True)
     assert store.block_rows == 64
     assert store.status.all()

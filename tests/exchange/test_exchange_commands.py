@@ -1,4 +1,4 @@
-"""Commands that send, fetch, export and import: what they print, and slips in one line."""
+"""Commands that send, fetch, export and import: their output, and one-line errors."""
 
 import json
 import shutil
@@ -65,7 +65,7 @@ SLIPS = [
 
 @pytest.fixture(scope="module")
 def workspace(final_store, tmp_path_factory):
-    """Stores, archives, matrices, ids and recipes. Not to be changed."""
+    """Stores, archives, matrices, ids and recipes. Do not change them."""
     folder = tmp_path_factory.mktemp("slips")
     for name in ("toy", "damaged"):
         shutil.copytree(final_store, folder / f"{name}.zarr")
@@ -94,7 +94,7 @@ def workspace(final_store, tmp_path_factory):
 
 
 def names_in(folder: Path) -> set[tuple[Path, int]]:
-    """What a folder holds, with the times of its files, but what a cut-off transfer keeps."""
+    """Return the contents of a folder with times, without the files of an interrupted transfer."""
     return {
         (path, path.stat().st_mtime_ns * path.is_file())
         for path in folder.rglob("*")
@@ -103,7 +103,7 @@ def names_in(folder: Path) -> set[tuple[Path, int]]:
 
 
 @pytest.mark.parametrize(("code", "command", "facts"), [(c, w, f) for c, w, *f in SLIPS], ids=str)
-def test_a_slip_is_one_line(code, command, facts, workspace, obygaze, monkeypatch):
+def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monkeypatch):
     monkeypatch.chdir(workspace)
     before, words = names_in(workspace), command.split()
     if words[0] == "import":
@@ -121,7 +121,7 @@ def test_a_slip_is_one_line(code, command, facts, workspace, obygaze, monkeypatc
     ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 has all arrays"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
 ], ids=str)  # fmt: skip
-def test_a_slip_in_a_call(source, options, fact, workspace, monkeypatch):
+def test_invalid_arguments_write_nothing(source, options, fact, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     before = names_in(workspace)
     with pytest.raises(UsageError, match=fact):
@@ -140,7 +140,7 @@ def test_archives_are_named_after_their_stores(obygaze, final_store, tmp_path, m
     assert obygaze("stores", "diff", final_store, "toy.zarr").exit_code == 0
 
 
-def test_an_import_says_what_is_unknown_and_what_failed(obygaze, tmp_path, monkeypatch):
+def test_an_import_names_unknown_and_failed_clips(obygaze, tmp_path, monkeypatch):
     def bring(arguments, output="s.zarr"):
         words = [*arguments.split(), "--manifest", "manifest", "-o", output]
         return obygaze("stores", "import", *words)

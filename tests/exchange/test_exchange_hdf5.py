@@ -1,4 +1,4 @@
-"""HDF5: our exports, read back by h5py alone and by us; files of others; nothing from outside."""
+"""HDF5: our exports, read by h5py and by us; foreign files; no access to other files."""
 
 import h5py
 import numpy as np
@@ -40,7 +40,7 @@ def test_a_store_through_hdf5_is_the_same_store(tmp_path, final):
 
 
 def test_a_final_store_through_hdf5_has_the_same_files(final_store, tmp_path):
-    """Probe, provenance, licence and arrays included; an interrupted import is continued."""
+    """This includes probe, provenance and licence. An interrupted import continues."""
     export(open_store(final_store), tmp_path / "toy.h5")
     path, manifest = tmp_path / "toy.zarr", a_manifest(licence="another")
     for _ in range(2):
@@ -49,8 +49,8 @@ def test_a_final_store_through_hdf5_has_the_same_files(final_store, tmp_path):
         (path / "blocks/000000.json").unlink()  # as if it had been killed before that
     import_features(tmp_path / "toy.h5", manifest, path)
     finalise(path)
-    ours, theirs = contents(path), contents(final_store)
-    differ = {name for name in ours | theirs if ours.get(name) != theirs.get(name)}
+    back, original = contents(path), contents(final_store)
+    differ = {name for name in back | original if back.get(name) != original.get(name)}
     # Blocks were of four rows in the first.
     assert differ == {"zarr.json", "checksums.json", "croissant.json"}
 
@@ -71,7 +71,7 @@ def test_a_damaged_chunk_is_a_failed_row(tmp_path):
 
 @pytest.fixture
 def path(tmp_path):
-    """Rows in another order than the manifest's, one of which it does not have."""
+    """A file with rows in another order than the manifest's, which lacks one of them."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["ids"] = [*reversed(MANIFEST.ids[1:]), "other"]
         file["native"] = np.concatenate([VALUES[:0:-1], VALUES[:1]])
@@ -90,7 +90,7 @@ def exported(tmp_path):
 
 
 def change(path, datasets):
-    """Other datasets: values, None for none, or what is called with the file and the name."""
+    """Other datasets: values, None to delete, or a function of the file and the name."""
     with h5py.File(path, "a") as file:
         for name, values in datasets.items():
             if callable(values):
@@ -131,7 +131,7 @@ def test_rows_that_were_never_written_are_failures(options, status, path, tmp_pa
 
 
 def unwritten(*shape, dtype="f4", **options):
-    """A dataset of any size, which takes a few bytes of a file while nothing is written to it."""
+    """Return a dataset of any size, which takes a few bytes of the file until it is written."""
 
     def claim(file, name):
         file.pop(name, None)
@@ -141,7 +141,7 @@ def unwritten(*shape, dtype="f4", **options):
 
 
 def linked(kind):
-    """In the place of a dataset what is in another file, or elsewhere in this one."""
+    """Replace a dataset by a link into another file, or elsewhere in this one."""
 
     def link(file, name):
         del file[name]
@@ -191,7 +191,7 @@ OURS = [
     ("source", "datasets", "fact"),
     [("path", *row) for row in THEIRS] + [("exported", *row) for row in OURS],
 )
-def test_files_that_are_not_right_make_no_store(source, datasets, fact, request, tmp_path):
+def test_invalid_files_make_no_store(source, datasets, fact, request, tmp_path):
     path = request.getfixturevalue(source)
     (tmp_path / "outside.bin").write_bytes(bytes(60))
     with h5py.File(tmp_path / "outside.h5", "w") as file:
@@ -203,7 +203,7 @@ def test_files_that_are_not_right_make_no_store(source, datasets, fact, request,
     assert not (tmp_path / "t.zarr").exists()
 
 
-def test_reasons_of_others_stay_in_one_line(exported, tmp_path):
+def test_foreign_failure_reasons_stay_on_one_line(exported, tmp_path):
     change(exported, {"rows.reason": ["a\nb\x1b[2J", "no file", "", "", ""]})
     store = import_features(exported, MANIFEST, tmp_path / "t.zarr")
     assert store.failures == {"tt000": r"'a\nb\x1b[2J'", "tt001": "no file"}

@@ -1,4 +1,4 @@
-"""Whole stores to and from the Hugging Face Hub: its client is a stand-in, its files are served."""
+"""Whole stores to and from the Hugging Face Hub, with a stand-in of its client and served files."""
 
 import hashlib
 import json
@@ -20,11 +20,11 @@ TOKEN = "hf_secret0123456789"
 
 
 class Api:
-    """What a push calls of the Hub's client; it commits to a folder in one step."""
+    """The part of the Hub's client that a push calls; it commits to a folder in one step."""
 
     folder: Path
     private: set[str]
-    patience = 1  # so many uploads fail, for a reason that quotes what was sent
+    patience = 1  # the number of uploads that fail, with a message that quotes the request
 
     def create_repo(self, repo_id: str, *, private: bool, **_: object) -> None:
         if repo_id.startswith("closed/"):
@@ -75,7 +75,7 @@ def lab(tmp_path, monkeypatch):
         yield served
 
 
-def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
+def test_the_hub_stores_and_returns_a_store_in_one_commit(
     lab, obygaze, final_store, other_store, tmp_path, monkeypatch
 ):
     def run(*words):
@@ -101,13 +101,13 @@ def test_the_hub_gets_a_store_in_one_commit_and_gives_it_back(
     assert files_of(tmp_path / "hub") == before
     assert lab.headers[-1]["Authorization"] == f"Bearer {TOKEN}"
 
-    back, one = tmp_path / "back.zarr", tmp_path / "one.zarr"
+    back, subset = tmp_path / "back.zarr", tmp_path / "one.zarr"
     assert run("pull", address, "-o", back).exit_code == 0
     assert files_of(back) == files_of(final_store)
     assert run("verify", address).output == f"{address} is undamaged\n"
-    assert run("subset", address, "--ids", "tt1-003", "-o", one).exit_code == 0
+    assert run("subset", address, "--ids", "tt1-003", "-o", subset).exit_code == 0
     row = open_store(final_store)["tt1-003"]["native"]
-    np.testing.assert_array_equal(open_store(one).read("native"), [row])
+    np.testing.assert_array_equal(open_store(subset).read("native"), [row])
     (Api().files("lab/toy") / "rows.csv").write_text("other")  # what is wrong there is sent again
     assert json.loads(run("push", own, address, "--json").output)["sent"] == 1
     assert files_of(tmp_path / "hub") == before

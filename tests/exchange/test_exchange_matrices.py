@@ -1,4 +1,4 @@
-"""Matrices with a row a clip: NumPy in, Parquet out."""
+"""Matrices with one row per clip: NumPy in, Parquet out."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
     assert store.attributes["backbone"]["name"] == "vivit"
 
 
-def test_numpy_matrices_are_arrays_and_an_import_continues(bring):
+def test_numpy_matrices_become_arrays_and_resume(bring):
     np.save("X.npy", THEIRS)
     np.save("F.npy", THEIR_FRAMES)
     names = ["a", "b", "c", "d", "e", "f"]

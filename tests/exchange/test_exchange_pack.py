@@ -1,5 +1,7 @@
-"""Packed stores: the same bytes again, read in place; archives and lists that are refused. The list
-of a store's files names all of them and no others, whichever way the store goes."""
+"""Packed stores: reproducible bytes, read in place; archives and lists that are refused.
+
+The list of a store's files names exactly its files, however the store is copied.
+"""
 
 import hashlib
 import json
@@ -31,7 +33,7 @@ def archive(final_store, tmp_path):
     return pack(final_store, tmp_path / "toy.zip").path
 
 
-def test_an_archive_is_alike_everywhere_and_others_read_it(archive, final_store, tmp_path):
+def test_archives_are_reproducible_and_readable_by_zip_tools(archive, final_store, tmp_path):
     store = open_store(final_store)
     with zarr.storage.ZipStore(archive, mode="r") as opened:
         group = zarr.open_group(opened, mode="r")
@@ -141,7 +143,7 @@ def refused(fact: str, store: Path, *ways: str) -> None:
 @pytest.mark.parametrize(
     "name", ["native/c/0/0", "rows.csv", "README.md", "status/c/0", "ids/zarr.json"]
 )
-def test_a_list_that_leaves_a_file_out_is_refused(name, store):
+def test_an_unlisted_file_is_refused(name, store):
     edit_list(store, name, None)
     [entry] = verify(store)
     assert (entry.file, entry.harmless) == (name, False)
@@ -157,21 +159,21 @@ ELSEWHERE = ("../secret", "/tmp/secret", "a/../../secret", ".hidden", "a\\b", "a
 
 
 @pytest.mark.parametrize("name", [*INSIDE, *ELSEWHERE])
-def test_a_file_that_only_the_list_has_is_refused(name, store, tmp_path):
+def test_a_listed_but_missing_file_is_refused(name, store, tmp_path):
     (tmp_path / "secret").write_bytes(b"x")
     edit_list(store, name, hashlib.sha256(b"x").hexdigest())
     if name in INSIDE:
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_bytes(b"x")
         refused(f"lists '{name}', not a store's file", store, "unpack")
-    [why] = [entry.why for entry in verify(store) if entry.file == name]
+    [reason] = [entry.why for entry in verify(store) if entry.file == name]
     listed = "checksums.json lists it, but a store has no such file"
-    assert why == (listed if name in INSIDE else "a store has no file of this name")
+    assert reason == (listed if name in INSIDE else "a store has no file of this name")
     refused("not a file name of a store|not a store's file", store, "pack", "push", "pull")
     assert (tmp_path / "secret").read_bytes() == b"x"
 
 
-def test_a_link_in_the_place_of_the_log_is_not_followed(store, tmp_path):
+def test_a_link_instead_of_the_log_is_not_followed(store, tmp_path):
     (tmp_path / "secret").write_text("key")
     (store / "log.jsonl").unlink()
     (store / "log.jsonl").symlink_to(tmp_path / "secret")

@@ -1,4 +1,4 @@
-"""Whole stores to elsewhere and back: resumed, verified, and never over something else."""
+"""Copies of whole stores: resumed, verified, and never over something else."""
 
 import shutil
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def own(final_store, tmp_path):
     return Path(shutil.copytree(final_store, tmp_path / "own.zarr"))
 
 
-def test_what_is_pushed_is_what_is_read_there(target, final_store, own, other_store, tmp_path):
+def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tmp_path):
     (own / "notes.txt").write_text("private")
     result = push(own, target)
     assert (result.where, result.left_out) == (target, ["notes.txt"])
@@ -59,7 +59,7 @@ def test_what_is_pushed_is_what_is_read_there(target, final_store, own, other_st
     assert push(final_store, tmp_path / "before").sent == 0
 
 
-def test_a_push_that_was_cut_off_is_resumed(target, final_store, other_store):
+def test_an_interrupted_push_is_resumed(target, final_store, other_store):
     push(final_store, target)
     files = open_files(target)
     system, root = files.system, files.root
@@ -77,7 +77,7 @@ def test_a_push_that_was_cut_off_is_resumed(target, final_store, other_store):
     assert verify(target) == []
 
 
-def test_what_is_damaged_here_does_not_replace_a_whole_store(final_store, own, tmp_path):
+def test_a_damaged_store_does_not_replace_a_sound_one(final_store, own, tmp_path):
     target = f"{tmp_path}/shared/toy.zarr"
     push(own, target)
     shard = own / "frames/c/0/0/0"
@@ -104,12 +104,12 @@ def server(final_store: Path) -> Iterator[Served]:
 
 
 def cut_at(name: str, *sizes: int):
-    """Cut the connection when a file is sent, after each of these numbers of bytes in turn."""
+    """Cut the connection while a file is sent, after each of these numbers of bytes."""
     rest = list(sizes)
     return lambda path: rest.pop(0) if path.endswith(name) and rest else None
 
 
-def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
+def test_a_pulled_store_equals_the_original(server, final_store, tmp_path):
     pack(final_store, tmp_path / "toy.zip")
     for number, address in enumerate(
         [f"{server.url}/toy.zarr", tmp_path / "toy.zip", final_store, str(final_store)]
@@ -132,18 +132,18 @@ def test_what_is_pulled_is_what_was_offered(server, final_store, tmp_path):
 
 
 def test_files_are_pulled_eight_at_a_time(server, final_store, tmp_path):
-    with at_a_time(server) as most:
+    with at_a_time(server) as counts:
         pull(f"{server.url}/toy.zarr", tmp_path / "x.zarr")
-    assert 1 < max(most) <= 8
+    assert 1 < max(counts) <= 8
     server.ranges = False  # each file is in memory as a whole
-    with at_a_time(server) as most:
+    with at_a_time(server) as counts:
         pull(f"{server.url}/toy.zarr", tmp_path / "y.zarr")
-    assert max(most) == 1
+    assert max(counts) == 1
     assert files_of(tmp_path / "x.zarr") == files_of(tmp_path / "y.zarr") == files_of(final_store)
 
 
 class WithoutRanges(SimpleHTTPRequestHandler):
-    """As ``python -m http.server``; at last it refuses, so that no test fills a disk."""
+    """Serve like ``python -m http.server``, but refuse in the end, so no test fills a disk."""
 
     asked = 0
     #: Says that it is a part, and sends the whole file.
@@ -164,8 +164,8 @@ class WithoutRanges(SimpleHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT])
-def test_a_file_as_long_as_a_request_ends_without_ranges(tmp_path, status, obygaze):
-    """A shard of 8 MiB: the next request would get its beginning again, and so on for ever."""
+def test_a_file_of_one_piece_downloads_without_ranges(tmp_path, status, obygaze):
+    """Otherwise the next request after an 8 MiB shard would get its beginning, forever."""
     rows = np.random.default_rng(0).standard_normal((337, 6218), np.float32)
     store = finalise(open_state(tmp_path / "www/x.zarr", {"native": rows}, block_rows=337))
     assert (store.path / "native/c/0/0").stat().st_size == remote.PIECE_BYTES
@@ -202,7 +202,7 @@ def test_an_archive_is_fetched_whole(server, final_store, tmp_path, monkeypatch)
     assert [path.name for path in result.path.parent.iterdir()] == ["toy.zarr"]
 
 
-def test_what_an_interrupted_pull_left_is_not_believed(
+def test_files_of_an_interrupted_pull_are_checked_again(
     server, final_store, other_store, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(remote, "PAUSES_S", ())

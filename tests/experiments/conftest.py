@@ -19,7 +19,7 @@ MakeRun = Callable[..., om.Run]
 
 @pytest.fixture(autouse=True, scope="session")
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Nothing here survives a loss of power; which files are flushed is still seen."""
+    """Do not wait for the disk, but still record which files are flushed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -27,7 +27,7 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The world in which clips show concepts; it also has a split of three folds."""
+    """The world in which clips have concepts, with another split of three folds."""
     world = make_world(tmp_path_factory.mktemp("marked"), marked=True)
     save_parts(world.manifest, [Split("three", world.ids, [fold % 3 for fold in world.folds])])
     return world
@@ -60,6 +60,6 @@ def model(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def coded(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """The authors' files in miniature, and features that tell each clip from all others."""
+    """The authors' files in miniature, with features that identify each clip."""
     folder = tmp_path_factory.mktemp("coded")
     return make_dataset(folder, make_authors(folder, scale=4), widths=(16, 8, 8), signal=0.0)

@@ -1,4 +1,4 @@
-"""Labels of several annotators: models learn of each, and are held beside each."""
+"""Labels of several annotators: models learn from each, and are compared with each."""
 
 import shutil
 from collections.abc import Callable
@@ -35,8 +35,10 @@ Study = Callable[..., om.Experiment]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """``study(targets="soft")``: clips that two annotators call Sure, each by a habit. Features
-    tell whether a clip is Sure, and with what probability."""
+    """``study(targets="soft")``: clips that two annotators label, each by a habit.
+
+    Features tell whether a clip is Sure, and with what probability.
+    """
     folder, chance = tmp_path_factory.mktemp("study"), np.random.default_rng(5)
     ids = [f"film{film}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
     features = chance.normal(size=(len(ids), 8)).astype(np.float32)
@@ -105,7 +107,7 @@ def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
     assert run.record.manifest.labels == "merged"
 
 
-def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
+def test_scores_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     experiment = study()
     first, second = (labels_of(experiment, name) for name in NAMES)
     answers = shares_of(run)
@@ -128,8 +130,8 @@ def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     assert compared.f1_interval == pytest.approx(tuple(ends), abs=0.02)
     test = next(iter(run.record.annotators))
     manifest = Manifest.load(experiment.manifest)
-    whole = {clip: (first[clip], second[clip]) for clip in first.keys() & second.keys()}
-    everywhere = theirs.f1_score(*zip(*whole.values(), strict=True))
+    common = {clip: (first[clip], second[clip]) for clip in first.keys() & second.keys()}
+    everywhere = theirs.f1_score(*zip(*common.values(), strict=True))
     pairs = [compare_label_sets(manifest, *NAMES)]
     assert annotators_f1(run.record, test, pairs) == pytest.approx((compared.f1, everywhere))
     differ = {clip for clip in clips if first[clip] != second[clip]}
@@ -160,7 +162,7 @@ def test_scores_are_those_of_scikit_learn(study: Study, run: om.Run) -> None:
 
 
 def em_by_hand(votes: np.ndarray, classes: int) -> np.ndarray:
-    """Dawid and Skene's two steps, in the sums of their paper."""
+    """Compute the two steps of Dawid and Skene by the sums of their paper."""
     answers = np.array([votes == label for label in range(classes)], float)  # label, rater, clip
     truth = answers.sum(axis=1) / answers.sum(axis=(0, 1))
     for _ in range(3000):
@@ -173,7 +175,7 @@ def em_by_hand(votes: np.ndarray, classes: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("raters", "classes"), [(2, 2), (3, 2), (4, 3)])
-def test_estimated_truth_is_dawid_and_skenes(raters: int, classes: int) -> None:
+def test_estimated_truth_follows_dawid_and_skene(raters: int, classes: int) -> None:
     chance = np.random.default_rng(raters)
     truth = chance.integers(0, classes, 30)
     wrong = chance.integers(0, classes, (raters, 30))
@@ -196,7 +198,7 @@ def votes_and_models() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], li
     return {"ada": judge(0.2), "bo": judge(0.2)}, models, films
 
 
-def test_sentence_says_less_more_or_neither():
+def test_the_sentence_says_less_more_or_neither():
     votes, models, films = votes_and_models()
     compared = annotators.compare_with_annotators(votes, models, films, ("EN", "S"))
     words = {
@@ -206,15 +208,15 @@ def test_sentence_says_less_more_or_neither():
     }
     for name, verdict in words.items():
         assert verdict in compared.sentence(name)
-        found = next(rater for rater in compared.raters if rater.name == name)
-        assert found.interval[0] < found.difference < found.interval[1]
+        comparison = next(rater for rater in compared.raters if rater.name == name)
+        assert comparison.interval[0] < comparison.difference < comparison.interval[1]
     for few_films in (["one"] * 1200, ["one", "two"] * 600):
-        few = annotators.compare_with_annotators(votes, models, few_films, ("EN", "S"))
-        assert "too few films" in few.sentence("poor")
-        assert "less" not in few.sentence("poor")
+        uncertain = annotators.compare_with_annotators(votes, models, few_films, ("EN", "S"))
+        assert "too few films" in uncertain.sentence("poor")
+        assert "less" not in uncertain.sentence("poor")
 
 
-def test_a_model_is_compared_on_the_clips_that_it_was_asked_about():
+def test_a_model_is_compared_on_its_test_clips():
     votes, models, films = votes_and_models()
     before = annotators.compare_with_annotators(votes, {"poor": models["poor"]}, films, ("EN", "S"))
     asked = np.where(np.arange(1200) < 60, models["better"], np.nan)
@@ -236,7 +238,7 @@ def test_a_model_is_compared_on_the_clips_that_it_was_asked_about():
     assert same.kappa["ada"] == 1
 
 
-def test_divided_clips_as_table_and_for_elan(study: Study, run: om.Run, tmp_path: Path) -> None:
+def test_divided_clips_are_written_for_elan(study: Study, run: om.Run, tmp_path: Path) -> None:
     experiment = study()
     outputs = ("-o", tmp_path / "d.csv", "--elan", tmp_path / "elan")
     printed = run_obygaze("models", "predict", run.folder, "--divided", *outputs, code=0).stdout
@@ -297,13 +299,13 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("changes", "fact"), SLIPS)
-def test_slips_of_labels_and_targets(study, changes, fact, tmp_path):
+def test_invalid_labels_and_targets_are_refused(study, changes, fact, tmp_path):
     with pytest.raises(of.ObygazeError, match=fact):
         om.run_experiment(study(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_one_annotator_is_compared_with_nobody(study: Study, tmp_path: Path) -> None:
+def test_a_single_annotator_gives_no_comparison(study: Study, tmp_path: Path) -> None:
     run = om.run_experiment(study(labels="ada"), tmp_path / "run")
     assert run.record.annotators == {}
     assert not (run.folder / "annotators.csv").exists()
@@ -311,7 +313,7 @@ def test_one_annotator_is_compared_with_nobody(study: Study, tmp_path: Path) -> 
     refused(run_obygaze("models", "predict", run.folder, "--divided"), "merged")
 
 
-def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
+def test_runs_learn_the_targets_they_state(study: Study, tmp_path: Path) -> None:
     estimators = [
         {"name": "logistic", "as": "id"}, "sklearn.naive_bayes:GaussianNB", "majority"
     ]  # fmt: skip
@@ -332,8 +334,8 @@ def test_runs_learn_what_they_say(study: Study, tmp_path: Path) -> None:
 
 
 @pytest.mark.gate
-def test_what_the_how_to_says_of_soft_targets(tmp_path: Path) -> None:
-    """Of the shipped example: merged and soft, with their price; and soft targets of a concept."""
+def test_the_how_to_states_the_effect_of_soft_targets(tmp_path: Path) -> None:
+    """Test merged and soft targets on the shipped example, and soft targets of a concept."""
     changed = structs.replace(om.load_experiment(example_path("level.toml")), balance="none",
                     labels=("annotator1", "annotator2"))  # fmt: skip
     numbers = {}

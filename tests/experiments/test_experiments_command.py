@@ -1,4 +1,4 @@
-"""``obygaze models run``: what it prints; and models for use: trained, asked, scored, exported."""
+"""``obygaze models run`` and its output; models for use, trained, asked, scored and exported."""
 
 import json
 import re
@@ -27,7 +27,7 @@ from tests.kit.run import FILMS, RECIPE, make_world, write_experiment, write_sto
 
 @pytest.fixture
 def write(tmp_path, monkeypatch, world):
-    """Writes an experiment's file, where the user stands; `parts` go into a manifest's copy."""
+    """Write an experiment's file to the current folder, with `parts` added to a manifest's copy."""
     monkeypatch.chdir(tmp_path)
 
     def write(name="sure", parts=(), **keys):
@@ -41,7 +41,7 @@ def write(tmp_path, monkeypatch, world):
     return write
 
 
-def test_it_prints_the_scores_and_where_they_are(write, tmp_path):
+def test_run_prints_scores_and_the_output_folder(write, tmp_path):
     write(estimators=["logistic"])
     result = run_obygaze("models", "run", "sure.toml", code=0)
     assert "train logistic on EN vs S" in result.stderr
@@ -69,7 +69,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("arguments", "code", "facts"), SLIPS)
-def test_a_slip_is_one_line_without_secrets(write, world, tmp_path, arguments, code, facts):
+def test_user_errors_are_one_line_without_secrets(write, world, tmp_path, arguments, code, facts):
     write("two", [Split("other", world.ids, world.folds)], split=None)
     write("url", store="http://ann:hush@127.0.0.1:1/x.zarr?token=hush")
     write()
@@ -80,8 +80,8 @@ def test_a_slip_is_one_line_without_secrets(write, world, tmp_path, arguments, c
     assert not [*tmp_path.glob("runs/*")]
 
 
-def test_the_remedy_of_an_error_can_be_typed(write, world, tmp_path):
-    """Of three Sure clips the drawn folds have none to test; the split that it names has."""
+def test_the_remedy_of_an_error_is_a_valid_command(write, world, tmp_path):
+    """Drawn folds test none of the three Sure clips; the named split does."""
     labels, sure = Manifest.load(world.manifest).labels(), world.clips("S")[3:]
     rest = labels.where(lambda clip: clip not in sure)
     Manifest.load(world.manifest).with_parts(labels=[rest]).save(tmp_path / "few")
@@ -93,8 +93,8 @@ def test_the_remedy_of_an_error_can_be_typed(write, world, tmp_path):
     assert run_obygaze("models", "run", "sure.toml").exit_code == 0
 
 
-def test_a_fold_of_every_class_stops_what_is_trained_for_use(write, world, tmp_path):
-    """Here the last has Easy Negatives alone."""
+def test_a_model_for_use_needs_a_stopping_fold_of_every_class(write, world, tmp_path):
+    """Here the last fold has only Easy Negatives."""
     pairs = zip(world.folds, world.levels, strict=True)
     folds = [10 if pair == (9, "EN") else pair[0] for pair in pairs]
     write(parts=[Split("late", world.ids, folds)], split="late", estimators=["logistic"])
@@ -102,23 +102,23 @@ def test_a_fold_of_every_class_stops_what_is_trained_for_use(write, world, tmp_p
     assert not {*world.clips("EN", "S", folds=[8])} & {*om.load_model("sure")[1]["seen"]}
 
 
-def test_ten_clips_train_a_model(write, world, tmp_path):
-    """Each drawn fold has one clip: the last two with both classes stop the training."""
-    kept = {*world.clips("S")[:5], *world.clips("EN")[:5]}
-    few = Manifest.load(world.manifest).labels().where(lambda clip: clip in kept)
-    Manifest.load(world.manifest).with_parts(labels=[few]).save(tmp_path / "few")
+def test_ten_clips_suffice_to_train_a_model(write, world, tmp_path):
+    """Each drawn fold has one clip; the last two of both classes stop the training."""
+    clips = {*world.clips("S")[:5], *world.clips("EN")[:5]}
+    labels = Manifest.load(world.manifest).labels().where(lambda clip: clip in clips)
+    Manifest.load(world.manifest).with_parts(labels=[labels]).save(tmp_path / "few")
     write(manifest="few", split="", estimators=["mlp"])
     result = run_obygaze("models", "train", "sure.toml", "-o", "ten", code=0)
     assert "trained on 8 clips, 2 held out" in result.stdout
-    kept -= {*world.clips("S")[1:5]}
-    few = few.where(lambda clip: clip in kept)
-    Manifest.load(world.manifest).with_parts(labels=[few]).save(tmp_path / "fewer")
+    clips -= {*world.clips("S")[1:5]}
+    labels = labels.where(lambda clip: clip in clips)
+    Manifest.load(world.manifest).with_parts(labels=[labels]).save(tmp_path / "fewer")
     write(manifest="fewer", split="", estimators=["mlp"])
     result = run_obygaze("models", "train", "sure.toml", "-o", "one", code=1)
     assert "two clips of each class" in result.stderr
 
 
-def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
+def test_the_only_split_is_the_default(write, world, tmp_path):
     write(parts=[Split("ten", world.ids, world.folds)], split=None)
     notes = {"ten": "folds of ten, the only split of toy", "stratified, 10 folds, seed 0": ""}
     for split, words in notes.items():
@@ -128,7 +128,7 @@ def test_without_a_split_the_only_one_is_taken(write, world, tmp_path):
             path.unlink()
 
 
-def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
+def test_many_films_print_as_a_range_by_default(make_run):
     run = make_run("films", protocol="leave-film-out", split=None)
     record = run.record
     scores = record.scores[0]
@@ -159,13 +159,13 @@ def test_many_films_are_a_range_unless_all_are_asked_for(make_run):
         assert end.lower() in text.lower()
 
 
-def test_one_model_is_trained_whichever_the_headline_names(write):
+def test_train_ignores_the_headline(write):
     write(estimators=["majority", "logistic"], headline="logistic")
     run_obygaze("models", "train", "sure.toml", "-o", "model", code=0)
     assert om.load_model("model")[1]["model"] == "majority"
 
 
-def test_the_result_on_concepts_says_how_the_model_was_chosen(make_run, marked):
+def test_concept_results_say_how_the_model_was_chosen(make_run, marked):
     changes = {
         "manifest": marked.manifest, "store": marked.store, "concepts": ("Look", "Body"),
         "positives": (), "train_negatives": (), "test_negatives": (), "protocol": "split",
@@ -188,18 +188,18 @@ def test_the_result_on_concepts_says_how_the_model_was_chosen(make_run, marked):
 
 def test_tables_call_models_by_their_titles(make_run):
     estimators = ({"name": "logistic", "as": "lr"}, "majority")
-    run = make_run("titled", estimators=estimators, titles={"lr": "what is said"})
-    assert run.record.models["lr"].title == "what is said"
+    run = make_run("titled", estimators=estimators, titles={"lr": "dialogue"})
+    assert run.record.models["lr"].title == "dialogue"
     assert {row["model"] for row in run.scores()} == {"lr", "majority"}
     first = headline(run.record)[-1]
     printed = "\n".join([first, describe_run(run), om.compare(run).table()])
-    assert len(re.findall(r"^what is said  ", printed, re.MULTILINE)) >= 2
-    assert ", what is said, the first listed of 2 models, rates the Sure one" in first
-    assert "minus what is said" in printed
+    assert len(re.findall(r"^dialogue  ", printed, re.MULTILINE)) >= 2
+    assert ", dialogue, the first listed of 2 models, rates the Sure one" in first
+    assert "minus dialogue" in printed
     assert not re.search(r"\blr\b", printed)
 
 
-def test_the_average_is_said_of_each_test_set(make_run):
+def test_each_test_set_names_its_average(make_run):
     record = make_run("films", protocol="leave-film-out", split=None).record
     [scores, *_] = record.scores
     pooled = msgspec.structs.replace(scores, test="Rare", groups={}, pooled=True)
@@ -217,11 +217,11 @@ def test_the_average_is_said_of_each_test_set(make_run):
     ):
         assert part in text
     assert mixed.lacks_interval == "some scores are of 1 film, and 5 are needed"
-    whole = describe_scores(record)
-    assert not re.search("together|No interval|Not counted", whole)
+    description = describe_scores(record)
+    assert not re.search("together|No interval|Not counted", description)
 
 
-def test_at_most_five_warnings_unless_all_are_asked_for(capsys):
+def test_at_most_five_warnings_print_by_default(capsys):
     leaks = [RunWarning("leak", f"task {number}", f"leak {number}") for number in range(6)]
     same = [RunWarning("fit", name, f"{name}: stopped early.") for name in ("mlp", "svm")]
     others = [RunWarning(f"code {number}", "", f"text {number}") for number in range(4)]
@@ -234,7 +234,7 @@ def test_at_most_five_warnings_unless_all_are_asked_for(capsys):
     assert group_warnings(same) == ["mlp and svm: stopped early."]
 
 
-def test_a_dry_run_says_what_would_be_done_fail_or_be_void(tmp_path, monkeypatch):
+def test_a_dry_run_lists_fits_failures_and_void_tests(tmp_path, monkeypatch):
     world = make_world(tmp_path / "world", synthetic="drawn at random")
     toml = write_experiment(tmp_path / "e.toml", world, estimators=["logistic", "majority"])
     run = om.run_experiment(toml, tmp_path / "made")
@@ -281,7 +281,7 @@ UNSURE, RENAMED = "unsure", "under another id"
 
 
 def train(folder, world, estimator, name="model", **keys):
-    """A model of Sure against Hard Negatives, by the command; gives what that printed, too."""
+    """Train Sure against Hard Negatives by the command; return the model and the output."""
     toml = write_experiment(folder / f"{name}.toml", world, estimators=[estimator], **keys)
     result = run_obygaze("models", "train", toml, "-o", folder / name, code=0)
     return folder / name, result
@@ -299,7 +299,7 @@ def test_a_model_for_use_is_balanced_as_in_a_run(world, tmp_path, task, negative
     assert counts[False] == negatives * counts[True] > 0
 
 
-def test_it_learns_from_all_folds_but_the_last(world, model):
+def test_a_model_for_use_trains_on_all_folds_but_the_last(world, model):
     trained = world.clips("HN", "S", folds=range(9))
     rows = [world.ids.index(clip) for clip in trained]
     labels = [world.levels[row] == "S" for row in rows]
@@ -318,7 +318,7 @@ def test_it_learns_from_all_folds_but_the_last(world, model):
         assert cautious == (UNSURE if 0.3 <= probability <= 0.7 else label)
 
 
-def test_what_was_not_seen_is_scored_or_said_not_to_be(world, model, tmp_path):
+def test_unseen_clips_are_scored_or_named(world, model, tmp_path):
     manifest, labels = Manifest.load(world.manifest), Manifest.load(world.manifest).labels()
     seen, new = (world.clips("HN", "S", folds=folds) for folds in (range(9), [9]))
     for name, ids in (("one", [*seen, *world.clips("HN", folds=[9])]), ("both", [*seen, *new])):
@@ -334,7 +334,7 @@ def test_what_was_not_seen_is_scored_or_said_not_to_be(world, model, tmp_path):
     assert apart.startswith(f"{len(world.clips('S', folds=[9]))} of {len(new)} positive")
 
 
-def test_what_a_model_cannot_be_asked_is_refused(world, model, tmp_path):
+def test_impossible_requests_to_models_are_refused(world, model, tmp_path):
     prior, _ = train(tmp_path, world, "film-prior", "prior")
     lost = ["tt0-000", "tt2-0017"]
     for call, fact in (
@@ -351,7 +351,7 @@ def test_what_a_model_cannot_be_asked_is_refused(world, model, tmp_path):
     refusal = pytest.raises(ExperimentError, match=r"huge: predict_proba .* not probabilities")
     with refusal, np.errstate(all="ignore"):
         om.evaluate(tmp_path / "huge", world.store, world.manifest)
-    # A folder of models, or of a run, is none and says what is in it.
+    # A folder of models or a run is not a model; the error lists its models.
     inside = tmp_path / "run/models/mlp/HN-vs-S-0"
     shutil.copytree(model, inside)
     for folder, meant in ((model.parent, model), (tmp_path / "run", inside)):
@@ -382,7 +382,7 @@ def test_clips_trained_on_are_recognised_under_other_ids(world, model, tmp_path)
     assert f",{RENAMED}\n" in (tables / "b.csv").read_text(encoding="utf-8")
 
 
-def test_what_is_not_real_is_said_wherever_it_is_used(tmp_path):
+def test_synthetic_data_are_flagged_everywhere(tmp_path):
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random weights"}})
     drawn = make_world(tmp_path / "w", recipe=recipe, synthetic="drawn by a test")
     cautions = [
@@ -407,7 +407,7 @@ def test_what_is_not_real_is_said_wherever_it_is_used(tmp_path):
     {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1, "bank__output": "decision"},
     "knn",
 ], ids=["mlp", "decision", "knn"])  # fmt: skip
-def test_onnxruntime_says_the_same(marked, tmp_path, estimator):
+def test_onnxruntime_predicts_the_same(marked, tmp_path, estimator):
     model, _ = train(tmp_path, marked, estimator)
     result = run_obygaze("models", "export", model, "-o", tmp_path / "model.onnx")
     if estimator == "knn":

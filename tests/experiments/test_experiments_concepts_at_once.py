@@ -1,4 +1,4 @@
-"""Several concepts by one fit: as MultiOutputClassifier, and as one after another."""
+"""Several concepts in one fit, against MultiOutputClassifier and against separate fits."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from tests.kit.run import CONCEPTS
 
 @pytest.fixture(scope="module")
 def together(experiment, marked, tmp_path_factory):
-    """The three concepts by one fit."""
+    """A run of three concepts in one fit."""
     changed = structs.replace(
         experiment, manifest=str(marked.manifest), store=str(marked.store), target="concepts",
         positives=(), train_negatives=(), test_negatives=(), concepts=CONCEPTS, negatives="b",
@@ -30,18 +30,18 @@ def together(experiment, marked, tmp_path_factory):
     return om.run_experiment(changed, tmp_path_factory.mktemp("together") / "run")
 
 
-def test_without_missing_labels_it_is_the_multi_output_classifier_of_scikit_learn():
+def test_complete_labels_equal_scikit_learns_multi_output():
     chance = np.random.default_rng(0)
     X = chance.normal(size=(80, 4))
     Y = (X[:, :3] + chance.normal(size=(80, 3)) > 0).astype(int)
     ours = EachConcept(LogisticRegression()).fit(X, Y)
-    theirs = MultiOutputClassifier(LogisticRegression()).fit(X, Y)
-    expected = np.column_stack([shares[:, 1] for shares in theirs.predict_proba(X)])
+    reference = MultiOutputClassifier(LogisticRegression()).fit(X, Y)
+    expected = np.column_stack([shares[:, 1] for shares in reference.predict_proba(X)])
     assert ours.predict_proba(X) == pytest.approx(expected)
-    assert (ours.predict(X) == theirs.predict(X)).all()
+    assert (ours.predict(X) == reference.predict(X)).all()
 
 
-def test_a_concept_learns_from_its_own_labels_alone_and_may_have_none():
+def test_each_concept_learns_from_its_own_labels():
     chance = np.random.default_rng(0)
     X = chance.normal(size=(60, 4))
     Y = np.column_stack([(X[:, 0] > 0), np.full(60, -1), np.ones(60)]).astype(int)
@@ -52,7 +52,7 @@ def test_a_concept_learns_from_its_own_labels_alone_and_may_have_none():
     assert (model.predict_proba(X)[:, 1:] == [0, 1]).all()
 
 
-def test_one_fit_gives_what_one_after_another_gives(together, experiment, marked, tmp_path):
+def test_one_joint_fit_equals_separate_fits(together, experiment, marked, tmp_path):
     assert len(together.fits()) == 5
     own = structs.replace(together.record.experiment, target="classes", balance="none")
     one_by_one = om.run_experiment(own, tmp_path / "run")
@@ -65,7 +65,7 @@ def test_one_fit_gives_what_one_after_another_gives(together, experiment, marked
     assert om.load_run(together.folder).record == together.record
 
 
-def test_a_table_has_a_row_a_concept_with_p_values_adjusted_by_holm(together):
+def test_each_concept_has_a_row_with_holm_adjusted_p_values(together):
     text = describe_run(together).partition("\n\n")[0]
     p_values = [
         cross_validated_p([film["auroc"] - 0.5 for film in scores.groups.values()])
@@ -78,11 +78,11 @@ def test_a_table_has_a_row_a_concept_with_p_values_adjusted_by_holm(together):
         assert line.endswith("< .001" if p_value < 0.0005 else f"{p_value:.3f}")
 
 
-def test_its_saved_model_names_the_concepts_of_a_clip(together, marked, obygaze, tmp_path):
+def test_a_saved_model_names_the_concepts_of_a_clip(together, marked, obygaze, tmp_path):
     folder = together.folder / together.fits()["folder"][0]
     printed = obygaze("models", "predict", folder, marked.store, "-o", tmp_path / "p.csv", code=0)
-    shown = sum("Look" in row["prediction"] for row in csv_rows(tmp_path / "p.csv"))
-    assert f"{shown} Look" in printed.stdout
+    count = sum("Look" in row["prediction"] for row in csv_rows(tmp_path / "p.csv"))
+    assert f"{count} Look" in printed.stdout
     for row in csv_rows(tmp_path / "p.csv"):
         likely = [name for name in CONCEPTS if float(row[f"probability_{name}"]) > 0.5]
         assert row["prediction"] == "|".join(likely)

@@ -1,4 +1,4 @@
-"""A learning curve over films: at all films it is the run, at fewer a run on these alone."""
+"""A learning curve over films equals a run on these films alone."""
 
 import json
 
@@ -22,19 +22,19 @@ def by_film(experiment):
     return structs.replace(experiment, estimators=("logistic",), balance="none", **keys)
 
 
-def test_at_all_films_the_curve_is_the_run(by_film, tmp_path):
+def test_the_curve_at_all_films_equals_the_run(by_film, tmp_path):
     run = om.run_experiment(by_film, tmp_path / "run")
     curve = om.learning_curve(by_film, [2, 4], draws=2)
-    few, every = [point for point in curve.points if point.test == run.record.scores[0].test]
-    assert (few.films, every.films) == (2, 4)
-    assert every.score.value == pytest.approx(run.record.scores[0].mean["auroc"])
-    assert every.score.interval == pytest.approx(run.record.scores[0].interval["auroc"])
-    assert every.change.value == pytest.approx(every.score.value - few.score.value)
+    half, full = [point for point in curve.points if point.test == run.record.scores[0].test]
+    assert (half.films, full.films) == (2, 4)
+    assert full.score.value == pytest.approx(run.record.scores[0].mean["auroc"])
+    assert full.score.interval == pytest.approx(run.record.scores[0].interval["auroc"])
+    assert full.change.value == pytest.approx(full.score.value - half.score.value)
 
 
 def test_a_point_averages_draws_by_film_and_then_films(by_film):
-    one, two = (om.learning_curve(by_film, [2], draws=draws).points[0] for draws in (1, 2))
-    assert one.score.value != two.score.value
+    single, double = (om.learning_curve(by_film, [2], draws=draws).points[0] for draws in (1, 2))
+    assert single.score.value != double.score.value
     plan = make_plan(by_film)
     test = plan.tests[0].key
     areas = []
@@ -49,23 +49,23 @@ def test_a_point_averages_draws_by_film_and_then_films(by_film):
             u = stats.mannwhitneyu(shares[positive], shares[~positive]).statistic
             own.append(u / (positive.sum() * (~positive).sum()))
         areas.append(np.mean(own))
-    assert two.score.value == pytest.approx(np.mean(areas))
+    assert double.score.value == pytest.approx(np.mean(areas))
     expected = cross_validated_interval(areas)
-    assert two.score.interval == pytest.approx(np.clip(expected, 0, 1))
+    assert double.score.interval == pytest.approx(np.clip(expected, 0, 1))
 
 
-def test_films_of_fewer_are_among_those_of_more_and_no_others_are_seen(by_film):
+def test_larger_training_sets_contain_smaller_ones(by_film):
     changed = structs.replace(by_film, estimators=("mlp", "film-prior"), balance="undersample")
     plan = make_plan(structs.replace(changed, balance="none"))
     for planned in list(plan.fits())[:3]:
-        few, more = (_restrict(plan, planned, size, 0, "undersample") for size in (2, 3))
+        small, large = (_restrict(plan, planned, size, 0, "undersample") for size in (2, 3))
         groups = plan.data.groups
-        films = [{*groups[np.r_[p.fold.train, p.fold.validation]]} for p in (few, more)]
+        films = [{*groups[np.r_[p.fold.train, p.fold.validation]]} for p in (small, large)]
         assert [len(own) for own in films] == [2, 3]
         assert films[0] < films[1]
-        labels = plan.labels_of(planned.task)[few.fold.train]
+        labels = plan.labels_of(planned.task)[small.fold.train]
         assert (labels == 0).sum() == (labels == 1).sum()
-        assert {*groups[few.fit(plan.data).seen]} <= films[0]
+        assert {*groups[small.fit(plan.data).seen]} <= films[0]
 
 
 def test_the_command_prints_a_table_and_draws_a_figure(by_film, world, obygaze, tmp_path):

@@ -1,4 +1,4 @@
-"""`load_dataset`, the splitters with scikit-learn's own tools, and sequences of frames."""
+"""`load_dataset`, splitters in scikit-learn's tools, and sequences of frames."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_a_dataset_has_the_clips_of_the_task(marked, data):
             load(**task)
 
 
-def test_the_example_prints_in_one_line():
+def test_the_example_prints_on_one_line():
     line = str(om.load_example())
     assert line.startswith("Example(2,567 minutes of 20 films")
     assert "concept_names" in line
@@ -82,7 +82,7 @@ def test_the_example_prints_in_one_line():
     assert len(line) < 150
 
 
-def test_a_torch_loop_takes_the_clips_as_they_are(marked):
+def test_a_torch_loop_trains_on_a_dataset(marked):
     task = {"positives": ["S"], "negatives": ["EN"], "frames": True}
     data = om.load_dataset(marked.manifest, marked.store, **task)
     torch = pytest.importorskip("torch")
@@ -100,7 +100,7 @@ SPLITTERS = [(om.LeakFree, 9), (om.ManifestSplit, 10), (om.PaperSplit, 8), (om.O
 
 
 @pytest.mark.parametrize(("splitter", "splits"), SPLITTERS)
-def test_splitters_of_fold_columns(data, splitter, splits):
+def test_splitters_read_fold_columns(data, splitter, splits):
     for cv in (splitter(data.folds), splitter()):
         parts = list(cv.split(data.X, data.y))
         assert cv.get_n_splits() == cv.get_n_splits(data.X, data.y) == len(parts) == splits
@@ -131,7 +131,7 @@ def test_splitters_split_as_experiments_do_and_by_film(data, marked, make_run):
     assert number == [t.tolist() for t, _ in om.LeakFree(random_state=3).split(data.X, data.y)]
 
 
-def test_the_released_lists(coded):
+def test_the_released_splitter_follows_the_published_lists(coded):
     manifest, task = Manifest.load(coded.manifest), {"positives": ["S"], "negatives": ["HN"]}
     clips = om.load_dataset(manifest, coded.stores["xclip"], **task, labels="released")
     cv = om.Released.from_manifest(manifest, clips.ids, "02_HN_S")
@@ -141,8 +141,8 @@ def test_the_released_lists(coded):
     assert tested <= set(manifest.split("02_HN_S").fold(9))
 
 
-def test_only_leave_film_out_goes_by_groups(data):
-    """The others warn of groups, as KFold does, and do not ask for them under routing."""
+def test_only_leave_film_out_uses_groups(data):
+    """The others warn of groups, as KFold does, and do not request them under routing."""
     films, call = {"groups": data.groups}, (DummyClassifier(), data.X, data.y)
     for cv in (om.LeakFree(data.folds), released(data.ids, {"test": frozenset(data.ids[6:])})):
         with pytest.warns(UserWarning, match=f"{type(cv).__name__} ignores groups"):
@@ -167,7 +167,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("split", "fact"), REFUSED)
-def test_what_cannot_be_split_is_refused(data, split, fact):
+def test_invalid_folds_are_refused(data, split, fact):
     with pytest.raises(ValueError) as caught:
         list(split(data))
     assert fact in str(caught.value)
@@ -196,7 +196,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def draw(seed=0):
-    """Frames that end early in every third clip; tokens that never do."""
+    """Return frames that end early in every third clip, and tokens that never do."""
     chance = np.random.default_rng(seed)
     frames = chance.normal(size=(len(IDS), 5, 3)).astype(np.float16)
     frames[::3, 3:] = np.nan
@@ -214,7 +214,7 @@ def write_tokens(path, arrays):
 
 
 @pytest.mark.parametrize(("array", "final"), [("frames", False), ("tokens", True)])
-def test_pooled_as_numpy_pools_the_whole_array(tmp_path, cache, monkeypatch, array, final):
+def test_pooling_equals_numpy_on_the_whole_array(tmp_path, cache, monkeypatch, array, final):
     arrays, path = draw(), tmp_path / "a.zarr"
     write_tokens(path, arrays)
     if final:
@@ -241,8 +241,8 @@ def test_pooled_as_numpy_pools_the_whole_array(tmp_path, cache, monkeypatch, arr
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_a_forged_store_changes_no_others_features(tmp_path, cache, in_place):
-    """It has a copied list of checksums, and other frames; nor does it where it takes the path."""
+def test_a_forged_store_cannot_change_another_stores_features(tmp_path, cache, in_place):
+    """It copies a list of checksums with other frames, also at the same path."""
     path, forged = tmp_path / "a.zarr", tmp_path / "forged.zarr"
     for store, seed in ((path, 1), (tmp_path / "b.zarr", 2)):
         finalise(write_tokens(store, draw(seed)))
@@ -259,7 +259,7 @@ def test_a_forged_store_changes_no_others_features(tmp_path, cache, in_place):
             np.testing.assert_allclose(row, expected[IDS.index(clip)], rtol=1e-6)
 
 
-def test_pooling_holds_a_block_in_memory(tmp_path, cache):
+def test_pooling_holds_one_block_in_memory(tmp_path, cache):
     manifest = labelled([f"c{row:03}" for row in range(128)], ["S"] * 128)
     recipe = replace(RECIPE, arrays=(ArraySpec("tokens", (256, 64), "float16", "many"),))
     row = np.ones((256, 64), np.float16)
@@ -290,7 +290,7 @@ def write_store(path, manifest, frames, native, *, array="frames"):
 
 
 class Planted:
-    """Clips of two levels; in Sure ones three frames in a row carry a direction."""
+    """Clips of two levels; in Sure clips three consecutive frames carry a direction."""
 
     def __init__(self, folder):
         chance = np.random.default_rng(4)
@@ -398,7 +398,7 @@ def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(planted, model):
     assert scored.every.clips == 80
 
 
-def test_a_run_of_other_frames_starts_anew(planted, tmp_path):
+def test_a_run_on_different_frames_starts_over(planted, tmp_path):
     first = planted.experiment({"name": "frame-mil", "max_iter": 2})
     changed = write_store(tmp_path / "s.zarr", planted.manifest, 2 * planted.frames, planted.native)
     plans = [
@@ -408,7 +408,7 @@ def test_a_run_of_other_frames_starts_anew(planted, tmp_path):
 
 
 def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
-    """Our writer refuses such rows; another program's store may have them."""
+    """Our writer refuses such rows, but stores of other programs may have them."""
     monkeypatch.setattr(commit, "_check_row", lambda store, row: row)
     frames = planted.frames.copy()
     frames[[3, 10]] = np.nan
@@ -429,7 +429,7 @@ def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
         om.run_experiment(structs.replace(experiment, store=store), tmp_path / "none")
 
 
-def test_what_does_not_fit_frames_is_one_line(planted, model, tmp_path):
+def test_stores_and_models_that_do_not_fit_are_one_line(planted, model, tmp_path):
     short, second = (
         write_store(
             tmp_path / f"{array}.zarr", planted.manifest, frames, planted.native, array=array

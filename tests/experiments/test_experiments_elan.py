@@ -1,4 +1,4 @@
-"""Predictions film by film, of a model or held out in a run: for ELAN and spreadsheets."""
+"""Predictions by film, of a model or held out in a run, for ELAN and spreadsheets."""
 
 import itertools
 import re
@@ -49,13 +49,13 @@ def store(tmp_path_factory):
 
 
 def annotations(root, tier_name):
-    """The texts of a tier, by the annotation that each refers to."""
+    """Return the texts of a tier, by the annotation that each refers to."""
     [tier] = [tier for tier in root.iter("TIER") if tier.get("TIER_ID") == tier_name]
     notes = tier.iter("REF_ANNOTATION")
     return {note.get("ANNOTATION_REF"): note.findtext("ANNOTATION_VALUE") for note in notes}
 
 
-def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
+def test_pympi_reads_the_predictions_and_times(model, store, tmp_path):
     predictions = om.predict(model, store)
     predicted = dict(zip(predictions.ids, predictions.predicted, strict=True))
     sure = dict(zip(predictions.ids, predictions.probabilities[:, 1].tolist(), strict=True))
@@ -93,7 +93,7 @@ def test_another_program_reads_what_was_said_and_when(model, store, tmp_path):
     assert linked["RELATIVE_MEDIA_URL"] == "./Été à Paris.mp4"
 
 
-def test_what_is_not_real_or_was_seen_in_training_is_marked(model, world, tmp_path):
+def test_synthetic_and_training_clips_are_marked(model, world, tmp_path):
     items = [Item(clip, film="all", media="all.mp4", start=float(row), end=row + 1.0)
              for row, clip in enumerate(world.ids)]  # fmt: skip
     drawn = Items.of(items, {"synthetic": ["drawn by a test"] * len(items)})
@@ -111,7 +111,7 @@ def test_what_is_not_real_or_was_seen_in_training_is_marked(model, world, tmp_pa
     refused(nowhere, "none of the 200 clips has a start and an end")
 
 
-def test_files_of_others_are_not_replaced(model, store, tmp_path):
+def test_foreign_files_are_not_replaced(model, store, tmp_path):
     films, tables = tmp_path / "films", tmp_path / "t"
     ask = ["models", "predict", model, store, "--band", 0.4, 0.6, "--elan", films, "--csv", tables]
     assert f"4 tables, one per film -> {tables}" in run_obygaze(*ask, code=0).stdout
@@ -153,7 +153,7 @@ def run(tmp_path_factory):
     return om.run_experiment(experiment, folder / "run")
 
 
-def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
+def test_each_clip_has_the_mean_over_its_test_fits(run, tmp_path):
     outputs = ("--csv", tmp_path / "t", "-o", tmp_path / "all.csv")
     run_obygaze("models", "predict", run.folder, *outputs, code=0)
     stated = defaultdict(list)
@@ -179,7 +179,7 @@ def test_each_clip_has_the_mean_of_the_fits_that_tested_it(run, tmp_path):
     assert row["concepts"] == ", ".join(labels.concepts_of["f1-007"])
 
 
-def test_parts_are_the_same_wherever_they_are_shown(run, tmp_path):
+def test_parts_agree_in_every_output(run, tmp_path):
     outputs = ("--csv", tmp_path, "-o", tmp_path / "all.csv", "--elan", tmp_path)
     assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
     eaf = Eaf(str(tmp_path / "Titanic (1997).eaf"))
@@ -259,7 +259,7 @@ def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named
     assert lacking == ([line] if named else [])
 
 
-def test_predictions_go_into_the_file_of_their_film(tmp_path):
+def test_predictions_join_the_file_of_their_film(tmp_path):
     segments = [Segment(film, "ann", 0, 60, "S") for film in ("carrie-a", "carrie-b")]
     titles = {"carrie-a": Film("Carrie"), "carrie-b": Film("Carrie")}
     for name, text in elan_files(Timelines.of("t", segments, films=titles)).items():
@@ -273,16 +273,17 @@ def test_predictions_go_into_the_file_of_their_film(tmp_path):
         files, _ = exports.elan_documents(rows, "prediction", annotations=tmp_path)
         return {name: re.findall(">(carrie-[^<]+)</ANN", text) for name, text in files.items()}
 
-    one, two, both = ("carrie-a", ""), ("carrie-b", ""), [("carrie-a", "1"), ("carrie-a", "2")]
+    carrie_a, carrie_b = ("carrie-a", ""), ("carrie-b", "")
     expected = {"Carrie.eaf": ["carrie-a"], "Carrie-2.eaf": ["carrie-b"]}
-    assert written(one, two) == expected
-    assert written(two) == {"Carrie-2.eaf": ["carrie-b"]}
-    assert written(*both) == {"Carrie.eaf": ["carrie-a1", "carrie-a2"]}
+    assert written(carrie_a, carrie_b) == expected
+    assert written(carrie_b) == {"Carrie-2.eaf": ["carrie-b"]}
+    parts = [("carrie-a", "1"), ("carrie-a", "2")]
+    assert written(*parts) == {"Carrie.eaf": ["carrie-a1", "carrie-a2"]}
     for films in (["tt1", "tt2"], ["tt1"]):
         with pytest.raises(ExperimentError, match="title of several films"):
             written(*((film, "") for film in films))
     (tmp_path / "Carrie-2.eaf").unlink()  # a new file takes no copy's name
-    assert written(two, one) == expected
+    assert written(carrie_b, carrie_a) == expected
 
 
 def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
@@ -307,7 +308,7 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
     ("{run} --elan {out}/e --annotations {out}", "folder outside"),
     ("{out}", "Name it: STORE"),
 ])  # fmt: skip
-def test_options_that_do_not_fit_are_refused(run, tmp_path, arguments, fact):
+def test_incompatible_options_are_refused(run, tmp_path, arguments, fact):
     (tmp_path / "a").mkdir()
     words = arguments.format(run=run.folder, out=tmp_path).split()
     result = run_obygaze("models", "predict", *words)
@@ -315,7 +316,7 @@ def test_options_that_do_not_fit_are_refused(run, tmp_path, arguments, fact):
     assert fact in result.output
 
 
-def test_no_cell_of_a_table_is_a_formula():
+def test_table_cells_are_never_formulas():
     columns = {"=name": ["=1+1", "+x", "-0.5", "@low"], "b": ["-x", "1", "a=b", ""]}
     rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     for text in (format_spreadsheet(columns), format_rows(rows)):

@@ -1,4 +1,4 @@
-"""Several stores as one model: what each carries, what it lacks, and what is saved."""
+"""Several stores as one model: informative and missing stores, and saved models."""
 
 import hashlib
 import json
@@ -35,15 +35,19 @@ SILENT = np.isin(np.arange(FILMS * CLIPS) % 8, 5)
 
 
 def write_senses(folder, strength=1.2):
-    """216 clips of 9 films: sound tells the class, what is seen tells the film, what is read
-    nothing; both are far larger in scale."""
+    """Write 216 clips of 9 films in which only sound tells the class.
+
+    Pictures tell the film and texts tell nothing, and both have a far larger scale.
+    """
     chance = np.random.default_rng(4)
     ids = [f"film{film}-{clip:03}" for film in range(FILMS) for clip in range(CLIPS)]
     truth, film = chance.integers(0, 2, len(ids)), np.arange(len(ids)) // CLIPS
     concepts_of = [("Look", "Voice")[not i % 2 :] if code else () for i, code in enumerate(truth)]
-    known, levels = (Concept("Look"), Concept("Voice", visual=False)), np.array(["EN", "S"])[truth]
+    vocabulary = (Concept("Look"), Concept("Voice", visual=False))
+    levels = np.array(["EN", "S"])[truth]
     folds = (film % 3).tolist()
-    manifest = kit.labelled(ids, levels.tolist(), concepts_of, folds=folds, known=known, seconds=1)
+    labels = {"folds": folds, "scheme": vocabulary}
+    manifest = kit.labelled(ids, levels.tolist(), concepts_of, **labels, seconds=1)
     manifest.save(folder / "manifest")
     hear = chance.normal(size=(len(ids), 6))
     hear[:, 0] += strength * (2 * truth - 1)
@@ -75,8 +79,8 @@ def senses(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def each(senses, tmp_path_factory):
-    """A run that says what each store adds, and what it prints."""
+def alone(senses, tmp_path_factory):
+    """A run that reports what each store adds, and its output."""
     output = tmp_path_factory.mktemp("runs") / "each"
     file = experiment(senses[0], missing="mean", each_store=True)
     printed = run_obygaze("models", "run", file, "-o", output, code=0)
@@ -88,9 +92,9 @@ def auroc(run):
     return {row["model"]: row for row in run.scores() if row["metric"] == "auroc"}
 
 
-def test_fusion_finds_what_one_store_carries(senses, each, tmp_path):
-    """A clip that a store lacks counts as its mean, which says nothing."""
-    run, (*_, ids, truth, hear) = each[0], senses
+def test_fusion_finds_the_informative_store(senses, alone, tmp_path):
+    """A clip that a store lacks counts as the store's mean, which is uninformative."""
+    run, (*_, ids, truth, hear) = alone[0], senses
     scores = auroc(run)
     best = roc_auc_score(truth, np.where(SILENT, 0, hear[:, 0]))  # along the true direction
     for model in ("logistic", "late"):
@@ -111,8 +115,8 @@ def test_fusion_finds_what_one_store_carries(senses, each, tmp_path):
     assert 0.2 < adds.interval[0] < adds.value
 
 
-def test_a_variant_is_known_by_what_a_run_records_not_by_its_name(each, senses, tmp_path):
-    models = each[0].record.models
+def test_a_variant_is_recognised_by_its_record_not_its_name(alone, senses, tmp_path):
+    models = alone[0].record.models
     about = models["late without see"]
     assert (about.estimator, about.variant_of) == ("logistic", "late")
     assert (about.stores, models["late"].stores) == (["hear", "read"], [*ALONE])
@@ -123,9 +127,9 @@ def test_a_variant_is_known_by_what_a_run_records_not_by_its_name(each, senses, 
         om.compare(run, stores=True)
 
 
-def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
-    """They add up to the log-odds, with a threshold, too; and stores are no concepts."""
-    (folder, stores, ids, *_), (run, printed) = senses, each
+def test_late_fusion_gives_each_stores_part(senses, alone, tmp_path):
+    """The parts add up to the log-odds, also with a threshold. Stores are not concepts."""
+    (folder, stores, ids, *_), (run, printed) = senses, alone
     reasons = run.reasons()
     fits = [fit for fit in fits_of(run) if fit.model == "late"]
     for fit in fits:
@@ -145,9 +149,10 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     command = ("models", "explain", run.folder / "models/late/EN-vs-S-0", *stores)
     for clip in (fits[0].ids[0], fits[0].ids[5]):  # the other has no sound
         [explained] = json.loads(run_obygaze(*command, clip, "--json", code=0).stdout)
-        share, why = explained["explanation"]["probabilities"]["S"], explained["explanation"]["why"]
-        assert {part["concept"] for part in why["contributions"]} == {*ALONE}
-        assert why["logit"] == pytest.approx(logit(share), abs=1e-3)
+        share = explained["explanation"]["probabilities"]["S"]
+        explanation = explained["explanation"]["why"]
+        assert {part["concept"] for part in explanation["contributions"]} == {*ALONE}
+        assert explanation["logit"] == pytest.approx(logit(share), abs=1e-3)
     copied = shutil.copytree(run.folder, tmp_path / "again")
     page = om.report([run, copied], tmp_path / "page.html").read_text()
     assert "What each store adds" in printed
@@ -159,10 +164,10 @@ def test_late_fusion_gives_the_part_of_each_store(senses, each, tmp_path):
     refused(run_obygaze("models", "explain", used.path, *stores, ids[5]), f"no clip {ids[5]}")
 
 
-def test_scale_is_that_of_training_clips_alone(senses, each, tmp_path):
-    """Beside scikit-learn on columns that are scaled by hand; the same once it is saved."""
+def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
+    """Compare with scikit-learn on columns scaled by hand, also after saving."""
     folder, stores, ids, truth, hear = senses
-    model, fit = each[0].folder / "models/logistic/EN-vs-S-0", fits_of(each[0])[0]
+    model, fit = alone[0].folder / "models/logistic/EN-vs-S-0", fits_of(alone[0])[0]
     keys = {"positives": ["S"], "negatives": ["EN"], "missing": "mean"}
     data = om.load_dataset(folder / "manifest", stores, **keys)
     assert dict(data.stores) == {"see": 12, "hear": 6, "read": 8}
@@ -192,8 +197,8 @@ def test_scale_is_that_of_training_clips_alone(senses, each, tmp_path):
         om.predict(model, stores[0])
 
 
-def test_stacking_learns_from_clips_that_were_held_out_by_film():
-    """Nearest neighbours know each training clip, and its film, by heart: that is worth nothing."""
+def test_stacking_learns_from_clips_held_out_by_film():
+    """Nearest neighbours memorise each training clip and its film, which is worthless."""
     chance, films = np.random.default_rng(0), np.repeat(np.arange(20), 12)
     y = (chance.random(240) < chance.choice([0.2, 0.8], 20)[films]).astype(int)
     film, clip = 50 * chance.normal(size=(20, 4))[films], chance.normal(size=(240, 4))
@@ -208,7 +213,7 @@ def test_stacking_learns_from_clips_that_were_held_out_by_film():
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
-    """And a store that has clips of one film alone; that films are divided is said."""
+    """One store has clips of a single film. The run warns that films are divided."""
     chance, films = np.random.default_rng(2), np.arange(120) // 20
     y = np.where(films == 0, chance.integers(0, classes, 120), 0)
     X = chance.normal(size=(120, 6)) + 3 * y[:, None]
@@ -219,7 +224,7 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
     assert "clips of films that also trained" in model.warnings_[0].text
 
 
-def test_a_search_among_clips_of_no_film_is_said():
+def test_searching_clips_without_films_is_warned_of():
     X, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 2
     search = GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]})
     for kind in ("early", "late"):
@@ -257,8 +262,8 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
         )
 
 
-def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
-    """Beside scikit-learn's SVM on the columns of that store alone; and the model is explained."""
+def test_a_concept_is_learned_from_its_own_store(senses, tmp_path):
+    """Compare with scikit-learn's SVM on that store's columns, and explain the model."""
     folder, stores, ids, truth, _ = senses
     keys = {"concept_stores": {"voice": "hear"}, "stores": ["see.zarr", "hear.zarr"]}
     file = experiment(folder, estimators=[{"name": "pcbm-logistic", "bank__C": 0.1}], **keys)
@@ -277,18 +282,18 @@ def test_concept_is_learned_from_the_store_of_its_sense(senses, tmp_path):
         assert cavs[:, :12].any(axis=1).tolist() == [True, False]
     command = ("models", "explain", line["folder"], *stores[:2], "--json")
     [clip] = json.loads(run_obygaze(*command, fit.ids[0], code=0).stdout)
-    why = clip["explanation"]["why"]
-    parts = {part["concept"]: part["amount"] for part in why["contributions"]}
+    explanation = clip["explanation"]["why"]
+    parts = {part["concept"]: part["amount"] for part in explanation["contributions"]}
     own = reasons[(reasons["fit"] == fit.fit) & (reasons["id"] == fit.ids[0])]
     passed = dict(zip(own["concept"], own["part"], strict=True))
-    assert passed.pop("(intercept)") == pytest.approx(why["intercept"], rel=1e-4)
+    assert passed.pop("(intercept)") == pytest.approx(explanation["intercept"], rel=1e-4)
     assert passed == pytest.approx(parts, rel=1e-4)
     command += ("--manifest", folder / "manifest", "--draws", 2)
     ranks = json.loads(run_obygaze(*command, "--significance", code=0).stdout)
     assert ranks["significance"][1]["auc"] > 0.8
 
 
-def test_slips_of_several_stores(senses, tmp_path):
+def test_invalid_store_options_are_refused(senses, tmp_path):
     for keys, fact in (
         ({"concept_stores": {"Voice": "hear"}}, "no estimator learns concepts from hear"),
         ({"concept_stores": {"Voise": "hear"}}, "Voice"),

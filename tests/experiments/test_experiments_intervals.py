@@ -1,4 +1,4 @@
-"""Scores by film, their intervals and comparisons, beside scipy, statsmodels and scikit-learn."""
+"""Scores by film, intervals and comparisons, against scipy, statsmodels and scikit-learn."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ SCORERS = {
 
 
 def some_clips(films=8, size=30, fits=1, share=0.4, seed=0):
-    """Clips of several films, each tested by as many fits."""
+    """Return clips of several films, each tested by as many fits."""
     chance = np.random.default_rng(seed)
     names = np.repeat([f"film {n}" for n in range(films)], size)
     labels = (chance.random(films * size) < share).astype(np.int64)
@@ -67,7 +67,7 @@ def test_a_score_is_the_mean_over_films_with_scipys_t_interval(key):
 
 
 def test_a_film_that_several_fits_tested_counts_once():
-    """Each fit is scored by itself: their probabilities are never ranked together."""
+    """Each fit is scored separately; their probabilities are never ranked together."""
     clips = some_clips(fits=3)
     size = len(clips.ids) // 3
     by_fit = [by_film(clips, roc_auc_score, slice(n * size, (n + 1) * size)) for n in range(3)]
@@ -83,34 +83,34 @@ def test_differences_are_paired_by_film():
     second = ScoredClips(
         second.ids, second.labels, np.clip(second.probabilities + noise, 0, 1), second.groups
     )
-    made = estimate_differences(score_groups(first), score_groups(second))["auroc"]
+    comparison = estimate_differences(score_groups(first), score_groups(second))["auroc"]
     test = stats.ttest_rel(by_film(first, roc_auc_score), by_film(second, roc_auc_score))
-    assert made.p_value == pytest.approx(test.pvalue)
-    assert made.difference.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
+    assert comparison.p_value == pytest.approx(test.pvalue)
+    assert comparison.difference.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
 
 
-def test_the_pooled_score_is_of_all_clips_with_a_jackknife_over_films():
+def test_the_pooled_score_has_a_jackknife_over_films():
     clips = some_clips(films=6)
     estimate = estimate_weighted(score_pooled(clips)["auroc"])
     films = np.array(clips.groups)
-    whole = roc_auc_score(clips.labels, clips.probabilities)
+    pooled = roc_auc_score(clips.labels, clips.probabilities)
     without = [
         roc_auc_score(clips.labels[films != f], clips.probabilities[films != f])
         for f in np.unique(films)
     ]
-    assert estimate.value == pytest.approx(whole)
+    assert estimate.value == pytest.approx(pooled)
     error = (5 / 6 * ((np.array(without) - np.mean(without)) ** 2).sum()) ** 0.5
     half = stats.t.ppf(0.975, 5) * error
-    assert estimate.interval == pytest.approx((whole - half, whole + half))
+    assert estimate.interval == pytest.approx((pooled - half, pooled + half))
 
 
 @given(st.lists(st.floats(0, 1), min_size=5, max_size=12))
 def test_the_jackknife_of_a_mean_is_its_t_interval(values):
     weights = leave_each_out(len(values))
-    made = jackknife(weights @ np.array(values) / weights.sum(axis=1))
+    estimate = jackknife(weights @ np.array(values) / weights.sum(axis=1))
     plain = estimate_mean(np.array(values))
-    assert made.value == pytest.approx(plain.value)
-    assert made.interval == pytest.approx(plain.interval, abs=1e-9)
+    assert estimate.value == pytest.approx(plain.value)
+    assert estimate.interval == pytest.approx(plain.interval, abs=1e-9)
 
 
 def test_films_without_clips_of_each_class_do_not_count():
@@ -125,7 +125,7 @@ def test_films_without_clips_of_each_class_do_not_count():
 
 
 @pytest.mark.parametrize("films", [[""] * 240, ["only"] * 240])
-def test_clips_of_one_film_or_none_are_scored_together_without_interval(films):
+def test_a_single_film_is_scored_without_an_interval(films):
     clips = some_clips()
     parts = score_groups(ScoredClips(clips.ids, clips.labels, clips.probabilities, films))
     estimate = estimate_scores(parts)["auroc"]
@@ -140,14 +140,14 @@ def test_fewer_than_five_films_have_no_interval(films):
     assert (estimate.interval is not None) == (films == 5)
 
 
-def test_rare_positives_leave_skewed_scores_without_interval():
-    """benchmarks/intervals.py shows that theirs would not cover what they say."""
+def test_skewed_scores_of_rare_positives_have_no_interval():
+    """benchmarks/intervals.py shows that such intervals would not cover."""
     estimates = estimate_scores(score_groups(some_clips(size=200, share=MIN_SHARE / 2)))
     lacking = {key for key, estimate in estimates.items() if estimate.interval is None}
     assert lacking == {"average_precision", "precision", "recall"}
 
 
-def test_an_official_measure_is_of_all_clips_together():
+def test_an_official_measure_pools_all_clips():
     clips = some_clips()
     official = ScoredClips(clips.ids, clips.labels, clips.probabilities, clips.groups, measure=TREC)
     estimate = estimate_scores(score_groups(official))[TREC]
@@ -159,7 +159,7 @@ def test_an_official_measure_is_of_all_clips_together():
 
 
 @pytest.mark.gate
-def test_holm_is_that_of_statsmodels():
+def test_holm_equals_statsmodels():
     chance = np.random.default_rng(3)
     for size in range(1, 21):
         p_values = [*chance.random(size).round(2).tolist(), 0.0, 1.0]

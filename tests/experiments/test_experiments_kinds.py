@@ -1,4 +1,4 @@
-"""Experiments on ordered levels and on numbers, from the file to the predictions of a model."""
+"""Experiments on ordered levels and on numbers, from the file to a model's predictions."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ CLIPS, FILMS = 240, 6
 
 @pytest.fixture(scope="module")
 def rated(tmp_path_factory):
-    """A table as LIRIS-ACCEDE has it, without levels, and features that tell its numbers."""
+    """A table like LIRIS-ACCEDE's, without levels, and features that predict its numbers."""
     folder = tmp_path_factory.mktemp("rated")
     chance = np.random.default_rng(4)
     X = chance.normal(size=(CLIPS, 8)).astype(np.float32)
@@ -128,8 +128,8 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     assert float(first["value"]) == pytest.approx(asked.probabilities[0, 0], abs=1e-6)
     scored = om.evaluate(tmp_path / "m", folder / "toy.zarr", folder / "manifest")
     use = truth.index[np.arange(CLIPS) % 40 != 39]
-    of = dict(zip(asked.ids, asked.probabilities[:, 0], strict=True))
-    expected = r2_score(truth["valence"][use], [of[clip] for clip in use])
+    predicted = dict(zip(asked.ids, asked.probabilities[:, 0], strict=True))
+    expected = r2_score(truth["valence"][use], [predicted[clip] for clip in use])
     assert scored.every.scores["r2"] == pytest.approx(expected)
     onnx = obygaze("models", "export", tmp_path / "m", "-o", tmp_path / "m.onnx")
     refused(onnx, "ONNX needs a model that tells classes apart")
@@ -145,13 +145,13 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     ({"estimators": [{"name": "ridge", "threshold": "validation"}]}, ["threshold"]),
     ({"positives": ["S"], "train_negatives": ["EN"]}, ["positives and column"]),
 ])  # fmt: skip
-def test_what_does_not_go_with_numbers_is_refused_by_name(rated, keys, words):
+def test_options_that_need_classes_are_refused_for_numbers(rated, keys, words):
     with pytest.raises(ExperimentError) as caught:
         numbers(rated[0], **keys)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_a_column_that_is_missing_or_no_number_is_named(rated, tmp_path):
+def test_missing_or_non_numeric_columns_are_named(rated, tmp_path):
     folder, *_ = rated
     with pytest.raises(Exception, match="unknown column 'valance'; did you mean valence"):
         om.run_experiment(numbers(folder, column="valance"), tmp_path / "a")
@@ -159,7 +159,7 @@ def test_a_column_that_is_missing_or_no_number_is_named(rated, tmp_path):
         om.run_experiment(numbers(folder, column="film"), tmp_path / "b")
 
 
-def test_folds_that_are_drawn_or_named_do_for_numbers(rated, tmp_path):
+def test_drawn_and_named_folds_work_for_numbers(rated, tmp_path):
     folder, *_ = rated
     drawn = numbers(folder, protocol="split", split="", groups="film")
     run = om.run_experiment(drawn, tmp_path / "drawn")
@@ -174,7 +174,7 @@ def test_folds_that_are_drawn_or_named_do_for_numbers(rated, tmp_path):
 
 @pytest.fixture(scope="module")
 def ordered(tmp_path_factory):
-    """The second world's levels in their order, by two annotators."""
+    """The second world's ordered levels by two annotators."""
     world = make_world2(tmp_path_factory.mktemp("ordered"))
     experiment = om.Experiment(
         name="order", manifest=world.manifest, store=world.store, target="ordered",
@@ -206,7 +206,7 @@ def test_levels_are_placed_in_the_order_of_their_scheme(ordered):
     assert om.load_model(run.folder / run.fits()["folder"][0])[1].target_key == "ordered"
 
 
-def test_models_stand_beside_annotators_by_the_annotators_weighted_kappa(ordered):
+def test_models_and_annotators_share_weighted_kappa(ordered):
     world, run = ordered
     [compared] = run.record.annotators.values()
     manifest = Manifest.load(world.manifest)
@@ -237,7 +237,7 @@ def test_ordered_levels_are_printed_divided_and_predicted(ordered, obygaze, tmp_
     assert scored.every.scores["weighted_kappa"] is not None
 
 
-def test_a_regressor_is_refused_where_classes_are_asked_for(ordered):
+def test_a_regressor_is_refused_for_classes(ordered):
     world, _ = ordered
     with pytest.raises(ExperimentError, match="ridge predicts numbers"):
         om.Experiment(name="x", manifest=world.manifest, store=world.store, positives=["A"],
@@ -249,7 +249,7 @@ def test_a_regressor_is_refused_where_classes_are_asked_for(ordered):
 
 
 def drawn_levels(folder, strength, seed, films=8, clips=320, levels=4):
-    """Clips whose level rises with one direction of the features; by how much, `strength` says."""
+    """Return clips whose level rises with one direction of the features, by `strength`."""
     chance = np.random.default_rng(seed)
     X = chance.normal(size=(clips, 8)).astype(np.float32)
     latent = strength * X[:, 0] + chance.logistic(size=clips)
@@ -265,8 +265,8 @@ def drawn_levels(folder, strength, seed, films=8, clips=320, levels=4):
     )  # fmt: skip
 
 
-def test_on_an_ordered_effect_the_ordered_probe_beats_two_classes(tmp_path):
-    """The two-class probe learns the lowest and highest level; its positions are probabilities."""
+def test_the_ordered_probe_beats_two_classes_on_ordered_levels(tmp_path):
+    """The two-class probe learns only the lowest and highest level."""
     experiment = drawn_levels(tmp_path, 1.0, 5)
     run = om.run_experiment(experiment, tmp_path / "ordered")
     [scores] = run.record.scores
@@ -290,14 +290,14 @@ def test_on_an_ordered_effect_the_ordered_probe_beats_two_classes(tmp_path):
     assert scores.interval["weighted_kappa"][0] > 0
 
 
-def test_predictions_commit_to_levels_as_the_labels_do():
+def test_moved_predictions_have_the_spread_of_the_labels():
     chance = np.random.default_rng(0)
     labels = chance.integers(0, 4, 100)
     table = (1.4 + 0.1 * labels + 0.1 * chance.normal(size=100)).reshape(-1, 1)
     moved = move_spread(table, fit_spread(table, labels))[:, 0]
     assert (moved.mean(), moved.std()) == pytest.approx((labels.mean(), labels.std()))
-    every = np.ones((1, 100))
-    assert weighted_kappa(labels, moved, every) == pytest.approx(
+    weights = np.ones((1, 100))
+    assert weighted_kappa(labels, moved, weights) == pytest.approx(
         np.corrcoef(labels, table[:, 0])[0, 1]
     )
     constant = np.full((5, 1), 1.5)
@@ -311,7 +311,7 @@ def test_an_interrupted_run_resumes_to_the_same_predictions(
     experiment = numbers(rated[0], estimators=["ridge"])
     if kind == "ordered":
         experiment = structs.replace(ordered[1].record.experiment, estimators=("ordered",))
-    whole = om.run_experiment(experiment, tmp_path / "whole")
+    uninterrupted = om.run_experiment(experiment, tmp_path / "whole")
     real, fits = PlannedFit.compute, []
 
     def compute(planned, *arguments):
@@ -325,11 +325,11 @@ def test_an_interrupted_run_resumes_to_the_same_predictions(
         om.run_experiment(experiment, tmp_path / "run")
     fits.clear()
     monkeypatch.setattr(PlannedFit, "compute", lambda *values: fits.append(values) or real(*values))
-    said = []
-    again = om.run_experiment(experiment, tmp_path / "run", log=said.append)
-    assert len(fits) == len(whole.fits()) - 2, said
+    messages = []
+    again = om.run_experiment(experiment, tmp_path / "run", log=messages.append)
+    assert len(fits) == len(uninterrupted.fits()) - 2, messages
     for name in ("predictions.csv", "fits.csv"):
-        assert (again.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+        assert (again.folder / name).read_bytes() == (uninterrupted.folder / name).read_bytes()
 
 
 def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
@@ -344,7 +344,7 @@ def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
         om.run_experiment(experiment, tmp_path / "other")
 
 
-def test_regressors_do_not_fuse_stores(rated):
+def test_regressors_are_not_fused(rated):
     stores = [rated[0] / "toy.zarr", rated[0] / "other.zarr"]
     with pytest.raises(ExperimentError, match="reads one store"):
         numbers(rated[0], store=stores)
@@ -353,7 +353,7 @@ def test_regressors_do_not_fuse_stores(rated):
         numbers(rated[0], store=stores, **keys)
 
 
-def test_the_next_clips_to_rate_are_those_on_which_fits_differ(rated, run, obygaze, tmp_path):
+def test_next_clips_to_rate_are_those_where_fits_differ(rated, run, obygaze, tmp_path):
     folder, truth, _ = rated
     store = folder / "toy.zarr"
     out = ("-o", tmp_path / "next.csv")
@@ -366,5 +366,5 @@ def test_the_next_clips_to_rate_are_those_on_which_fits_differ(rated, run, obyga
     spread = np.std(fits, axis=0) / np.std(fits, axis=0).max()
     gains = {row["clip"]: float(row["gain"]) for row in rows}
     assert gains == pytest.approx(dict(zip(unrated, spread, strict=True)), abs=1e-5)
-    one = obygaze("models", "predict", run.models()[0]["folder"], store, "--next", 3)
-    refused(one, "one fit is never unsure", "a run")
+    result = obygaze("models", "predict", run.models()[0]["folder"], store, "--next", 3)
+    refused(result, "one fit is never unsure", "a run")

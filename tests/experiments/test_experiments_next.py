@@ -1,4 +1,4 @@
-"""Clips to annotate next: unsure, apart, of many films; and what they save of labels."""
+"""Clips to annotate next: uncertain, diverse, of many films; and the labels that they save."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ MOBYGAZE = Path(__file__).parents[2] / "examples/mobygaze"
 
 @pytest.fixture(scope="module")
 def run(experiment, world, tmp_path_factory):
-    """A run on a part of the films; the store also has the others."""
+    """A run on some of the films; the store also has the others."""
     folder = tmp_path_factory.mktemp("next")
     films = ("tt0", "tt1", "tt2")
     Manifest.load(world.manifest).select(films=films).save(folder / "manifest")
@@ -31,9 +31,7 @@ def run(experiment, world, tmp_path_factory):
     return om.run_experiment(changed, folder / "run")
 
 
-def test_the_clips_are_those_that_all_fits_together_are_least_sure_of(
-    run, world, obygaze, tmp_path
-):
+def test_the_next_clips_are_the_most_uncertain(run, world, obygaze, tmp_path):
     words = ("models", "predict", run.folder, world.store, "--next", 80)
     obygaze(*words, "-o", tmp_path / "next.csv", code=0)
     rows = csv_rows(tmp_path / "next.csv")
@@ -50,17 +48,17 @@ def test_the_clips_are_those_that_all_fits_together_are_least_sure_of(
     assert [row["clip"] for row in printed] == [row["clip"] for row in rows[:3]]
 
 
-def test_a_store_without_new_clips_and_options_of_others_are_refused(run, world, obygaze, tmp_path):
+def test_a_store_without_new_clips_is_refused(run, world, obygaze, tmp_path):
     seen = Manifest.load(run.record.experiment.manifest)
     write_store(tmp_path / "seen.zarr", seen, {clip: world.rows[clip] for clip in seen.ids})
     words = ("models", "predict", run.folder)
     refused(obygaze(*words, tmp_path / "seen.zarr", "--next", 5), "every clip is annotated")
     refused(obygaze(*words, "--next", 5), "--next takes a STORE", code=2)
-    other = obygaze(*words, world.store, "--next", 5, "--estimator", "svm")
-    refused(other, "no saved model called svm", "--estimator")
+    result = obygaze(*words, world.store, "--next", 5, "--estimator", "svm")
+    refused(result, "no saved model called svm", "--estimator")
 
 
-def test_sure_clips_neighbours_and_clips_of_the_same_film_come_later():
+def test_certain_and_similar_clips_come_later():
     X = np.eye(4)[[0, 0, 1, 2, 3]]
     gains = np.array([1.0, 0.99, 0.8, 0.8, 0.1])
     chosen = choose_next(gains, X, np.array(["a", "b", "a", "b", "c"]), 5)
@@ -68,14 +66,17 @@ def test_sure_clips_neighbours_and_clips_of_the_same_film_come_later():
     assert chosen[1] == 3, "as unsure as clip 2, of another film"
     assert chosen[-1] == 1, "a copy of the first teaches nothing"
     assert sorted(chosen) == [*range(5)]
-    one = choose_next(np.ones(60), np.random.default_rng(0).normal(size=(60, 3)),
+    rows = choose_next(np.ones(60), np.random.default_rng(0).normal(size=(60, 3)),
                       np.repeat(["a", "b", "c"], [50, 5, 5]), 9)  # fmt: skip
-    assert np.bincount(np.repeat([0, 1, 2], [50, 5, 5])[one]).min() >= 2
+    assert np.bincount(np.repeat([0, 1, 2], [50, 5, 5])[rows]).min() >= 2
 
 
 def simulate(X, y, groups, sizes, draws):
-    """Hide labels, and ask for them in steps: the mean AUROC over five tested films at each size,
-    by chance and by choice, and that of all labels."""
+    """Hide labels, and ask for them in steps.
+
+    Return the mean AUROC over five tested films at each size, by chance and by choice, and that
+    of all labels.
+    """
     curves: dict[str, list[list[float]]] = {"random": [], "next": []}
     full = []
     for draw in range(draws):
@@ -91,35 +92,35 @@ def simulate(X, y, groups, sizes, draws):
 
         full.append(score(pool)[1])
         start = chance.choice(pool, sizes[0], replace=False)
-        for how, own in curves.items():
+        for strategy, own in curves.items():
             rows, curve = start, []
             for size in sizes:
                 if len(rows) < size:
                     rest, more = np.setdiff1d(pool, rows), size - len(rows)
                     gains = entropy(score(rows)[0][rest], base=2, axis=1)
                     chosen = choose_next(gains, X[rest], groups[rest], more)
-                    if how == "random":
+                    if strategy == "random":
                         chosen = chance.choice(len(rest), more, replace=False)
                     rows = np.concatenate([rows, rest[chosen]])
                 curve.append(score(rows)[1])
             own.append(curve)
-    return {how: np.mean(own, axis=0) for how, own in curves.items()}, np.mean(full)
+    return {strategy: np.mean(own, axis=0) for strategy, own in curves.items()}, np.mean(full)
 
 
-def test_where_features_tell_the_labels_half_as_many_are_needed():
+def test_informative_features_halve_the_labels_needed():
     chance = np.random.default_rng(0)
     X = chance.normal(size=(2000, 30))
     y = (X @ chance.normal(size=30) / 4 + 0.3 * chance.normal(size=2000) > 1.2).astype(int)
     sizes = [25, *range(50, 451, 50)]
     curves, full = simulate(X, y, np.repeat(np.arange(20), 100), sizes, draws=3)
-    near = {how: sizes[int((own >= full - 0.01).argmax())] for how, own in curves.items()}
+    near = {strategy: sizes[int((own >= full - 0.01).argmax())] for strategy, own in curves.items()}
     assert curves["next"].max() >= full - 0.01
     assert curves["random"].max() < full - 0.01 or near["next"] <= near["random"] / 2
 
 
 @pytest.mark.night
-def test_on_mobygaze_chosen_labels_do_no_better_than_random_ones():
-    """There a model is least sure of clips on whose labels annotators differ; docs say so."""
+def test_chosen_labels_do_not_beat_random_ones_on_mobygaze():
+    """A model is least sure of clips on which annotators differ, as the docs say."""
     data = om.load_dataset(MOBYGAZE / "minutes", MOBYGAZE / "words.zarr",
                            positives=["S"], negatives=["EN"])  # fmt: skip
     sizes = [25, *range(50, 1001, 50)]

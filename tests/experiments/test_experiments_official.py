@@ -1,4 +1,4 @@
-"""Splits and measures of a benchmark's own: MediaEval's, and those that the authors released."""
+"""Splits and measures of benchmarks: MediaEval's, and those that the authors released."""
 
 import json
 import re
@@ -28,7 +28,7 @@ LEVELS = ("negative", "neutral", "positive")
 
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
-    """A manifest of three label sets and three sets, and features that tell something of them."""
+    """A manifest with three label sets and three sets, and informative features."""
     folder, chance = tmp_path_factory.mktemp("mediaeval"), np.random.default_rng(8)
     sets = [1, 2, 0] * (COUNT // 3)
     violent = (chance.random(COUNT) < 0.3).astype(int).tolist()
@@ -121,7 +121,7 @@ def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path
     assert scored["trec_average_precision"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
+def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     manifest = Manifest.load(benchmark.manifest)
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"config": {"synthetic": "random"}})
     part, store = manifest.select(ids=manifest.ids[:149]), tmp_path / "few.zarr"
@@ -141,7 +141,7 @@ def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
     run = benchmark.run(tmp_path / "dev", split="development", **majority, **VIOLENCE)
     [fit] = run.fits().to_dict("records")
     assert (fit["trained"] + fit["validated"], run.record.leaked) == (100, 0)
-    # Ranking what a model was trained on is no test; what comes next is told with the sets.
+    # Ranking training clips is not a test; the next step depends on the sets.
     sets = manifest.split("official")
     turned = Split("turned", sets.ids, [2 - fold for fold in sets.folds])
     manifest.with_parts(splits=[turned]).save(tmp_path / "manifest")
@@ -155,7 +155,7 @@ def test_what_is_no_official_test_is_said(benchmark, mlp, tmp_path):
         benchmark.run(tmp_path / "none", **VIOLENCE, split=None)
 
 
-def test_what_a_run_leaves_out_counts_against_it(benchmark, tmp_path):
+def test_clips_that_a_run_omits_count_against_it(benchmark, tmp_path):
     positives = [row for row in range(2, COUNT, 3) if benchmark.violent[row]]
     rows = ((positives[0], 0.5), (0, 0.9))
     lines = [f"1 Q0 ACCEDE{row:05}.mp4 1 {score} ours" for row, score in rows]
@@ -186,7 +186,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "options", "message"), BROKEN)
-def test_a_broken_run_is_one_line(text, options, message, benchmark, tmp_path):
+def test_a_damaged_run_file_is_one_line(text, options, message, benchmark, tmp_path):
     (tmp_path / "run.csv").write_text(text)
     refused(score_run(tmp_path / "run.csv", benchmark.manifest, *options), message)
 
@@ -211,7 +211,7 @@ TESTS = (("EN",), ("EN", "HN"))
 
 @pytest.fixture(scope="module")
 def task(coded):
-    """Of the authors' labels; ``task(("EN",), protocol="released")``."""
+    """Return a task of the authors' labels: ``task(("EN",), protocol="released")``."""
 
     def task(negatives=("HN",), **more):
         values = {"positives": ("S",), "train_negatives": negatives, "labels": "released"}
@@ -227,7 +227,7 @@ def golden(coded):
 
 
 def folds_of(task):
-    """By fold: the ids that train, stop and test."""
+    """Return by fold the ids that train, stop and test."""
     plan = plan_clips(task)
     data = plan.data
 
@@ -240,7 +240,7 @@ def folds_of(task):
 
 
 @pytest.mark.parametrize("negative", ["EN", "HN"])
-def test_the_released_runs_are_the_golden_ones(golden, task, negative):
+def test_the_released_runs_give_the_golden_scores(golden, task, negative):
     runs = golden["runs"][f"02_{negative}_S"]
     tests = {"EN vs S": golden["tests"]["02_EN_S"], "EN+HN vs S": golden["tests"]["02_ENHN_S"]}
     for labels in ("released", "paper"):
@@ -250,7 +250,7 @@ def test_the_released_runs_are_the_golden_ones(golden, task, negative):
         assert folds == [(run["train"], run["val"], tests) for run in lists]
 
 
-def test_concepts_are_learnt_from_the_authors_other_file(coded, task):
+def test_concepts_are_learned_from_the_authors_second_file(coded, task):
     manifest = Manifest.load(coded.manifest)
     rows = pd.read_csv(coded.authors / "obygaze12/balanced_level/02_EN_HN_S.csv", sep=";")
     fold_of = {i: f for i, f in zip(rows["id"], rows["fold"], strict=True) if manifest[i].media}
@@ -287,8 +287,8 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         tuple({*names} - ({"Body"} if fold_of.get(clip, 0) > 2 else {"Body", "Posture"}))
         for clip, names in labels.concepts_of.items()
     ]
-    few = manifest.with_parts(labels=[replace(labels, name="few", concepts=concepts)])
-    few.save(tmp_path / "m")
+    partial = manifest.with_parts(labels=[replace(labels, name="few", concepts=concepts)])
+    partial.save(tmp_path / "m")
     changed = structs.replace(
         task(), manifest=tmp_path / "m", positives=(), train_negatives=(), labels="few",
         concepts=("Look", "Posture", "Body"), split="02_EN_HN_S", protocol="leak-free",
@@ -304,7 +304,7 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
     ]
 
 
-def test_what_the_released_lists_lack_is_named(task, tmp_path):
+def test_tasks_without_released_lists_are_named(task, tmp_path):
     tree = {"protocol": "released", "estimators": ("pcbm-tree",)}
     for changed, fact in (
         (task(("NS",), protocol="released"), "released no split for NS vs S, only for EN"),

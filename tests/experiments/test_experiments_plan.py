@@ -1,4 +1,4 @@
-"""The file of an experiment and its slips; which clips a protocol trains, stops and tests with."""
+"""Files of experiments and errors in them; which clips a protocol trains, stops and tests with."""
 
 from collections import Counter
 from dataclasses import replace
@@ -47,7 +47,7 @@ def names(experiment):
     return [(problem.train.key, [test.key for test in problem.tests]) for problem in problems]
 
 
-def test_several_stores_have_the_key_of_a_file():
+def test_several_stores_read_like_one_in_a_file():
     task = {"positives": ["S"], "train_negatives": ["EN"]}
     several = om.Experiment("two", "m", stores=["a", "b"], **task)
     assert several == om.Experiment("two", "m", ["a", "b"], **task)
@@ -55,7 +55,7 @@ def test_several_stores_have_the_key_of_a_file():
         om.Experiment("two", "m", stores=["a", "b"], store="a", **task)
 
 
-def test_an_experiment_from_a_file(tmp_path):
+def test_an_experiment_is_read_from_a_file(tmp_path):
     experiment = load(tmp_path, 'test_negatives = [["EN"], ["EN", "HN"]]\nseed = 3')
     assert experiment.manifest == (tmp_path / "../manifests/obygaze12").as_posix()
     assert experiment.store == "/data/xclip.zarr"
@@ -114,7 +114,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("line", "facts"), SLIPS)
-def test_a_slip_in_a_file_is_one_line(tmp_path, line, facts):
+def test_user_errors_in_a_file_are_one_line(tmp_path, line, facts):
     with pytest.raises(ExperimentError) as caught:
         load(tmp_path, line)
     message = str(caught.value)
@@ -122,7 +122,7 @@ def test_a_slip_in_a_file_is_one_line(tmp_path, line, facts):
     assert "\n" not in message
 
 
-def test_slips_in_keys_and_files_are_named(tmp_path):
+def test_mistyped_keys_and_files_are_named(tmp_path):
     for lines, without, fact in (
         ((), ["positives"], 'positives is missing. Add positives = ["S"'),
         (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different levels (got EN, S)"),
@@ -141,7 +141,7 @@ def test_slips_in_keys_and_files_are_named(tmp_path):
         om.Experiment("x", "m", "s", positives=["chase"], negatives=["quiet"])
 
 
-def test_the_headline_may_be_a_model_from_outside(tmp_path):
+def test_the_headline_may_be_an_external_model(tmp_path):
     with pytest.raises(ExperimentError, match="unknown estimator 'theirs'"):
         load(tmp_path, 'headline = "theirs"')
     path = tmp_path / "experiment.toml"
@@ -163,7 +163,7 @@ def with_gaps(manifest, folder):
 
 
 def selected(protocol, folds):
-    """The clips of some folds, chosen in two steps."""
+    """Return the clips of some folds, chosen in two steps."""
 
     def change(manifest, folder):
         fold_of = manifest.split("ten").fold_of
@@ -237,7 +237,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("change", "facts"), REFUSED)
-def test_what_cannot_be_run_leaves_no_folder(world, experiment, tmp_path, change, facts):
+def test_an_impossible_experiment_leaves_no_folder(world, experiment, tmp_path, change, facts):
     if callable(change):
         change = change(Manifest.load(world.manifest), tmp_path)
     with pytest.raises(ObygazeError) as caught:
@@ -251,7 +251,7 @@ def test_what_cannot_be_run_leaves_no_folder(world, experiment, tmp_path, change
 
 @st.composite
 def labelled_folds(draw):
-    """Folds, each with both classes and clips of no class, in any order."""
+    """Draw folds that each have both classes and unlabelled clips, in any order."""
     folds, labels = [], []
     for fold in range(draw(st.integers(3, 6))):
         for label in (0, 1, UNUSED):
@@ -302,7 +302,7 @@ def test_train_validation_and_test_never_meet(clips, seed):
 
 
 @given(labelled_folds(), st.integers(0, 2**32))
-def test_any_split_tests_every_clip_once(clips, seed):
+def test_every_split_tests_each_clip_once(clips, seed):
     folds, labels = clips
     last = int(folds.max())
     draws = make(om.ManifestSplit, folds, labels, seed=seed)
@@ -326,7 +326,7 @@ def test_a_fold_of_one_class_does_not_validate(labels, validating):
 
 
 def paper_by_hand(clips, negatives):
-    """The text: 8 folds, all positives, as many folds of negatives as balance best."""
+    """Follow the paper's text: 8 folds, all positives, and balanced folds of negatives."""
     positives = sum(level == "S" and fold < 8 for level, fold in clips)
     count = sum(level in negatives and fold < 8 for level, fold in clips)
     best = min(range(1, 9), key=lambda k: abs(k / 8 * count - positives))
@@ -344,7 +344,7 @@ def paper_by_hand(clips, negatives):
 
 @pytest.mark.parametrize("sure", [180, 20, 900])
 @pytest.mark.parametrize("negatives", [("EN",), ("HN",), ("EN", "HN")])
-def test_the_papers_text(negatives, sure):
+def test_the_paper_split_follows_the_papers_text(negatives, sure):
     sizes = {"EN": 430, "HN": 170, "S": sure, "NS": 40}
     clips = [(level, row % 10) for level, size in sizes.items() for row in range(size)]
     folds = np.array([fold for _, fold in clips])
@@ -357,7 +357,7 @@ def test_the_papers_text(negatives, sure):
     assert len({draw.seed for draw in draws}) == 8
 
 
-def test_each_film_is_left_out_in_turn():
+def test_every_film_is_left_out_once():
     chance = np.random.default_rng(4)
     films = [f"tt{number}" for number in chance.integers(0, 5, 300)]
     labels = chance.choice([0, 1, UNUSED], 300)
@@ -377,7 +377,7 @@ def test_each_film_is_left_out_in_turn():
     assert all("tt2" in {films[row] for row in draw.train} for draw in draws)
 
 
-def test_clips_without_a_film_are_not_left_out_as_one():
+def test_clips_without_a_film_are_no_film_of_their_own():
     films = np.repeat(["a", "b", ""], 20)
     labels = np.tile([0, 1], 30)
     for splitter in (om.LeaveFilmOut(), om.LeaveFilmOut(min_clips=1)):
@@ -393,10 +393,10 @@ def test_clips_without_a_film_are_not_left_out_as_one():
     assert [draw.group for draw in leave_film_out(films, labels)] == ["a", "b"]
 
 
-def test_fewer_films_validate_where_they_are_drawn():
+def test_validation_films_may_be_drawn():
     films, labels = np.repeat([*"abcdef"], 20), np.tile([0, 1], 60)
-    tests, every = {"x": labels}, leave_film_out(films, labels)
-    by_name = {fold.name: [rows.tolist() for rows in rows_of(fold)] for fold in every}
+    tests, folds = {"x": labels}, leave_film_out(films, labels)
+    by_name = {fold.name: [rows.tolist() for rows in rows_of(fold)] for fold in folds}
 
     def draw(count, seed=0):
         cv = om.LeaveFilmOut(validation_films=count, balance="none", random_state=seed)
@@ -412,8 +412,8 @@ def test_fewer_films_validate_where_they_are_drawn():
 
 
 @pytest.mark.parametrize("balance", ["none", "undersample"])
-def test_without_validation_films_all_others_train(balance):
-    """The folds are those that scikit-learn is given."""
+def test_all_other_films_train_without_validation_films(balance):
+    """scikit-learn gets the same folds."""
     chance = np.random.default_rng(2)
     films, labels = np.repeat([*"abcd"], 60), chance.integers(0, 3, 240)
     cv = om.LeaveFilmOut(validation_films=0, balance=balance, random_state=7)
@@ -426,21 +426,21 @@ def test_without_validation_films_all_others_train(balance):
         np.testing.assert_array_equal(fold.tests["x"], test)
 
 
-def test_folds_are_made_when_they_are_needed():
-    films, labels, made = np.repeat(np.arange(30).astype(str), 20), np.tile([0, 1], 300), []
+def test_folds_are_made_lazily():
+    films, labels, drawn = np.repeat(np.arange(30).astype(str), 20), np.tile([0, 1], 300), []
 
     def near(rows):
-        made.append(rows)
+        drawn.append(rows)
         return np.zeros(600, dtype=bool)
 
     folds = om.LeaveFilmOut().make_folds(labels, {"x": labels}, groups=films, near=near)
-    assert (len(folds), made) == (30 * 29, [])
+    assert (len(folds), drawn) == (30 * 29, [])
     assert folds[-1].name == "test 9, early stopping on 8"
     assert [fold.index for fold in folds[100:103]] == [100, 101, 102]
-    assert len(made) == 4
+    assert len(drawn) == 4
     with pytest.raises(IndexError):
         folds[30 * 29]
-    with pytest.raises(ExperimentError, match="did you mean none"):  # at once
+    with pytest.raises(ExperimentError, match="did you mean none"):  # before the folds
         om.LeaveFilmOut(balance="nome").make_folds(labels, {"x": labels}, groups=films)
 
 
@@ -470,7 +470,7 @@ def test_official_sets_train_validate_and_test():
         make(om.OfficialSplit, np.zeros(3), np.zeros(3))
 
 
-def test_leaks_are_found_by_id_and_by_what_models_saw():
+def test_leaks_are_found_by_id_and_by_training_clips():
     folds, labels = np.repeat([0, 1, 2], 4), np.tile([0, 1], 6)
     draws = make(om.LeakFree, folds, labels)
     ids = [f"clip-{row}" for row in range(12)]
@@ -488,7 +488,7 @@ def test_leaks_are_found_by_id_and_by_what_models_saw():
     ]
 
 
-def test_two_tests_that_are_called_the_same_have_keys_of_their_own():
+def test_tests_of_the_same_title_have_distinct_keys():
     levels = tuple(Level(code, code.lower()) for code in ("A", "B", "A+B", "S"))
     scheme = LabelScheme("lab", levels)
     experiment = om.Experiment(
@@ -502,7 +502,7 @@ def test_two_tests_that_are_called_the_same_have_keys_of_their_own():
     assert second.title == "a or b vs s"
 
 
-def test_models_go_by_titles_and_variants_by_those_of_stores():
+def test_models_and_variants_have_titles():
     asked = {"manifest": "m", "store": ["a.zarr", "b.zarr"], "each_store": True,
              "positives": ["S"], "train_negatives": ["EN"],
              "estimators": ["logistic", "majority"]}  # fmt: skip
@@ -520,7 +520,7 @@ def test_models_go_by_titles_and_variants_by_those_of_stores():
             om.Experiment("x", **asked, titles=titles)
 
 
-def test_a_variant_is_not_called_as_another_estimator():
+def test_two_estimators_cannot_share_a_name():
     asked = {"manifest": "m", "store": ["a.zarr", "b.zarr"], "each_store": True}
     own = {"name": "logistic", "as": "mlp on a alone"}
     for estimators in ([own, "mlp"], ["mlp", own]):

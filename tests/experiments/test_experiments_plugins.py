@@ -1,4 +1,4 @@
-"""What is from outside: models, predictions; and a protocol, a metric, a table of one's own."""
+"""Models, predictions, protocols, metrics and tables from outside."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def write(marked, tmp_path):
     return write
 
 
-def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write):
+def test_a_broken_model_does_not_stop_the_others(install, tmp_path, write):
     classes = [f"class C{number}(Base):\n    {body}\n" for number, body in enumerate(BROKEN)]
     points = {f"c{number}": f"mylab.broken:C{number}" for number in range(len(BROKEN))}
     install({"broken.py": "\n".join([HEAD, *classes])}, points)
@@ -103,7 +103,7 @@ def test_a_broken_model_is_skipped_and_the_others_go_on(install, tmp_path, write
     assert "c0 has no predictions: all its fits were skipped" in result.output
 
 
-def test_a_model_that_changes_the_folder_moves_no_output(install, tmp_path, write, monkeypatch):
+def test_changing_the_working_folder_moves_no_output(install, tmp_path, write, monkeypatch):
     (elsewhere := tmp_path / "elsewhere").mkdir()
     move = f"import os; os.chdir({str(elsewhere)!r}); return super().fit(X, y)"
     away = f"{FLIP}\nclass Away(Flip):\n    def fit(self, X, y): {move}\n"
@@ -115,7 +115,7 @@ def test_a_model_that_changes_the_folder_moves_no_output(install, tmp_path, writ
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_model_of_the_docs_that_uses_concepts(install, tmp_path, write):
+def test_the_concept_model_of_the_docs_runs(install, tmp_path, write):
     how_to = (Path(__file__).parents[2] / "docs/how-to/extend.md").read_text()
     [code] = re.findall(r"```python\n(# film_lab/near.py.*?)```", how_to, re.DOTALL)
     install({"near.py": code}, {"near-concepts": "mylab.near:NearConcepts"})
@@ -183,7 +183,7 @@ def interrupt(install, tmp_path, write):
     return interrupt
 
 
-def test_a_changed_plugin_starts_anew(interrupt):
+def test_a_changed_plugin_is_fitted_again(interrupt):
     assert re.match(r"\d+ of \d+ fits are kept", interrupt()[-1])
     assert "Resuming" in interrupt()[0]
     assert "Resuming" not in interrupt(overwrite=True)[0]
@@ -197,8 +197,8 @@ def test_a_changed_plugin_starts_anew(interrupt):
 
 
 @pytest.mark.gate
-def test_a_changed_neighbour_of_a_module_starts_anew(tmp_path, interrupt, monkeypatch):
-    """Of a module in a plain folder, which has no package."""
+def test_a_changed_imported_module_is_fitted_again(tmp_path, interrupt, monkeypatch):
+    """The module is in a plain folder without a package."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mylab_est.py").write_text(f"def later():\n    import mylab_net\n{FLIP}\n\n{STOP}")
     heard = []
@@ -242,7 +242,7 @@ GROUP_KFOLD = "sklearn.model_selection:GroupKFold"
 
 @pytest.fixture(scope="module")
 def by_film(marked):
-    """Clips whose films can be told, and decide the level: films on both sides tune to them."""
+    """An experiment in which folds that divide films reward recognising the film."""
     chance, folder = np.random.default_rng(5), marked.folder / "by-film"
     films = np.repeat(np.arange(20), 10)
     ids = [f"tt{film:02}-{row:03}" for row, film in enumerate(films)]
@@ -301,7 +301,7 @@ def films_of(X):
 
 @pytest.mark.parametrize("stores", [1, 2])
 def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatch, stores):
-    """Nor where late fusion learns the weights of two stores, each with a search."""
+    """This includes late fusion of two stores, each with a search."""
     fit, check, sides = LogisticProbe.fit, LogisticProbe._check, []
 
     def record_fit(self, X, y, sample_weight=None):
@@ -327,7 +327,7 @@ def test_no_film_is_on_both_sides_of_an_inner_fold(by_film, tmp_path, monkeypatc
     assert not any(trained & tested for trained, tested in sides)
 
 
-def test_inner_folds_that_divide_films_are_said(by_film, tmp_path):
+def test_inner_folds_that_divide_films_are_warned_of(by_film, tmp_path):
     nested = {"estimator": "obygaze_models.estimators.svm:LinearSVMProbe", "as": "nested"}
     nested |= {"name": CALIBRATED["name"], "estimator__C": [0.1, 1.0]}
     shuffled = {"cv": "sklearn.model_selection:StratifiedKFold", "cv__shuffle": True}
@@ -336,14 +336,14 @@ def test_inner_folds_that_divide_films_are_said(by_film, tmp_path):
         "estimators": [SEARCH, SEARCH | shuffled | {"as": "shuffled"}, nested],
     }  # fmt: skip
     run = om.run_experiment(structs.replace(by_film, **keys), tmp_path / "run")
-    told = {w.subject: w.text for w in run.warnings if w.code == "inner-folds"}
-    assert "training clips are of one film" in told[SEARCH["name"]]
-    assert "StratifiedKFold" in told["shuffled"]
-    assert 'cv = "groups"' in told["shuffled"]
+    messages = {w.subject: w.text for w in run.warnings if w.code == "inner-folds"}
+    assert "training clips are of one film" in messages[SEARCH["name"]]
+    assert "StratifiedKFold" in messages["shuffled"]
+    assert 'cv = "groups"' in messages["shuffled"]
     assert any(w.subject == "nested" and "LinearSVMProbe" in w.text for w in run.warnings)
 
 
-def test_one_broken_plugin_leaves_the_list_whole(install, write, tmp_path):
+def test_a_broken_plugin_hides_no_others(install, write, tmp_path):
     files = {
         "flip.py": FLIP, "bad.py": "raise OSError('no\\ngo')",
         "lacking.py": "from obygaze_features.common.package import need\nneed('timm', extra='x')\n",
@@ -394,7 +394,7 @@ def test_predictions_are_scored_like_those_of_a_model(make_run, predicted, tmp_p
     assert "theirs" in om.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_predictions_of_all_fits_or_of_some(make_run, predicted, tmp_path):
+def test_predictions_may_cover_some_fits(make_run, predicted, tmp_path):
     lines = predicted.read_text().splitlines()
     clips = sorted({line.split(",")[0] for line in lines[1:]})
     half = [f"{clip},half,0.5" for clip in clips]
@@ -418,7 +418,7 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("text", "fact"), TABLES)
-def test_a_slip_in_predictions_is_one_line(experiment, tmp_path, monkeypatch, text, fact):
+def test_user_errors_in_predictions_are_one_line(experiment, tmp_path, monkeypatch, text, fact):
     monkeypatch.setattr("obygaze_models.experiments.fit.fit_estimator", None)
     table = write_lines(tmp_path / "theirs.csv", text)
     chosen = structs.replace(experiment, estimators=("majority",), predictions=(table,))
@@ -434,7 +434,7 @@ def squares(labels, probabilities, weights):
 @pytest.fixture
 def own(make_run):
     make_run("good")  # by what was known before
-    known = [dict(table) for table in (PROTOCOLS, METRICS, TARGETS)]
+    tables = [dict(table) for table in (PROTOCOLS, METRICS, TARGETS)]
 
     @protocol("first-fold", "First fold: one fit, for a look", "a look", balance="none")
     class FirstFold(LeakFree):
@@ -452,12 +452,12 @@ def own(make_run):
         return Artifacts([Table(["all"], [Block("", "", "count", [line])])])
 
     yield
-    for table, before in zip((PROTOCOLS, METRICS, TARGETS), known, strict=True):
+    for table, before in zip((PROTOCOLS, METRICS, TARGETS), tables, strict=True):
         table.clear()
         table.update(before)
 
 
-def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_run, tmp_path):
+def test_custom_protocols_metrics_and_targets_work_everywhere(own, experiment, make_run, tmp_path):
     # A release that adds a metric reads its users' older runs.
     assert "Squares" not in om.report(make_run("good"), tmp_path / "older.html").read_text()
     chosen = structs.replace(experiment, protocol="first-fold", estimators=("logistic", "knn"))
@@ -478,7 +478,7 @@ def test_what_is_defined_once_is_run_compared_and_shown(own, experiment, make_ru
     refused(run_obygaze("report", run.folder, "-o", tmp_path / "x"), "unknown protocol 'first-f")
 
 
-def test_a_protocol_without_folds_has_none_drawn(own, experiment, tmp_path):
+def test_no_folds_are_drawn_for_a_protocol_without_them(own, experiment, tmp_path):
     @protocol("parts", "Parts: clips by turns, perhaps several times", "parts", in_turn=True)
     @dataclass(eq=False, repr=False)
     class Parts(Splitter):
@@ -513,11 +513,11 @@ def matthews(labels, probabilities, weights):
     ])  # fmt: skip
 
 
-def test_the_score_that_an_experiment_names_leads(own, experiment, tmp_path):
-    known = dict(METRICS)
+def test_the_named_score_leads(own, experiment, tmp_path):
+    metrics = dict(METRICS)
     METRICS.clear()
     mcc = Metric("MCC", "MCC", "a correlation", binary=True, compute=matthews)
-    METRICS.update({"squares": known.pop("squares"), "mcc": mcc, **known})
+    METRICS.update({"squares": metrics.pop("squares"), "mcc": mcc, **metrics})
     changes = {"protocol": "first-fold", "estimators": ("logistic", "majority")}
     chosen = structs.replace(experiment, **changes, score="mcc")
     run = om.run_experiment(chosen, tmp_path / "run")
@@ -550,8 +550,8 @@ parts = 3
 """
 
 
-def test_options_of_a_protocol_are_a_table(own, world, tmp_path):
-    """The protocol of the how-to, beside scikit-learn's folds."""
+def test_protocol_options_are_a_table(own, world, tmp_path):
+    """Compare the protocol of the how-to with scikit-learn's folds."""
     page = Path("docs/how-to/extend.md").read_text(encoding="utf-8")
     [code] = [content for _, name, content in blocks(page) if name == "repeated.py"]
     run_path(str(write_lines(tmp_path / "repeated.py", code)))
@@ -594,7 +594,7 @@ def test_options_of_a_protocol_are_a_table(own, world, tmp_path):
         assert "e.toml" in str(caught.value)
 
 
-def test_options_that_are_keys_may_be_in_the_table(experiment):
+def test_experiment_keys_may_be_in_the_options_table(experiment):
     changes = {"split": None, "protocol": {"name": "leave-film-out", "min_clips": 3}}
     table = structs.replace(experiment, **changes)
     assert (table.protocol, table.min_clips) == ("leave-film-out", 3)
@@ -604,7 +604,7 @@ def test_options_that_are_keys_may_be_in_the_table(experiment):
         structs.replace(experiment, protocol={"repeats": 3})
 
 
-def test_what_learns_from_whole_folds_leaves_out_the_tested_half_of_one(own, marked, tmp_path):
+def test_training_folds_exclude_their_tested_clips(own, marked, tmp_path):
     @protocol("half-fold", "Half a fold tests, and the other half trains", "half a fold")
     class HalfFold(LeakFree):
         def _parts(self, y, groups, near=None):
@@ -626,7 +626,7 @@ def test_what_learns_from_whole_folds_leaves_out_the_tested_half_of_one(own, mar
     assert not run.record.leaked
 
 
-def test_a_table_is_made_and_named_in_help(own, world, tmp_path):
+def test_a_custom_table_is_made_and_listed_in_help(own, world, tmp_path):
     run_obygaze("reproduce", "clips", "--manifest", world.manifest, "-o", tmp_path / "out", code=0)
     assert str(len(world.ids)) in (tmp_path / "out/clips.txt").read_text()
     assert "clips" in run_obygaze("reproduce", "--help").stdout

@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed or damaged: what resumes, and what is refused."""
+"""Interrupted, killed and damaged runs: what resumes, and what is refused."""
 
 import errno
 import json
@@ -30,7 +30,7 @@ ESTIMATORS = ({"name": "mlp", "max_iter": 3, "threshold": "validation"},
 
 @pytest.fixture(scope="module")
 def several(experiment, marked):
-    """27 fits: of a network, a bottleneck and a guess."""
+    """An experiment of 27 fits of a network, a bottleneck and a guess."""
     return structs.replace(
         experiment, manifest=marked.manifest, store=marked.store, estimators=ESTIMATORS
     )
@@ -53,7 +53,7 @@ def bytes_of(folder):
 
 
 class Stop(BaseException):
-    """Nobody catches it, like KeyboardInterrupt."""
+    """An exception that nobody catches, like KeyboardInterrupt."""
 
 
 @pytest.fixture
@@ -81,8 +81,10 @@ def run(monkeypatch):
 
 
 def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tmp_path):
-    """Within an estimator, between two, before the last; then whatever is damaged is fitted anew:
-    what cannot be read, and what can be and was changed."""
+    """Stop within an estimator, between two, and before the last.
+
+    Then unreadable and changed fits are fitted again.
+    """
     output, partial = tmp_path / "run", tmp_path / "run.partial"
     for stop, remaining in ((1, 0), (8, 1), (17, 9)):
         _, lines = run(several, output, stop)
@@ -126,20 +128,20 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
 
 
 def test_films_left_out_once_and_in_pairs_resume_together(several, run, tmp_path):
-    """Guesses are fitted once for each of five films; a tree for two of the others each."""
+    """Guesses are fitted once per film, a tree for two others of the five films each."""
     tree = {"name": "random-directions", "bank__n_directions": 2}
     asked = structs.replace(several, protocol="leave-film-out", split=None, validation_films=2,
                     estimators=(tree, "majority"))  # fmt: skip
-    whole = bytes_of(om.run_experiment(asked, tmp_path / "whole/run").folder)
+    uninterrupted = bytes_of(om.run_experiment(asked, tmp_path / "whole/run").folder)
     for stop, count in ((4, 4), (8, 12)):
         _, lines = run(asked, tmp_path / "run", stop)
         assert lines[-1].startswith(f"{count} of 15 fits are kept")
     calls, _ = run(asked, tmp_path / "run")
     assert calls == 3
-    assert bytes_of(tmp_path / "run") == whole
+    assert bytes_of(tmp_path / "run") == uninterrupted
 
 
-def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeypatch):
+def test_the_time_left_counts_only_remaining_fits(small, run, tmp_path, monkeypatch):
     run(small, tmp_path / "run", 5)
     advance = Mock()
     meter = Mock(return_value=nullcontext(advance))
@@ -150,7 +152,7 @@ def test_the_time_left_counts_this_runs_fits_alone(small, run, tmp_path, monkeyp
 
 @pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_stop_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, overwrite):
+def test_runs_resume_at_the_last_rename(small, run, tmp_path, monkeypatch, renamed, overwrite):
     output, rename = tmp_path / "run", os.rename
     if overwrite:
         run(small, output)
@@ -203,7 +205,7 @@ def test_a_run_that_was_killed_at_its_end_is_complete(small, run, tmp_path, monk
         om.run_experiment(small, output)
 
 
-def test_the_fits_of_another_run_stay(small, run, tmp_path):
+def test_fits_of_another_run_stay(small, run, tmp_path):
     run(small, tmp_path / "run")
     header = {"format": "obygaze-partial-run", "format_version": 2, "experiment": "another"}
     (tmp_path / "run/partial.json").write_text(json.dumps(header))
@@ -212,7 +214,7 @@ def test_the_fits_of_another_run_stay(small, run, tmp_path):
     assert (tmp_path / "run/partial.json").exists()
 
 
-def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
+def test_concepts_of_similar_names_keep_their_own_fits(experiment, run, tmp_path, monkeypatch):
     names = ("Look (male)", "Look male", "LOOK, male")
     monkeypatch.setattr("tests.kit.run.CONCEPTS", names)
     world, output = make_world(tmp_path / "world", marked=True), tmp_path / "run"
@@ -230,7 +232,7 @@ def test_concepts_of_like_names_keep_their_own_fits(experiment, run, tmp_path, m
     assert all(om.load_model(model["folder"])[1]["task"] == model["task"] for model in models)
 
 
-def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
+def test_two_processes_cannot_write_one_run(small, tmp_path, monkeypatch):
     real = fitting.fit_estimator
 
     def fit(*arguments, **options):
@@ -248,7 +250,7 @@ def test_two_processes_do_not_write_one_run(small, tmp_path, monkeypatch):
     ({"estimators": ({"name": "majority", "as": "m"},)}, "estimators changed"),
     ({"seed": 3}, "seed, folds changed"), ({}, "features changed"),
 ])  # fmt: skip
-def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, named):
+def test_a_changed_experiment_starts_over(small, marked, run, tmp_path, change, named):
     store = shutil.copytree(marked.store, tmp_path / "s.zarr")
     experiment = structs.replace(small, store=store)
     run(experiment, tmp_path / "run", 3)
@@ -264,7 +266,7 @@ def test_a_changed_experiment_starts_anew(small, marked, run, tmp_path, change, 
 @pytest.mark.parametrize(("name", "code"), [
     ("partial.json", errno.EIO), ("HN-vs-S-2.json", errno.EACCES), ("model.safetensors", errno.EIO),
 ])  # fmt: skip
-def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, name, code):
+def test_a_failing_disk_loses_no_fit(small, run, tmp_path, monkeypatch, name, code):
     run(small, tmp_path / "run", 5)
     before, real = contents(tmp_path / "run.partial"), Path.open
 
@@ -285,8 +287,8 @@ def test_a_disk_that_fails_now_loses_no_fit(small, run, tmp_path, monkeypatch, n
     ("partial.json", "[1]"), ("thesis.docx", "precious"),
     ("models/majority/HN-vs-S-0/notes.txt", "precious"), ("fits/majority/thesis.docx", None),
 ])  # fmt: skip
-def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
-    """A link (None) leads elsewhere."""
+def test_only_files_of_the_run_are_removed(small, run, tmp_path, name, content):
+    """A link (None) points elsewhere."""
     run(small, tmp_path / "run", 2)
     path = tmp_path / "run.partial" / name
     (tmp_path / "elsewhere").mkdir()
@@ -302,7 +304,7 @@ def test_only_what_a_run_wrote_is_removed(small, run, tmp_path, name, content):
         assert contents(tmp_path) == before
 
 
-def test_a_fit_is_flushed_before_it_has_its_name(small, run, tmp_path, monkeypatch):
+def test_a_fit_is_flushed_before_it_is_renamed(small, run, tmp_path, monkeypatch):
     flushed, real = set(), os.fsync
 
     def observed(descriptor):
@@ -317,7 +319,7 @@ def test_a_fit_is_flushed_before_it_has_its_name(small, run, tmp_path, monkeypat
 
 
 def edit(change):
-    """A change of run.json."""
+    """Return a function that changes run.json."""
 
     def edited(text):
         change(record := json.loads(text))
@@ -363,8 +365,8 @@ def test_a_damaged_run_is_one_line(make_run, tmp_path, name, change, facts):
         (run := om.load_run(folder)).clips(), run.models()
 
 
-def test_a_record_is_read_where_its_parts_are_missing(make_run, tmp_path):
-    """Of a plug-in that is not installed, a key of a later release, and one of today that fails."""
+def test_a_record_naming_missing_plugins_is_read(make_run, tmp_path):
+    """Test a missing plug-in, a key of a later release, and a key that fails today."""
     folder = shutil.copytree(make_run("good").folder, tmp_path / "run")
     path, protocol = folder / "run.json", {"name": "gone", "repeats": 3}
     changes = {"estimators": ["gone.lab:Model"], "protocol": protocol, "later": 1, "gap": 3}
@@ -386,7 +388,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_check_says_which_scores_are_not_those_of_the_predictions(make_run, tmp_path, name):
+def test_check_names_scores_that_do_not_follow_from_predictions(make_run, tmp_path, name):
     change, fact = CHANGES[name]
     folder = tmp_path / "run"
     shutil.copytree(make_run("good").folder, folder)
@@ -410,8 +412,8 @@ BAD_REASONS = [
 
 
 @pytest.mark.parametrize(("column", "cell"), BAD_REASONS)
-def test_reasons_that_do_not_agree_are_refused(marked, make_run, tmp_path, column, cell):
-    """Though the digest is theirs."""
+def test_inconsistent_reasons_are_refused(marked, make_run, tmp_path, column, cell):
+    """Their digest matches."""
     run = make_run("tree", manifest=marked.manifest, store=marked.store, split="three",
                    estimators=({"name": "pcbm-tree", "bank__C": 0.1},))  # fmt: skip
     files = read_files(run.folder)
@@ -425,7 +427,7 @@ def test_reasons_that_do_not_agree_are_refused(marked, make_run, tmp_path, colum
         om.load_run(tmp_path / "run").reasons()
 
 
-def test_a_run_reads_no_model_outside_of_its_folder(make_run, tmp_path):
+def test_a_run_reads_no_model_outside_its_folder(make_run, tmp_path):
     files = read_files(make_run("good").folder)
     files["fits.csv"] = files["fits.csv"].replace(b",models/", b",../", 1)
     seal_run(files)

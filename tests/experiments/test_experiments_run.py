@@ -1,4 +1,4 @@
-"""A run and its folder: which clips train and test, what is recorded, and that it is read back."""
+"""A run and its folder: which clips train and test, what is recorded, and reading it back."""
 
 import re
 from dataclasses import replace
@@ -41,7 +41,7 @@ def predictions(run):
     return csv_rows(run.folder / "predictions.csv")
 
 
-def test_scores_are_those_of_the_predictions(finished_run):
+def test_scores_follow_from_the_predictions(finished_run):
     run = om.load_run(finished_run.folder)
     assert run == finished_run
     stated = {(fit.model, fit.test, fit.fit): fit for fit in fits_of(run)}
@@ -101,7 +101,7 @@ def test_clips_are_joined_by_id_whatever_the_order(world, make_run, tmp_path):
     assert predictions(second) == predictions(make_run("good"))
 
 
-def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
+def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     manifest = Manifest.load(world.manifest)
     labels, split = manifest.labels(), manifest.split("ten")
     no_label, no_fold, no_features, failed = world.clips("S")[:4]
@@ -141,7 +141,7 @@ def test_what_is_missing_on_either_side_is_named(world, make_run, tmp_path):
     assert "zeros" not in {warning.code for warning in make_run("good").warnings}
 
 
-def test_clips_that_were_selected_run_by_their_own_split(world, make_run, tmp_path):
+def test_selected_clips_keep_their_own_split(world, make_run, tmp_path):
     manifest = Manifest.load(world.manifest)
     manifest = manifest.with_parts(splits=[leave_film_out(manifest), manifest.split("ten")])
     manifest.select(films=["tt1", "tt2", "tt3"]).save(tmp_path / "films")
@@ -168,7 +168,7 @@ PROTOCOLS = [
 
 
 @pytest.mark.parametrize(("change", "balanced"), PROTOCOLS)
-def test_an_experiment_balances_as_it_says(make_run, change, balanced):
+def test_an_experiment_balances_its_classes(make_run, change, balanced):
     name = "-".join(map(str, change.values()))
     more = {"train_negatives": ("EN", "HN"), "test_negatives": (), "estimators": ("majority",)}
     run = make_run(f"balance-{name}", **more, **change)
@@ -186,8 +186,8 @@ def test_an_experiment_balances_as_it_says(make_run, change, balanced):
 
 
 @pytest.mark.gate
-def test_weights_are_those_that_scikit_learn_balances_by(make_run):
-    """The models are those of unbalanced clips whose estimators are told to weigh classes."""
+def test_weights_balance_as_in_scikit_learn(make_run):
+    """The models equal those of unbalanced clips with class weights."""
     tree = {"name": "sklearn.tree:DecisionTreeClassifier", "as": "tree", "max_depth": 2}
     settings = ({"name": "mlp", "max_iter": 2}, {"name": "logistic"}, tree)
     answer = tuple(entry | {"class_weight": "balanced"} for entry in settings)
@@ -209,7 +209,7 @@ def test_weights_are_those_that_scikit_learn_balances_by(make_run):
     assert notes == ["knn"]
 
 
-def test_films_are_left_out_in_turn(world, make_run, tmp_path):
+def test_every_film_is_tested_in_a_run(world, make_run, tmp_path):
     [scores, _] = make_run("films", protocol="leave-film-out", split=None).record.scores
     assert len(scores.groups) == FILMS
     means = [group["auroc"] for group in scores.groups.values()]
@@ -229,8 +229,8 @@ STOPPED = {"name": "svm", "as": "stopped", "C": 0.1}
 CHOSEN = {"name": "logistic", "as": "chosen", "threshold": "validation"}
 
 
-def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make_run, tmp_path):
-    """Beside scikit-learn; a network, or a threshold, is stopped or chosen by each other film."""
+def test_films_are_left_out_once_without_validation(world, experiment, make_run, tmp_path):
+    """Networks and thresholds use each other film; compare with scikit-learn."""
     asked = {
         "protocol": "leave-film-out", "split": None, "test_negatives": (),
         "estimators": ("majority", STOPPED, "logistic", CHOSEN), "validation_films": 2,
@@ -267,14 +267,14 @@ def test_a_film_is_left_out_once_where_nothing_validates(world, experiment, make
         for first, second in zip(ours, fits_of(own), strict=True):
             np.testing.assert_array_equal(first, second.probabilities)
     assert alone.record.scores[0].fits == list(range(FILMS))
-    every = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
-    assert len(every.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
+    paired = make_plan(structs.replace(experiment, **asked | {"validation_films": None}))
+    assert len(paired.fits()) == 2 * FILMS * (FILMS - 1) + 2 * FILMS
     assert f"stopped, chosen in {FILMS * (FILMS - 1)} folds" in " ".join(
-        describe_plan(every).split()
+        describe_plan(paired).split()
     )
 
 
-def test_validation_clips_are_of_films_that_do_not_train(experiment):
+def test_validation_films_do_not_train(experiment):
     """They choose thresholds and the C of an SVM."""
     for changes in ({"groups": "film", "split": ""}, {"protocol": "leave-film-out"}):
         plan = make_plan(
@@ -301,8 +301,8 @@ def test_a_hundred_films_take_a_hundred_fits(tmp_path):
     assert "200 fits: majority, logistic in 100 folds, each trained on 396 clips" in printed
 
 
-def test_predictions_of_films_left_out_need_no_validation(world, make_run, tmp_path):
-    """Where they are of any fit, or of a fit a film; of more fits each is of a pair of films."""
+def test_external_predictions_by_film_need_no_validation(world, make_run, tmp_path):
+    """They may be of any fit, of one fit per film, or of a pair of films each."""
     changes = {"protocol": "leave-film-out", "split": None, "test_negatives": ()}
     run = make_run("source", **changes, estimators=("logistic",))
     pairs = make_run("pairs", **changes, estimators=(STOPPED,))
@@ -319,7 +319,7 @@ def test_predictions_of_films_left_out_need_no_validation(world, make_run, tmp_p
             assert len(scores.fits) == (fits if "fit" in columns else FILMS)
 
 
-def test_without_a_protocol_each_fold_tests(world, experiment, make_run):
+def test_each_fold_tests_by_default(world, experiment, make_run):
     folds = [(2, 0, 1, 2, 0)[int(clip[2])] for clip in world.ids]
     manifest = Manifest.load(world.manifest).with_parts(splits=[Split("mine", world.ids, folds)])
     manifest.save(world.folder / "mine")
@@ -349,7 +349,7 @@ def spans(world):
     return folder
 
 
-def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run):
+def test_groups_of_a_column_work_like_films(world, spans, experiment, make_run):
     changes = {"manifest": spans, "groups": "director", "test_negatives": ()}
     drawn = make_run("drawn", **changes, split=None, protocol=None)
     left = make_run("left", **changes, split=None, protocol="leave-film-out", min_clips=1)
@@ -378,7 +378,7 @@ def test_groups_of_a_column_are_as_films_are(world, spans, experiment, make_run)
     assert "folds are drawn: ten splits directors" in notes  # it is the only split
 
 
-def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
+def test_left_out_files_are_named(spans, experiment):
     media = {item.media for item in Manifest.load(spans).items if item.film}
     changes = {"manifest": spans, "groups": "media", "split": None, "protocol": "leave-film-out"}
     changes |= {"balance": "none", "gap": 5.0, "test_negatives": ()}
@@ -393,7 +393,7 @@ def test_files_that_are_left_out_are_called_by_their_names(spans, experiment):
     assert named <= media
 
 
-def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path):
+def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
     changes = {"manifest": spans, "split": "", "protocol": None, "balance": "none"}
     changes["estimators"] = ("majority",)
     free, apart = (make_plan(structs.replace(experiment, **changes, gap=gap)) for gap in (0, 5))
@@ -436,8 +436,8 @@ def test_a_gap_keeps_neighbours_of_test_clips_apart(spans, experiment, tmp_path)
     assert ("; gap = 5 keeps" in near, "media" in near) == (True, False)
 
 
-def test_of_the_folds_one_that_the_gap_leaves_validates():
-    """Here all of the next fold is too near."""
+def test_a_fold_outside_the_gap_validates():
+    """Here all clips of the next fold are too near."""
     y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
     splitter = om.ManifestSplit(folds)
     for fold in splitter.make_folds(
@@ -465,7 +465,7 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
             om.run_experiment(changed, folder, overwrite=True)
 
 
-def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
+def test_unknown_origins_are_warned_of(make_run, tmp_path):
     def texts(name, backbone, mode="standard", **changes):
         recipe = replace(RECIPE, backbone=RECIPE.backbone | backbone, preprocessing={"mode": mode})
         world = make_world(tmp_path / name, recipe=recipe, marked=True)
@@ -488,7 +488,7 @@ def test_what_is_of_unknown_origin_is_a_warning(make_run, tmp_path):
     ]
 
 
-def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
+def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path):
     silent = marked.clips("HN")[::9]
     vectors = marked.rows | dict.fromkeys(silent, np.zeros(8, np.float32))
     write_store(tmp_path / "some.zarr", Manifest.load(marked.manifest), vectors)
@@ -508,7 +508,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
     own = reasons[reasons["fit"] == 1]
     for (name, kind, clip), rows in own.groupby(["model", "kind", "id"], observed=True):
         model, x, classes = saved[name, 1], vectors[clip], {*rows["class"]}
-        if clip in silent:  # nothing is said or seen in it
+        if clip in silent:  # no concept is heard or seen in it
             assert classes == {""}
             continue
         asked = rows[rows["step"].notna()]
@@ -532,7 +532,7 @@ def test_explanations_are_those_of_the_saved_models(marked, make_run, tmp_path):
     assert clip.concepts == concepts["tt2-007"]
 
 
-def test_a_model_that_hardly_says_positive_is_told_of(experiment, tmp_path):
+def test_a_model_that_rarely_predicts_positive_is_warned_of(experiment, tmp_path):
     prior = {"name": "sklearn.dummy:DummyClassifier", "as": "prior"}
     rare = structs.replace(experiment, estimators=[prior, "logistic", "majority"], balance="none",
                     train_negatives=["EN", "HN"], test_negatives=())  # fmt: skip
@@ -554,7 +554,7 @@ CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold":
        "estimator": LOGISTIC, "param_grid": {"C": [1.0]}, "cv": 2}  # fmt: skip
 
 
-def test_validation_clips_choose_the_cut(world, make_run):
+def test_validation_clips_choose_the_threshold(world, make_run):
     run = make_run("cut", estimators=("logistic", CUT), protocol="leak-free", balance="none",
                    train_negatives=("EN", "HN", "NS"), test_negatives=())  # fmt: skip
     plain, cut = ([f for f in fits_of(run) if f.model == name] for name in ("logistic", "cut"))
@@ -583,12 +583,12 @@ def test_validation_clips_choose_the_cut(world, make_run):
     assert sum(f.called.sum() for f in cut) > sum(f.called.sum() for f in plain)
 
 
-def test_names_that_look_like_numbers_are_read_as_they_were_written(tmp_path):
+def test_names_that_look_like_numbers_stay_text(tmp_path):
     chance = np.random.default_rng(0)
     ids = [f"{number:03}" for number in range(60)]
     levels = ["S" if number % 2 else "EN" for number in range(60)]
     concepts = [("1",) if number % 4 == 1 else ("2",) * (number % 4 == 3) for number in range(60)]
-    manifest = labelled(ids, levels, concepts, known=("1", "2"))
+    manifest = labelled(ids, levels, concepts, scheme=("1", "2"))
     manifest.save(tmp_path / "manifest")
     features = {clip: chance.normal(size=8).astype(np.float32) for clip in ids}
     write_store(tmp_path / "s.zarr", manifest, features)
@@ -606,8 +606,8 @@ def test_names_that_look_like_numbers_are_read_as_they_were_written(tmp_path):
     assert {*again.reasons()["concept"]} == {"1", "2", "(intercept)"}
 
 
-def test_two_classes_of_one_title_keep_their_probabilities(tmp_path):
-    """The level A+B, and the levels A and B together."""
+def test_classes_of_the_same_title_keep_their_probabilities(tmp_path):
+    """The level A+B has the title of levels A and B together."""
     ids = [f"f{number % 6}-{number:03}" for number in range(60)]
     levels = [("A", "B", "A+B")[number % 3] for number in range(60)]
     scheme = LabelScheme("lab", tuple(Level(code, code.lower()) for code in ("A", "B", "A+B")))

@@ -1,4 +1,4 @@
-"""Scores, intervals and guesses, by scikit-learn, trec_eval, plain loops; and models compared."""
+"""Scores, intervals and guesses against scikit-learn, trec_eval and loops; model comparisons."""
 
 import json
 import re
@@ -32,7 +32,7 @@ from tests.kit.run import write_store
 
 
 def calibration_error(labels, probabilities):
-    """Clips are sorted by the first digit of their probability; 1 is among those of 0.9."""
+    """Sort clips by the first digit of their probability; 1 belongs to 0.9."""
     gaps = defaultdict(float)
     for label, probability in zip(labels, probabilities, strict=True):
         digit = "9" if probability == 1 else f"{probability:.2f}"[2]
@@ -70,7 +70,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 1), PROBABILITY), min_size=1)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([-1.5, 0.0, 0.1, 0.25, 3.0])), min_size=2))
-def test_the_roc_area_is_that_of_scikit_learn_to_the_bit(clips):
+def test_the_roc_area_equals_scikit_learn_bit_for_bit(clips):
     labels, scores = (np.array(column) for column in zip(*clips, strict=True))
     if len({*labels.tolist()}) == 2:
         assert roc_area(labels, scores) == roc_auc_score(labels, scores)
@@ -83,7 +83,7 @@ def numbers(scores):
 
 
 @given(PAIRS, st.integers(0, 2**32))
-def test_scores_of_two_classes(pairs, seed):
+def test_scores_of_two_classes_equal_scikit_learn(pairs, seed):
     labels, probabilities = map(np.array, zip(*pairs, strict=True))
     expected = {name: call(labels, probabilities) for name, call in BINARY.items()}
     assert numbers(score(labels, probabilities)) == pytest.approx(expected, nan_ok=True)
@@ -91,7 +91,7 @@ def test_scores_of_two_classes(pairs, seed):
 
 
 @given(st.integers(0, 2**32))
-def test_scores_of_several_classes(seed):
+def test_scores_of_several_classes_equal_scikit_learn(seed):
     chance = np.random.default_rng(seed)
     labels = np.concatenate([[0, 1, 2], chance.integers(0, 3, 12)])
     probabilities = chance.dirichlet(np.ones(3), 15)
@@ -120,7 +120,7 @@ def trec_eval(ids, scores, positives, judged=()):
 
 
 @given(st.integers(0, 2**32))
-def test_random_rankings_with_ties(seed):
+def test_average_precision_equals_trec_eval(seed):
     chance = np.random.default_rng(seed)
     count = int(chance.integers(1, 80))
     kinds = ["ACCEDE{:05d}", "v{}", "clip-{}.mp4", "Ä{}", "{}"]
@@ -137,7 +137,7 @@ def test_random_rankings_with_ties(seed):
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.sampled_from([True, False, None]))
-def test_a_run_file_is_read_as_it_was_written(values, external):
+def test_run_files_survive_a_round_trip(values, external):
     ids, scores = [f"v{row}" for row in range(len(values))], np.array(values)
     tag = "run1" if external is None else run_tag("mlp", external_data=external)
     text = format_run("violence", ids, scores, tag)
@@ -150,8 +150,8 @@ def test_a_run_file_is_read_as_it_was_written(values, external):
     assert (read.topic, read.tag, read.external_data) == ("violence", tag, external)
 
 
-def test_published_numbers():
-    """At the share of the whole dataset, as the paper's v1 and v2 print them, and of test folds."""
+def test_guesses_score_as_published():
+    """Shares are of the whole dataset, as in the paper's versions 1 and 2, and of test folds."""
     for share, guess, positive, weighted in (
         (0.236, "random", 0.32, 0.54), (0.191, "all positive", 0.32, 0.06),
         (31 / 75, "random", 0.45, 0.50), (31 / 105, "random", 0.37, 0.52),
@@ -162,7 +162,7 @@ def test_published_numbers():
 
 @pytest.mark.parametrize("positives", [1, 50, 99])
 @pytest.mark.parametrize("name", ["all positive", "majority"])
-def test_constant_guesses_score_as_scikit_learn_says(name, positives):
+def test_constant_guesses_score_as_by_scikit_learn(name, positives):
     labels = np.arange(100) < positives
     says = name == "all positive" or positives >= 50
     predictions = np.full(100, says)
@@ -187,7 +187,7 @@ def run(make_run):
 
 @pytest.fixture(scope="module")
 def noisy(world, run, tmp_path_factory):
-    """The same clips with features that tell much less."""
+    """A run on the same clips with less informative features."""
     path = tmp_path_factory.mktemp("other") / "noisy.zarr"
     noise = np.random.default_rng(8).normal(size=world.features.shape).astype(np.float32)
     rows = dict(zip(world.ids, world.features * 0.1 + noise, strict=True))
@@ -206,7 +206,7 @@ def rows_of(run, model, test):
 
 
 def auroc_by_film(run, model, test):
-    """Of each film the mean over the fits that tested it; scikit-learn's."""
+    """Return the AUROC of each film, as scikit-learn's mean over its fits."""
     by_film = defaultdict(list)
     for row in rows_of(run, model, test):
         pair = row["label"] == "positive", float(row["probability"])
@@ -217,7 +217,7 @@ def auroc_by_film(run, model, test):
     return {film: np.mean(values) for film, values in sorted(areas.items())}
 
 
-def test_models_are_ranked_beside_the_one_named_before(good, noisy):
+def test_models_are_compared_with_the_first_ones_headline(good, noisy):
     compared = om.compare(good, str(noisy.folder))
     names = ["good-films: majority", "noisy: logistic", "noisy: majority"]
     assert [(row.model.name, row.test) for row in compared.comparisons] == [
@@ -245,7 +245,7 @@ def test_models_are_ranked_by_another_metric(good, noisy):
         om.compare(good, noisy, metric="f11")
 
 
-def test_a_run_its_table_and_compare_have_one_value_for_a_model(good, noisy):
+def test_the_run_its_table_and_compare_agree(good, noisy):
     listed = {
         (name, row["model"], row["test"]): row["mean"]
         for name, run in (("good-films", good), ("noisy", noisy))
@@ -257,8 +257,8 @@ def test_a_run_its_table_and_compare_have_one_value_for_a_model(good, noisy):
         assert row.scores["auroc"].model.value == pytest.approx(listed[key])
 
 
-def test_pooled_scores_are_of_the_clips_of_all_films_together(tmp_path):
-    """In the example, words minus length is +.064 pooled, where the mean over films is +.041."""
+def test_pooled_scores_use_the_clips_of_all_films(tmp_path):
+    """On the example, words minus length is +.064 pooled, and +.041 as a mean over films."""
     example = tmp_path / "example"
     run_obygaze("models", "example", example)
     words, length = (om.run_experiment(example / f"{name}.toml", tmp_path / name)
@@ -312,7 +312,7 @@ def test_the_headline_says_which_models_differ(good, noisy):
     assert "-0.000" not in alone.table("auroc")
 
 
-def test_models_of_a_run_and_named_models_across_runs(run, good, noisy):
+def test_models_are_compared_within_and_across_runs(run, good, noisy):
     [comparison, _] = om.compare(good).comparisons
     assert (comparison.model.name, comparison.reference.name) == ("majority", "logistic")
     named = om.compare(good, noisy, models=["majority"]).comparisons
@@ -374,8 +374,8 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     films = run("by-film", protocol="split", balance="undersample", **guess)
     compared = om.compare(a, films).comparisons[0]
     assert "balance" not in [note.code for note in compared.differences]
-    said = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
-    assert said.index("different protocols: split in by-film") < said.index("AUROC")
+    output = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
+    assert output.index("different protocols: split in by-film") < output.index("AUROC")
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
     assert f"NOTE: {notes[0]}" in sparse.stderr
     assert "too few clips to say" in sparse.stdout
@@ -425,7 +425,7 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
         om.compare(a, run("other", manifest=tmp_path / "other", **guess))
 
 
-def test_the_command(good, noisy, tmp_path):
+def test_compare_prints_and_draws_the_comparison(good, noisy, tmp_path):
     a, b = good.folder, noisy.folder
     result = run_obygaze("models", "compare", a, b, "--metric", "auroc", "-o", tmp_path / "d.svg")
     assert result.exit_code == 0, result.output

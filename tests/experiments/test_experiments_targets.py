@@ -1,4 +1,4 @@
-"""Targets: what a task's predictions look like in files, and how they are called."""
+"""Targets: the columns and names of a task's predictions in files."""
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ NAMES = {"EN": "Easy Negative", "HN": "Hard Negative", "S": "Sure"}
 
 
 class Odds(Classes):
-    """Two classes, but with odds in place of probabilities."""
+    """Two classes, with odds instead of probabilities."""
 
     key = "odds"
 
@@ -40,9 +40,7 @@ class Odds(Classes):
         return (values > 1).astype(int)
 
 
-def test_another_target_has_its_own_columns_and_names_of_predictions(
-    make_run, monkeypatch, tmp_path
-):
+def test_a_custom_target_names_its_prediction_columns(make_run, monkeypatch, tmp_path):
     monkeypatch.setitem(TARGETS, Odds.key, Odds())
     run = make_run("good")
     record = msgspec.structs.replace(
@@ -65,9 +63,9 @@ def test_another_target_has_its_own_columns_and_names_of_predictions(
     p = run.predictions().merge(again, on=["id", "model", "fit", "test"])
     np.testing.assert_allclose(p["odds"], p["probability"] / (1 - p["probability"]))
     assert called_of(again).tolist() == (again["odds"] > 1).astype(int).tolist()
-    one = again[(again["model"] == "logistic") & (again["test"] == tests[0].key)]
-    means = average_over_fits(one).set_index("id")["odds"]
-    assert means.to_dict() == pytest.approx(one.groupby("id")["odds"].mean().to_dict())
+    rows = again[(again["model"] == "logistic") & (again["test"] == tests[0].key)]
+    means = average_over_fits(rows).set_index("id")["odds"]
+    assert means.to_dict() == pytest.approx(rows.groupby("id")["odds"].mean().to_dict())
     path.write_text(path.read_text().replace(path.read_text().split(",")[-1].strip(), "-1"))
     with pytest.raises(Exception, match="damaged"):
         read_predictions(path, record)
@@ -79,7 +77,7 @@ def test_a_task_of_an_unknown_target_is_refused_by_name():
         msgspec.convert(content, Task)
 
 
-def test_tasks_of_models_saved_before_targets_are_read():
+def test_tasks_saved_before_targets_existed_are_read():
     task = concept_task(NAMES, "Look", "b")
     content = msgspec.to_builtins(task)
     del content["target_key"]

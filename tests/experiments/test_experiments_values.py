@@ -1,4 +1,4 @@
-"""Scores of numbers and of ordered levels: scikit-learn's and scipy's, also weighted."""
+"""Scores of numbers and ordered levels against scikit-learn and scipy, also weighted."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def drawn(clips=60, seed=0):
     return labels, np.round(labels + chance.normal(size=clips), 1)
 
 
-def test_scores_of_numbers_are_those_of_scikit_learn_and_scipy():
+def test_scores_of_numbers_equal_scikit_learn_and_scipy():
     labels, values = drawn()
     scores = score(labels, values, kind=NUMBER)
     assert scores == pytest.approx({
@@ -32,7 +32,7 @@ def test_scores_of_numbers_are_those_of_scikit_learn_and_scipy():
     assert [*column_titles(scores)] == ["r2", "mae", "spearman", "pearson"]
 
 
-def test_the_kappa_of_called_levels_is_that_of_scikit_learn():
+def test_the_kappa_of_predicted_levels_equals_scikit_learn():
     labels, values = drawn()
     called = np.clip(np.rint(values), 0, 3)
     scores = score(labels, called, kind=ORDERED)
@@ -63,7 +63,7 @@ def test_a_constant_prediction_has_no_correlation_and_no_kappa():
     assert weighted_kappa(labels, np.full(60, 1.1), np.ones((1, 60))) == pytest.approx(0, abs=1e-9)
 
 
-def test_a_film_of_one_rating_does_not_count_and_the_others_are_averaged():
+def test_films_with_a_single_rating_are_left_out_of_the_mean():
     labels, values = drawn(120)
     films = np.repeat(list("abcdef"), 20)
     labels[films == "c"] = 2
@@ -128,7 +128,7 @@ def estimates_without_effect(kind, in_turn, chance):
     (CLASSES, ["auroc"]),
 ])  # fmt: skip
 @pytest.mark.parametrize("in_turn", [False, True])
-def test_with_no_effect_intervals_hold_chance_in_93_to_97_of_100_draws(kind, metrics, in_turn):
+def test_intervals_cover_chance_in_93_to_97_percent_without_effect(kind, metrics, in_turn):
     chance, draws = np.random.default_rng(1), 1200
     level = 0.5 if kind == CLASSES else 0.0
     hits = dict.fromkeys(metrics, 0)

@@ -1,4 +1,4 @@
-"""Reasons of clips, and from annotators' timelines to moments and their scores, by commands."""
+"""Reasons of clips, and commands from annotators' timelines to moments and their scores."""
 
 import json
 import re
@@ -63,7 +63,7 @@ def saved(world, tmp_path_factory):
 
 @pytest.fixture
 def explain(saved, world, obygaze):
-    """``explain("tree", "tt0-003", ...)``: the command, given a saved model's name."""
+    """``explain("tree", "tt0-003", ...)``: run the command on a saved model by its name."""
 
     def explain(model, *arguments, store=world.store, code=None):
         return obygaze("models", "explain", saved[0] / model, store, *arguments, code=code)
@@ -71,7 +71,7 @@ def explain(saved, world, obygaze):
     return explain
 
 
-def test_a_trees_path_in_words(explain, saved, world):
+def test_a_trees_path_is_explained_in_words(explain, saved, world):
     result = explain("tree", "tt0-003", "tt0-000", "--nearest", "3", code=0)
     first, second = result.stdout.split("\n\ntt0-000: ")
     model = saved[1]["tree"]
@@ -90,7 +90,7 @@ def test_a_trees_path_in_words(explain, saved, world):
     assert "nearest clips  cosine" in second
 
 
-def test_a_linear_rules_parts_as_bars(explain, saved, world):
+def test_a_linear_models_parts_are_bars(explain, saved, world):
     result = explain("linear", "tt0-003", "--nearest", 0)
     lines = result.stdout.splitlines()
     assert "1 of 1 clip were used to train the model" in result.stderr
@@ -118,7 +118,7 @@ def other_store(world, folder, **backbone):
      "'frames' is [4, 8] a clip, [16, 8] for the model"),
     ({}, "tiny with weights 000000000000, the store has tiny with weights 111111111111"),
 ])  # fmt: skip
-def test_refuses_a_store_made_otherwise_and_says_how(features, words, world, tmp_path, explain):
+def test_stores_of_another_recipe_are_refused(features, words, world, tmp_path, explain):
     path = world.store if features else other_store(world, tmp_path, weights_sha256="1" * 64)
     for refuse in (check_features, lambda model, store: features_of(model, store, world.ids[:2])):
         with pytest.raises(ValueError, match=f"the model does not fit .*{re.escape(words)}"):
@@ -127,20 +127,20 @@ def test_refuses_a_store_made_otherwise_and_says_how(features, words, world, tmp
         refused(explain("tree", "tt0-003", store=path), words)
 
 
-def test_features_are_those_that_the_model_wants(world, tmp_path, monkeypatch):
+def test_explain_reads_the_models_features(world, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     renamed = of.open_store(other_store(world, tmp_path, name="tiny-toy", family="toy"))
-    wanted = ["tt2-001", "tt9-999", "tt0-000"]
-    rows = world.features[[world.ids.index(clip) for clip in (wanted[0], wanted[2])]]
+    clips = ["tt2-001", "tt9-999", "tt0-000"]
+    rows = world.features[[world.ids.index(clip) for clip in (clips[0], clips[2])]]
     for store in (renamed, of.open_store(world.store)):
-        have, features = features_of(about(), store, wanted)
+        have, features = features_of(about(), store, clips)
         assert have == ["tt2-001", "tt0-000"]
         assert (features == rows).all()
-    pooled = features_of(about(array="frames", pooling="mean"), store, wanted)[1]
+    pooled = features_of(about(array="frames", pooling="mean"), store, clips)[1]
     assert np.allclose(pooled, rows.astype(np.float16))
 
 
-def test_tcav_of_a_saved_network(obygaze):
+def test_tcav_explains_a_saved_network(obygaze):
     command = ("models", "explain", NETWORK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK)
     table, content = (obygaze(*command, "--draws", 20, *more) for more in ((), ("--json",)))
     rows = {row["name"]: row for row in json.loads(content.stdout)["tcav"]}
@@ -167,11 +167,11 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("arguments", "code", "fact"), SLIPS)
-def test_a_slip_is_one_line(obygaze, arguments, code, fact):
+def test_user_errors_are_one_line(obygaze, arguments, code, fact):
     refused(obygaze("models", "explain", *arguments), fact, code=code)
 
 
-def test_clips_and_models_that_a_store_does_not_fit(explain, world):
+def test_mismatched_clips_and_models_are_refused(explain, world):
     missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
     refused(explain("prior", "tt0-003"), "(film-prior) reads each clip's film, not features")
@@ -186,8 +186,10 @@ FILM, TITLE = MOBYGAZE[0][0], "Indiana Jones and the Last Crusade"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A run on clips of 30 s, with a lab's levels for MObyGaze's, and the same concepts. In its
-    features, frames that annotator1 calls tense stand apart."""
+    """A run on clips of 30 s, with a lab's own levels on MObyGaze's labels.
+
+    Frames that annotator1 calls tense stand apart in its features.
+    """
     folder = tmp_path_factory.mktemp("lab")
     source = make_authors(folder / "authors") / "mobygaze/mobygaze_dataframe.csv"
     own = dict(zip(of.obygaze_scheme().codes, LEVELS, strict=True))
@@ -243,7 +245,7 @@ def test_planted_moments_are_found(lab):
 
 
 def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
-    found = lab.moments
+    moments = lab.moments
     named = {name: tmp_path / f"{name}.csv" for name in ("moments", "frames", "scores")}
     result = obygaze(
         "models", "moments", lab.folder / "run", lab.store, "-o", named["moments"],
@@ -251,12 +253,12 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
         "--film", TITLE, "--timelines", lab.folder / "timelines",
         "--manifest", lab.folder / "manifest", code=0,
     )  # fmt: skip
-    limits = sorted(set(found.thresholds.values()))
+    limits = sorted(set(moments.thresholds.values()))
     assert len(limits) == 3, "a threshold a fold"
-    shown = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
-    assert f"{len(found.moments)} moments at {shown} in 1 film" in result.output
-    assert named["moments"].read_text() == found.to_csv()
-    assert named["frames"].read_text() == found.frames.to_csv()
+    limit_text = f"thresholds of {limits[0]:.3f} to {limits[-1]:.3f}"
+    assert f"{len(moments.moments)} moments at {limit_text} in 1 film" in result.output
+    assert named["moments"].read_text() == moments.to_csv()
+    assert named["frames"].read_text() == moments.frames.to_csv()
     frames = om.Moments.from_csv(named["moments"], named["frames"]).frames
     middles = (frames.starts + frames.ends) / 2e6
     np.testing.assert_allclose(frames.loudness, -20 - 9 * np.cos(middles), atol=0.1)
@@ -265,7 +267,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     document, _, _ = read_eaf(path, AnnotationError)
     [tier] = document.tiers
     times = [(note.start, note.end) for note in tier.annotations]
-    assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in found.moments]
+    assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in moments.moments]
     drawn = (tmp_path / "film.svg").read_text()
     for text in ("annotator1", "labels of clips", "moments", "threshold", "tense", "loudness"):
         assert f">{text}" in drawn
@@ -285,7 +287,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypatch):
+def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
@@ -314,7 +316,7 @@ def test_own_levels_through_elan_and_a_manifest(lab, obygaze, tmp_path, monkeypa
     assert not {"paper", "Sure"} & {*text.split()}
 
 
-def test_a_part_of_the_clips_and_clips_of_the_training(lab, obygaze, tmp_path):
+def test_moments_in_training_clips_are_warned_of(lab, obygaze, tmp_path):
     mil, part = lab.run.models()[-1], tmp_path / "part.zarr"
     [ids] = [f.ids[:2] for f in fits_of(lab.run) if (f.model, f.fit) == (mil["model"], 0)][:1]
     assert obygaze("stores", "subset", lab.store, "--ids", ",".join(ids), "-o", part).exit_code == 0
@@ -352,20 +354,20 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
 
 @pytest.mark.parametrize("model", ["tree", "linear", "mlp"])
 def test_clips_in_blocks_are_predicted_and_explained_the_same(model, saved, world, monkeypatch):
-    folder, wanted = saved[0] / model, [world.ids[5], world.ids[0]]
-    whole = om.predict(folder, world.store), explain_clips(folder, world.store, wanted)
+    folder, clips = saved[0] / model, [world.ids[5], world.ids[0]]
+    unblocked = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
     monkeypatch.setattr(inference, "BLOCK_VALUES", 3 * world.features.shape[1])
-    parts = om.predict(folder, world.store), explain_clips(folder, world.store, wanted)
-    assert parts[0].ids == whole[0].ids == world.ids
-    assert np.allclose(parts[0].probabilities, whole[0].probabilities, rtol=0, atol=1e-12)
-    assert parts[0].predicted == whole[0].predicted
+    parts = om.predict(folder, world.store), explain_clips(folder, world.store, clips)
+    assert parts[0].ids == unblocked[0].ids == world.ids
+    assert np.allclose(parts[0].probabilities, unblocked[0].probabilities, rtol=0, atol=1e-12)
+    assert parts[0].predicted == unblocked[0].predicted
     direct = saved[1][model].predict_proba(world.features)
     assert np.allclose(parts[0].probabilities, direct, rtol=0, atol=1e-6)
-    for one, two in zip(*(results[1] for results in (parts, whole)), strict=True):
-        assert one["explanation"] == two["explanation"]
-        names, cosines = zip(*(clip.values() for clip in one["nearest"]), strict=True)
-        assert list(names) == [clip["id"] for clip in two["nearest"]]
+    for actual, expected_clip in zip(*(results[1] for results in (parts, unblocked)), strict=True):
+        assert actual["explanation"] == expected_clip["explanation"]
+        names, cosines = zip(*(clip.values() for clip in actual["nearest"]), strict=True)
+        assert list(names) == [clip["id"] for clip in expected_clip["nearest"]]
         unit = world.features / np.linalg.norm(world.features, axis=1)[:, None]
-        row = world.ids.index(one["id"])
+        row = world.ids.index(actual["id"])
         expected = np.sort(np.delete(unit @ unit[row], row))[::-1][:5]
         assert np.allclose(cosines, expected, atol=1e-5)

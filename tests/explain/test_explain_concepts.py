@@ -1,4 +1,4 @@
-"""What concepts tell: each one's part in a prediction, chance, corrections, and errors."""
+"""Concepts: their part in a prediction, chance, corrections, and errors."""
 
 import re
 from dataclasses import replace
@@ -50,14 +50,14 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
     model = logistic_on(with_output(clips.bank, output), l1_ratio=l1_ratio).fit(clips.X, clips.y)
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
         result = explain_clip(model, x, classes=("rest", "S"))
-        why = result["why"]
-        assert why["label"] == "S"  # even where "rest" is predicted
+        reasons = result["why"]
+        assert reasons["label"] == "S"  # even where "rest" is predicted
         assert result["label"] == ("rest", "S")[expected.argmax()]
-        total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
-        assert total == pytest.approx(logit(expected)) == pytest.approx(why["logit"])
+        total = reasons["intercept"] + sum(part["amount"] for part in reasons["contributions"])
+        assert total == pytest.approx(logit(expected)) == pytest.approx(reasons["logit"])
         measured = dict(zip(clips.data.concept_names, model.concept_scores([x])[0], strict=True))
-        assert {part["concept"] for part in why["contributions"]} == set(measured)
-        for part in why["contributions"]:
+        assert {part["concept"] for part in reasons["contributions"]} == set(measured)
+        for part in reasons["contributions"]:
             assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
 
 
@@ -66,8 +66,8 @@ def test_parts_add_up_where_the_head_has_a_temperature(clips):
     model.fit(clips.X, clips.y)
     assert model.head_.temperature_ != 1
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
-        why = explain_clip(model, x, classes=("rest", "S"))["why"]
-        total = why["intercept"] + sum(part["amount"] for part in why["contributions"])
+        reasons = explain_clip(model, x, classes=("rest", "S"))["why"]
+        total = reasons["intercept"] + sum(part["amount"] for part in reasons["contributions"])
         assert total == pytest.approx(logit(expected), rel=1e-5)
 
 
@@ -81,7 +81,7 @@ SCORES = st.sampled_from([*NEAR, -3.0, 2.0, 3.0, 1e3])
     arrays(np.float64, 15, elements=SCORES),
     arrays(np.int64, 15, elements=st.integers(0, 1)),
 )
-def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
+def test_a_paths_text_agrees_with_its_branches(scores, thresholds, asked):
     places = np.arange(15)
     left, right = (np.where(places < 7, 2 * places + side, -1) for side in (1, 2))
     tree = TreeArrays(left, right, asked, thresholds, np.full((15, 2), 0.5), 2)
@@ -114,7 +114,7 @@ def test_a_paths_words_agree_with_the_branches_taken(scores, thresholds, asked):
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_networks_derivatives_are_torchs(clips, network, several):
+def test_a_networks_derivatives_equal_torchs(clips, network, several):
     if not several:
         network = om.MLPProbe((12, 6), early_stopping=False, max_iter=8, random_state=1)
         network.fit(clips.X, clips.y)
@@ -129,7 +129,7 @@ def test_a_networks_derivatives_are_torchs(clips, network, several):
             assert gradients[code, row] == pytest.approx(leaf.grad.numpy())
 
 
-def test_without_concepts_there_is_no_why(clips, network):
+def test_models_without_concepts_have_no_reasons(clips, network):
     votes = KNeighborsClassifier(metric="cosine").fit(clips.X, clips.y)
     for model in (network, votes):
         result = explain_clip(model, clips.X[0])
@@ -149,7 +149,7 @@ CLIPS = {
 
 
 def quality(*fits):
-    """Of a tree that measures Look in some clips of each fit, and nothing of Body."""
+    """Return the quality of concepts, for a tree that measures Look in some clips of each fit."""
     tables = []
     for fit, (ids, looks) in enumerate(fits):
         values, labels = np.column_stack([looks, np.zeros(len(ids))]), ["S"] * len(ids)
@@ -159,9 +159,9 @@ def quality(*fits):
     return concept_quality(join_reasons(tables), CLIPS)
 
 
-def test_clips_with_a_concept_against_clips_without():
+def test_concept_quality_compares_clips_with_and_without_it():
     look, body = quality(("abcdefg", [3, 1, 2, 0, 9, -9, -1]))
-    # Look: a, b against c, d, g; b alone lies below one of them.
+    # Look: a, b against c, d, g; only b scores below one of them.
     assert (look.concept, look.clips, look.positives, look.runs) == ("Look", 5, 2, 1)
     assert look.auroc == pytest.approx(5 / 6)
     assert look.average_precision == pytest.approx((1 + 2 / 3) / 2)
@@ -192,8 +192,8 @@ def test_concepts_may_be_called_like_the_intercept():
     assert parts.total == pytest.approx(2 * (values.sum(axis=1) + rest))
 
 
-def test_p_against_every_permutation():
-    """Three of seven clips can be positive in 35 ways: all of them, against the drawn ones."""
+def test_p_approaches_that_of_every_permutation():
+    """Three positives of seven clips can be placed in 35 ways; compare with drawn ones."""
     chance = np.random.default_rng(3)
     y, truth = np.array([1, 1, 1, 0, 0, 0, 0]), np.repeat([1, 0], 10)
     X = chance.normal(size=(7, 4)) + 0.8 * y[:, None]
@@ -214,7 +214,7 @@ def test_p_against_every_permutation():
     assert result.runs == 150
 
 
-def test_a_signal_is_significant_and_noise_is_not():
+def test_only_a_signal_is_significant():
     chance = np.random.default_rng(0)
     Y = chance.integers(0, 2, size=(120, 3))
     Y[:, 1] = 0
@@ -231,14 +231,14 @@ def test_a_signal_is_significant_and_noise_is_not():
 
 
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6, unique=True))
-def test_holm_by_its_definition(ps):
-    """The most that this and all smaller ones need, each times how many are not smaller."""
+def test_holm_equals_its_definition(ps):
+    """Each p is multiplied by the number of p values that are not smaller, then made monotone."""
     needed = {p: p * sum(q >= p for q in ps) for p in ps}
     expected = [min(1, max(needed[q] for q in ps if q <= p)) for p in ps]
     assert holm(ps) == pytest.approx(expected)
 
 
-def test_p_counts_random_directions_that_are_as_far(clips, network):
+def test_p_counts_random_directions_at_least_as_far(clips, network):
     null = om.RandomDirections(60, random_state=3).fit(clips.X).cavs_
     result = tcav(network, clips.X, 0, clips.bank.cavs_, clips.bank.names_, null)
     gradients = logits_and_gradients(network, clips.X)[1][0]
@@ -254,7 +254,7 @@ def test_p_counts_random_directions_that_are_as_far(clips, network):
     assert [concept.p_holm for concept in result] == holm([concept.p for concept in result])
 
 
-def test_where_a_clip_has_no_gradient_it_counts_half(clips):
+def test_a_clip_without_gradient_counts_half(clips):
     model = om.MLPProbe((4,), early_stopping=False, max_iter=1, random_state=0).fit(
         clips.X, clips.y
     )
@@ -267,7 +267,7 @@ NAMES = ["Look", "Body", "Posture", "EN", "HN", "S"]
 
 
 def draw_clips(clips=400, films=4):
-    """Clips of films with marks of which Look makes errors and S prevents them."""
+    """Return clips of films with marks; Look causes errors and S prevents them."""
     chance = np.random.default_rng(0)
     levels = np.eye(3, dtype=bool)[chance.choice(3, clips, p=[0.6, 0.2, 0.2])]
     marks = np.column_stack([chance.random((clips, 3)) < 0.3, levels])
@@ -280,7 +280,7 @@ WRONG, MARKS, FILMS = draw_clips()
 
 
 def minimised(wrong, marks, penalty=1.0):
-    """The coefficients of the least penalised loss: where its slope is 0."""
+    """Return the coefficients at which the slope of the penalised loss is 0."""
 
     def slope(beta):
         beyond = expit(beta[0] + marks @ beta[1:]) - wrong
@@ -318,7 +318,7 @@ def test_coefficients_minimise_the_penalised_loss(penalty):
     assert values(result[1]) == pytest.approx(minimised(wrong, marks, 0.001), abs=1e-4)
 
 
-def test_intervals_draw_clips_of_a_film_and_films_of_all():
+def test_intervals_resample_clips_or_films():
     wrong, marks, films = draw_clips(150, 1)
     total, of_film = error_factors(wrong, marks, NAMES, films, draws=800)
     chance = np.random.default_rng(99)
@@ -330,7 +330,7 @@ def test_intervals_draw_clips_of_a_film_and_films_of_all():
     # One film says nothing of other films.
     assert {*values(total, "low"), *values(total, "high")} == {None}
     assert values(total) == pytest.approx(values(of_film))
-    # Of all films by the jackknife: each left out in turn, and a t interval of these.
+    # Over all films, the interval is a jackknife with a t interval.
     wrong, marks, films = draw_clips(600, 6)
     total, *_ = error_factors(wrong, marks, NAMES, films, draws=100, by_film=False)
     films = np.array(films)
@@ -360,8 +360,8 @@ def test_a_film_without_errors_or_without_variety_says_so():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_where_draws_hold_one_kind_there_may_be_no_interval(seed):
-    """Two films, one all wrong and one all right: a draw holds both as often as not."""
+def test_degenerate_draws_give_no_interval(seed):
+    """With one film all wrong and one all right, half of the draws hold both."""
     wrong, marks = np.array([True, True, False, False]), np.array([[1, 0, 1, 0]]).T
     total = error_factors(wrong, marks, ["a"], ["x", "x", "y", "y"], draws=5, seed=seed)[0]
     [factor] = total.factors

@@ -1,4 +1,4 @@
-"""From frame probabilities to moments, against plain walks over milliseconds; and their scores."""
+"""From frame probabilities to moments and their scores, against walks over milliseconds."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ FILM = Items.of([Item("a", film="film", media="film.mkv", start=10.0, end=20.0)]
 OWN_FILES = Items.of([Item("a", media="a.mp4")])
 
 
-def test_where_frames_or_clips_overlap_their_mean_counts():
+def test_overlapping_frames_and_clips_are_averaged():
     [moment] = find({"a": ([12, 12, 12], [0.9, 0.8, 0.1])}, FILM).moments
     assert (moment.start, moment.end, moment.score) == (10, 20, pytest.approx(0.6))
     clips = {"a": ([2], [0.8]), "b": ([4], [0.4])}
@@ -67,8 +67,8 @@ def test_where_frames_or_clips_overlap_their_mean_counts():
     assert (moment.start, moment.end, moment.clips, moment.seen) == (0, 4, ("a", "b"), "yes")
 
 
-def test_a_clip_without_a_position_has_an_axis_of_its_own():
-    """Its ends are unknown: the outer frames reach as far out as in."""
+def test_a_clip_without_a_position_has_its_own_axis():
+    """Its ends are unknown, so the outer frames reach as far out as in."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
     moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])}, items)
     assert [(m.axis, m.start, m.end) for m in moments.moments] == [
@@ -91,7 +91,7 @@ def test_a_clip_without_a_position_has_an_axis_of_its_own():
     assert [moment.score for moment in moments.moments] == [0.7]
 
 
-def test_a_manifest_says_where_files_are_in_their_film():
+def test_a_manifest_places_files_in_their_film():
     clips, manifest = {"a": ([1, 3], [0.2, 0.9])}, Manifest("m", FILM)
     moments = find(clips, OWN_FILES, manifest=manifest)
     assert [(m.axis, m.start, m.end) for m in moments.moments] == [(Axis("film"), 12, 20)]
@@ -101,7 +101,7 @@ def test_a_manifest_says_where_files_are_in_their_film():
     assert moment_figure(moments, manifest=manifest), "it needs no labels"
 
 
-def test_a_file_that_is_all_of_its_film_starts_with_it():
+def test_a_file_of_a_whole_film_starts_at_zero():
     clips, item = {"a": ([1, 3], [0.9, 0.1])}, Item("b", film="f", media="b.mp4")
     lone, one_of_two = (Item("a", film=film, media="a.mp4") for film in ("", "f"))
     for items, manifest, axis in (
@@ -120,7 +120,7 @@ def test_a_file_that_is_all_of_its_film_starts_with_it():
 
 
 @pytest.mark.parametrize(("length", "joined"), [(30, False), (31, True)])
-def test_gaps_that_are_closed_depend_on_the_length(length, joined):
+def test_closed_gaps_depend_on_the_length(length, joined):
     values = [0.9 if second in (8, 12) else 0.1 for second in range(length)]
     clips, items = {"a": (np.arange(length) + 0.5, values)}, in_film(("a", 0.0, float(length)))
     expected = [(8, 13)] if joined else [(8, 9), (12, 13)]
@@ -129,7 +129,7 @@ def test_gaps_that_are_closed_depend_on_the_length(length, joined):
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
-    """Models that were stopped by film f chose their thresholds on its labels."""
+    """Models that film f stopped chose their thresholds on its labels."""
     items = Items.of([Item(film, film=film, start=0.0, end=4.0) for film in "fg"])
     averaged = average_frames(
         [
@@ -152,7 +152,7 @@ CLIPS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), FRAMES), min_
 
 
 @given(CLIPS, st.integers(0, 40), st.integers(0, 40))
-def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
+def test_moments_equal_a_walk_in_steps_of_5_ms(clips, shortest, gap):
     rows, frames, truth = [], {}, {}
     for number, (start, length, drawn) in enumerate(clips):
         name = f"clip{number}"
@@ -181,7 +181,7 @@ def test_intervals_are_those_of_a_walk_in_steps_of_5_ms(clips, shortest, gap):
         assert moment.score == pytest.approx(np.mean([means[step] for step in steps]))
 
 
-def test_tables_are_read_as_they_were_written(tmp_path):
+def test_tables_survive_a_round_trip(tmp_path):
     items = Items.of([Item("a", film="=film", start=10.0, end=20.0), Item("b", film="=film")])
     values = [1 - 1e-9, 1e-12, 1 - 2e-9]
     clips = {"a": ([12, 14, 18], values), "b": ([1, 2], [0.2, 0.8])}
@@ -232,7 +232,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("slip", "error", "message"), SLIPS)
-def test_a_slip_is_one_line(slip, error, message):
+def test_user_errors_are_one_line(slip, error, message):
     with pytest.raises(error, match=message):
         slip()
 
@@ -281,7 +281,7 @@ def test_frame_measures_equal_a_grid_of_milliseconds(values, spans):
 
 
 def average_precision_by_definition(moments, segments, tiou):
-    """As ActivityNet's evaluation reads, a moment at a time: greedy, then interpolated."""
+    """Compute ActivityNet's measure one moment at a time: greedy, then interpolated."""
 
     def overlap(moment, segment):
         inside = min(moment[2], segment[2]) - max(moment[1], segment[1])
@@ -327,7 +327,7 @@ def test_map_equals_the_definition(drawn, spans, chance):
 
 
 def three_films():
-    """For each of three films ten-second frames, moments at some of them, and segments."""
+    """Return ten-second frames, some moments, and segments of three films."""
     chance = np.random.default_rng(3)
     for segments in (2, 4, 7):
         frames = [(10 * row, 10 * row + 10, float(chance.random())) for row in range(9)]
@@ -337,7 +337,7 @@ def three_films():
 
 
 def test_intervals_are_over_films():
-    """Of frames scipy's t interval of the films' scores; of moments the jackknife's."""
+    """Frames have scipy's t interval over films, moments a jackknife."""
     films = list(three_films())
 
     def measure(chosen):
@@ -358,11 +358,11 @@ def test_intervals_are_over_films():
         error = (4 / 5 * ((np.array(others) - np.mean(others)) ** 2).sum()) ** 0.5
         half = t.ppf(0.975, 4) * error
         assert full.scores[key].interval == pytest.approx((value - half, value + half)), key
-    assert {found.interval for found in measure(range(4)).scores.values()} == {None}
+    assert {estimate.interval for estimate in measure(range(4)).scores.values()} == {None}
 
 
-def test_what_scorers_get_that_know_nothing():
-    """A constant: the share of positive time, and a moment that is all of a film."""
+def test_guesses_score_at_chance():
+    """A constant scores the share of positive time, and its moment is the whole film."""
     frames = [("f", row, row + 1, row / 100) for row in range(100)]
     moments = make_moments(frames, [("f", 0, 40, 0.5)])
     scores = score(moments, mark([("f", 0, 40), ("f", 90, 100)])).scores
@@ -399,7 +399,7 @@ def test_random_moments_are_where_clips_are():
     assert long.moments == [(1_000_000_000, 1_030_000_000)]
 
 
-def test_annotators_count_one_by_one_and_notes_say_the_rest():
+def test_annotators_are_measured_one_by_one():
     moments = make_moments([("f", 0, 5, 0.9), ("f", 5, 10, 0.1)])
     segments = mark([("f", 0, 5)], "ann") + mark([("f", 5, 10)], "ben")
     segments += mark([("f", 0, 10)], "eve", level="EN")
@@ -430,10 +430,10 @@ def test_bad_input_is_one_line():
     moments = make_moments([("tt0000001", 0, 5, 0.9)])
     elsewhere, none = mark([("tt0000002", 0, 1)]), mark([("tt0000001", 0, 1)], level="EN")
     within = FrameScores([Axis("f", "a")], ["a"], np.array([0]), np.array([9]), np.ones(1), [""])
-    for found, segments, message in (
+    for bad_moments, segments, message in (
         (moments, elsewhere, r"mine have other films \(tt0000002\) than"),
         (moments, none, r"no segment of Sure in these films.*Easy Negative.*--positives"),
         (om.Moments([], within), none, "times within clips"),
     ):
         with pytest.raises(ExperimentError, match=message):
-            evaluate(found, segments)
+            evaluate(bad_moments, segments)

@@ -1,4 +1,4 @@
-"""A small film library, a checkpoint, a manifest and its store; and what the commands make."""
+"""A small film library, a checkpoint, a manifest and its store, and the commands on them."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ def data_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def library(data_set: Path, tmp_path: Path) -> Path:
-    """A copy of the data set, to be damaged: data/videos/FILM/FILM_scene_N.mp4, and manifest/."""
+    """A copy of the dataset to damage: data/videos/FILM/FILM_scene_N.mp4, and manifest/."""
     shutil.copytree(data_set, tmp_path, dirs_exist_ok=True)
     return tmp_path
 

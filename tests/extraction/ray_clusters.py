@@ -1,4 +1,4 @@
-"""Real Ray clusters of this machine: their processes, and backbones as these load them."""
+"""Real local Ray clusters: their processes, and backbones that these load."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ STUCK_AFTER = 38
 
 
 def extract_on(cluster, manifest, films, backbones, output, loads, **options):
-    """Extract on a cluster whose processes get their backbones from `loads`."""
+    """Extract on a cluster whose processes load their backbones by `loads`."""
     from obygaze_features.extraction.ray import run_ray
 
     options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
@@ -32,7 +32,7 @@ def extract_on(cluster, manifest, films, backbones, output, loads, **options):
 
 
 def stats() -> dict[int, list[str]]:
-    """Of every process: its name, state, parent, group, session, and more."""
+    """Return name, state, parent, group, session and more of every process."""
     fields = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it may end meanwhile
@@ -45,8 +45,8 @@ def children(pid: int) -> dict[int, str]:
     return {child: fields[0] for child, fields in stats().items() if int(fields[2]) == pid}
 
 
-def below(pid: int) -> dict[int, str]:
-    """All processes that a process started, and that these did, with their names."""
+def descendants(pid: int) -> dict[int, str]:
+    """Return all descendants of a process, with their names."""
     all_stats, pids = stats(), {pid}
     while more := {child for child, fields in all_stats.items() if int(fields[2]) in pids} - pids:
         pids |= more
@@ -54,13 +54,13 @@ def below(pid: int) -> dict[int, str]:
 
 
 def left_of(session: int, pids: dict[int, str]) -> list[str]:
-    """Which of some processes, and which others of a command's session, are still there."""
+    """Return which of these processes, and which others of a command's session, still run."""
     names = [name for pid, name in pids.items() if Path(f"/proc/{pid}").exists()]
     return names + [fields[0] for fields in stats().values() if int(fields[4]) == session]
 
 
 def changed(backbone: Backbone, before: Callable[[list[int]], object], **more: Any) -> Backbone:
-    """A backbone that does something before each batch, given the sizes of all so far."""
+    """Return a backbone that acts before each batch, given the sizes of all batches so far."""
     sizes: list[int] = []
 
     def encode(pixels: Any, present: Any, names: Any) -> Any:
@@ -76,14 +76,16 @@ def slow(spec: str, device: str, **settings: Any) -> Backbone:
 
 
 def stuck(spec: str, device: str, **settings: Any) -> Backbone:
-    """It embeds a block or two of three, and then waits until its process is killed."""
+    """Embed a block or two of three, then wait to be killed."""
     wait = lambda sizes: time.sleep(86_400 if sum(sizes) > STUCK_AFTER else 0)  # noqa: E731
     return changed(load_backbone(spec, device, **settings), wait)
 
 
 def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backbone:
-    """Kills its process over a batch of this size, unless it is its first: `count` times in all.
-    Notes beside it what Ray gave its process, and each clip; each process names its own device."""
+    """Kill the process at a batch of this size, unless it is its first, `count` times in all.
+
+    Record what Ray gave the process, and each clip; each process names its own device.
+    """
     import ray
 
     from obygaze_features.extraction import ray as ray_engine
@@ -103,7 +105,7 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
 
 
 def failing(spec: str, device: str) -> Backbone:
-    """Of another package, whose code fails in the second batch of each process."""
+    """Return a foreign backbone that fails in the second batch of each process."""
     plugin = Plugin("failing", "tests.extraction.ray_clusters:failing", "tests 1.0")
     fail = lambda sizes: {}["key"] if len(sizes) > 1 else None  # noqa: E731
     return changed(load_backbone(spec, device), fail, plugin=plugin)

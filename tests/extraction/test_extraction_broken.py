@@ -1,4 +1,4 @@
-"""What is wrong with clips, options and decoders: the good clips are extracted all the same."""
+"""Faulty clips, options and decoders: the good clips are still extracted."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def put_garbage(path: Path) -> None:
 
 
 def rename_codec(path: Path) -> None:
-    """An mp4 whose sample description names a codec that nobody has."""
+    """Name an unknown codec in the sample description of an mp4 file."""
     write_clip(path, "S")
     path.write_bytes(path.read_bytes().replace(b"avc1", b"zzzz").replace(b"avcC", b"zzzC"))
 
@@ -53,7 +53,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }  # fmt: skip
 
 
-def test_broken_files_are_named_and_others_extracted(tiny, tmp_path, monkeypatch):
+def test_broken_files_are_named_and_the_rest_extracted(tiny, tmp_path, monkeypatch):
     videos = tmp_path / "videos"
     videos.mkdir()
     for name, (make, _) in BROKEN.items():
@@ -91,7 +91,7 @@ def decoders_of(process: int) -> list[int]:
 
 
 def has_pictures(process: int) -> bool:
-    """Whether a decoder has put anything into the memory that it shares."""
+    """Return True if a decoder has written to its shared memory."""
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{process}/fd").iterdir():
             if "frames" in str(entry.readlink()) and entry.stat().st_size:
@@ -101,7 +101,7 @@ def has_pictures(process: int) -> bool:
 
 @pytest.fixture
 def send() -> Iterator[Callable[[int], Future[None]]]:
-    """Send a signal to the first decoder of this process, as soon as it has decoded something."""
+    """Send a signal to this process's first decoder, as soon as it has decoded something."""
 
     def watch(number: int) -> None:
         end = time.monotonic() + 300
@@ -119,8 +119,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes 
 
 @pytest.mark.gate
 @linux
-def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, send):
-    """It is stopped for real, as on a network drive that does not answer."""
+def test_a_hanging_decoder_is_replaced(films, tiny, tmp_path, send):
+    """The process is really stopped, like on a network drive that does not answer."""
     send(signal.SIGSTOP)
     summary = of.extract(rows(20), films, tiny, tmp_path, stall_timeout=1.5, workers=1)
     ((reason,),) = (reasons.values() for reasons in summary.failed.values())
@@ -132,15 +132,15 @@ def test_a_decoder_that_hangs_is_given_up(films, tiny, tmp_path, send):
 
 
 @linux
-def test_a_decoder_that_dies_is_replaced_and_no_clip_lost(films, tiny, tmp_path, send):
+def test_a_dead_decoder_loses_no_clip(films, tiny, tmp_path, send):
     sent = send(signal.SIGKILL)
     summary = of.extract(rows(20), films, tiny, tmp_path)
     sent.result()
     assert (summary.done, summary.failed) == (20, {})
 
 
-def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(monkeypatch, tmp_path):
-    """A decoder in the place of ours that dies over every question."""
+def test_a_file_that_kills_two_decoders_fails(monkeypatch, tmp_path):
+    """A decoder dies at every request."""
     touch(tmp_path / "obygaze_features", "__init__.py", "video/__init__.py")
     write(
         tmp_path / "obygaze_features/video/worker.py",
@@ -157,7 +157,7 @@ def test_a_decoder_that_dies_over_a_file_twice_gives_it_up(monkeypatch, tmp_path
     assert answer["error"] == "cannot be decoded: the decoder died (SIGKILL)"
 
 
-def test_where_no_decoder_can_start_no_clip_is_blamed(films, tiny, tmp_path, monkeypatch):
+def test_no_clip_fails_when_decoders_cannot_start(films, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(VideoError, match=r"the decoding processes cannot start \(exit code 1\)"):
         of.extract(rows(20), films, tiny, tmp_path)
@@ -225,7 +225,7 @@ def test_python_refuses_the_numbers_that_the_command_refuses():
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_slip_is_refused_before_anything_is_made(films, tiny, tmp_path, slip):
+def test_user_errors_are_refused_before_anything_is_written(films, tiny, tmp_path, slip):
     manifest, change, options, error, facts = SLIPS[slip]
     with pytest.raises(error, match=facts) as caught:
         of.extract(manifest, films, change(tiny) if change else tiny, tmp_path, **options)
@@ -244,9 +244,9 @@ def test_a_decoder_that_cannot_start_leaves_nothing_open(tmp_path, monkeypatch):
     assert len(list(files.iterdir())) == before
 
 
-@pytest.mark.parametrize(("limit", "first", "most"), [(300, 3, 12), (50, 1, 5), (5, 1, 1)])
-def test_what_waits_fits_into_its_budget(limit, first, most):
-    """Results take 10 each, and 100 until the first is known."""
+@pytest.mark.parametrize(("limit", "first", "expected"), [(300, 3, 12), (50, 1, 5), (5, 1, 1)])
+def test_waiting_results_fit_the_memory_budget(limit, first, expected):
+    """Results take 10 each, and 100 are reserved until the first size is known."""
     budget, may_end, begun = MemoryBudget(limit, most=100), threading.Event(), []
 
     def tasks():
@@ -266,4 +266,4 @@ def test_what_waits_fits_into_its_budget(limit, first, most):
             waiting.append(len(begun) - task)
             time.sleep(0.01)
     assert begun == list(range(40))
-    assert max(waiting) == most
+    assert max(waiting) == expected

@@ -1,4 +1,4 @@
-"""The commands on clips, as a user types them: extract, probe, thumbnails, make-clips."""
+"""Commands on clips, as users type them: extract, probe, thumbnails, make-clips."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.kit.files import csv_rows, refused, write
 from tests.kit.films import clips, read_frame_number, write_clip
 
 
-def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
+def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze):
     result = command("--dry-run", "--json")
     plan = json.loads(result.stdout)
     assert (result.exit_code, plan["clips"], plan["missing"]) == (0, 12, [])
@@ -64,7 +64,7 @@ def test_a_plan_parts_and_runs_until_nothing_is_left(command, library, obygaze):
 
 
 def test_a_dry_run_needs_no_weights(library, obygaze, tmp_path, monkeypatch):
-    """Its sizes are then those of the list: here by hand, in bytes."""
+    """Sizes come from the list of published weights; here they are given in bytes."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "empty"))
     plan = obygaze(
         "features", "extract", library / "manifest", "--videos", library / "data/videos",
@@ -100,7 +100,7 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
 
 @pytest.fixture
 def damaged(library):
-    """Two of the second film's clips cannot be read."""
+    """A library in which two clips of the second film cannot be read."""
     (library / "data/videos/tt0000002/tt0000002_scene_1.mp4").write_bytes(b"")
     (library / "data/videos/tt0000002/tt0000002_scene_2.mp4").unlink()
 
@@ -109,8 +109,8 @@ EMPTY = "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty"
 GONE = "tt0000002-002: no video tt0000002/tt0000002_scene_2.*"
 
 
-def test_how_arrays_are_made_is_recorded_and_kept(command, library):
-    """Tf32 is recorded on a CPU, too, which computes the same in both."""
+def test_options_of_arrays_are_recorded_and_kept(command, library):
+    """TF32 is recorded on a CPU, too, where it changes nothing."""
     options = {"--arrays": "native,tokens", "--preprocessing": "author", "--precision": "tf32"}
 
     def run(**changes):
@@ -128,7 +128,7 @@ def test_how_arrays_are_made_is_recorded_and_kept(command, library):
         refused(run(**{name: value}), f"made with other {name}")
 
 
-def test_titles_make_whole_films_of_scenes(obygaze, tmp_path):
+def test_make_clips_joins_scenes_into_titled_films(obygaze, tmp_path):
     command = ["features", "make-clips", tmp_path / "x", "--scenes", 3, "--seconds", 0.5]
     assert obygaze(*command, "--title", "Night Bus", "--title", "A Room").exit_code == 0
     manifest = of.Manifest.from_csv(command[2] / "annotations.csv")
@@ -139,7 +139,7 @@ def test_titles_make_whole_films_of_scenes(obygaze, tmp_path):
     refused(obygaze(*command, "--title", "a/b"), "'a/b'", code=2)
 
 
-def test_probe_looks_into_every_file(library, damaged, obygaze):
+def test_probe_examines_every_file(library, damaged, obygaze):
     probe = ["features", "probe", library / "manifest", "--videos", library / "data/videos"]
     result = obygaze(*probe, "-o", library / "probe.csv", code=3)
     assert "10 of 12 clips can be extracted" in result.stdout
@@ -152,8 +152,8 @@ def test_probe_looks_into_every_file(library, damaged, obygaze):
     assert [row["id"] for row in json.loads(result.stdout)] == ["tt0000003-001", "tt0000003-002"]
 
 
-def test_a_thumbnail_is_the_frame_in_the_middle(tmp_path):
-    """The number that is drawn into each frame is read from the JPEG itself."""
+def test_a_thumbnail_is_the_middle_frame(tmp_path):
+    """The frame number is read from the JPEG itself."""
     write_clip(tmp_path / "cool.mp4", "EN", seconds=2, width=320, height=180)
     write_clip(tmp_path / "warm.avi", "S", seconds=3, width=320, height=180, codec="mpeg4")
     write_clip(tmp_path / "upright.mp4", "S", seconds=1, width=160, height=96, rotation=90)
@@ -172,7 +172,7 @@ def test_a_thumbnail_is_the_frame_in_the_middle(tmp_path):
 
 
 @pytest.mark.gate
-def test_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
+def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
     out = library / "out"
     draw = ["features", "thumbnails", library / "manifest", "--videos", library / "data/videos"]
     first = obygaze(*draw, "-o", out, "--limit", 1, "--json")

@@ -1,4 +1,4 @@
-"""A GPU: what it computes, and its benchmark, which must run through on a CPU as well."""
+"""GPUs: what they compute, and the benchmark, which must also run on a CPU."""
 
 import json
 import os
@@ -27,7 +27,7 @@ runpy.run_module("benchmarks.gpu", run_name="__main__")
 
 
 class Few(Bench):
-    """A network that sees and one that hears, in place of every family; short films."""
+    """One network for pictures and one for sound in place of every family, and short films."""
 
     families = ("tiny-xclip", "tiny-ast")
     three = ("tiny-xclip",)
@@ -43,7 +43,7 @@ class Few(Bench):
 
 @pytest.mark.parametrize("name", [name for name in gpu.SECTIONS if name != "nvdec"])
 def test_every_section_of_the_benchmark_gives_figures(tmp_path, name):
-    """With the least of everything, on a CPU; NVDEC has none there."""
+    """Sizes are minimal, on a CPU; NVDEC has no figures there."""
     results = list(gpu.section(name)(Few("cpu", tmp_path, small=True)))
     assert results
     assert [result for result in results if not result.holds] == []
@@ -56,7 +56,7 @@ def test_every_section_of_the_benchmark_gives_figures(tmp_path, name):
         assert all("clips of 132 frames" in label for label in labels)
 
 
-def test_an_hour_leaves_out_what_it_has_no_time_for(tmp_path, capsys):
+def test_a_time_limit_skips_the_last_sections(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         hour.main(["--minutes", "0", "--work", str(tmp_path), "sound", "machine"])
     lines = capsys.readouterr().out.split("\n")
@@ -75,7 +75,7 @@ def test_carried_wheels_are_imported_from_a_folder(tmp_path):
 @pytest.mark.gpu
 @pytest.mark.parametrize("section", ["parity", "resize", "bits", "memory"])
 def test_a_gpu_computes_what_a_cpu_does(tmp_path, section):
-    """With tiny networks and short clips."""
+    """Networks are tiny, and clips short."""
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     results = list(gpu.section(section)(Bench(choose_device("cuda"), tmp_path, small=True)))
@@ -85,7 +85,7 @@ def test_a_gpu_computes_what_a_cpu_does(tmp_path, section):
 
 @pytest.mark.night
 def test_the_benchmark_runs_on_a_cpu(tmp_path):
-    """Every section but NVDEC's, which has no figures."""
+    """NVDEC's section has no figures there."""
     environment = {
         **os.environ, gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).resolve().parents[2]),

@@ -43,11 +43,11 @@ def texts(*words: str) -> Manifest:
     return Manifest("words", Items.of(items))
 
 
-def test_images_and_texts_are_those_of_transformers(checkpoints, towers, photos, tmp_path):
+def test_images_and_texts_equal_transformers(checkpoints, towers, photos, tmp_path):
     images, clip = Manifest.from_folder(photos), checkpoints["tiny-clip"]
     summary = of.extract(images, photos, towers, tmp_path / "images")
     assert (summary.wanted, summary.done, summary.failed, summary.ended) == (40, 40, {}, "done")
-    whole = of.open_store(summary.stores[0])
+    complete = of.open_store(summary.stores[0])
     model = CLIPModel.from_pretrained(clip).eval()
     processor = AutoImageProcessor.from_pretrained(clip, backend="pil")
     for item in images.items.take([0, 7, 21, 39]):
@@ -56,12 +56,12 @@ def test_images_and_texts_are_those_of_transformers(checkpoints, towers, photos,
             inputs = processor(picture, return_tensors="pt")
             expected = tensor(model.get_image_features(**inputs))
         # What is between them is a level of a byte, in resizing.
-        np.testing.assert_allclose(whole[item.id]["native"], expected[0], atol=0.01)
-    preprocessing = whole.attributes["preprocessing"]
+        np.testing.assert_allclose(complete[item.id]["native"], expected[0], atol=0.01)
+    preprocessing = complete.attributes["preprocessing"]
     assert preprocessing["orientation"].startswith("upright")
     assert preprocessing["texts"]["longest"] == 77
-    assert [first.name for first in whole.specs] == ["native"]
-    assert whole.sources[images.ids[0]].startswith("bytes=")
+    assert [first.name for first in complete.specs] == ["native"]
+    assert complete.sources[images.ids[0]].startswith("bytes=")
 
     words = ["a photo of a woman", "engineer"]
     bitmap = next((photos / "yes").glob("*.bmp"))
@@ -84,7 +84,7 @@ BROKEN = {
 }
 
 
-def test_what_cannot_be_read_is_named_and_tried_again(checkpoints, tmp_path, obygaze):
+def test_unreadable_images_are_named_and_retried(checkpoints, tmp_path, obygaze):
     folder, store_path = tmp_path / "photos", tmp_path / "s/tiny-clip.zarr"
     folder.mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
@@ -169,7 +169,7 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
     assert "2 items in" in result.stdout
 
 
-def test_options_that_do_not_fit_are_refused(photos, tmp_path, obygaze):
+def test_incompatible_options_are_refused(photos, tmp_path, obygaze):
     Manifest.from_folder(photos).save(tmp_path / "m")
     for options, facts in (
         ("tiny-clip", "has images; pass their folder: --images FOLDER"),

@@ -1,4 +1,4 @@
-"""Uploads, forward passes and downloads that overlap, on a GPU made of tensors of the CPU."""
+"""Overlapping uploads, forward passes and downloads, on a GPU made of CPU tensors."""
 
 import contextlib
 import itertools
@@ -40,7 +40,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 @pytest.fixture(scope="module")
 def three(tiny) -> list[Backbone]:
-    """Two that see the same, and one that samples otherwise."""
+    """Two backbones that see the same, and one that samples differently."""
     return [tiny, replace(tiny, name="second"), of.load_backbone("tiny-xclip-lsmdc", "cpu")]
 
 
@@ -51,15 +51,15 @@ def by_cpu(three, films, tmp_path_factory) -> Path:
     return output
 
 
-def are_equal(folder: Path, other: Path) -> bool:
+def are_equal(folder: Path, reference: Path) -> bool:
     paths = sorted(folder.glob("*.zarr"))
-    return all(of.open_store(path).diff(other / path.name).identical for path in paths)
+    return all(of.open_store(path).diff(reference / path.name).identical for path in paths)
 
 
 @pytest.mark.parametrize(
     "order", ["late", *(pytest.param(seed, marks=pytest.mark.night) for seed in range(6))]
 )
-def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
+def test_each_clip_is_uploaded_once_with_the_same_bits(
     films, three, by_cpu, gpu, tmp_path, monkeypatch, order
 ):
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.1.2\n")
@@ -113,8 +113,8 @@ def test_a_gpu_gets_each_clip_once_and_gives_the_same_bits(
 @pytest.mark.parametrize(
     "defect", ["early", "record_stream", "synchronize", "synchronize aside", "wait"]
 )
-def test_what_is_not_waited_for_shows(films, three, by_cpu, gpu, tmp_path, monkeypatch, defect):
-    """Events that come too early, memory that is free too early, and three missing waits."""
+def test_missing_waits_are_detected(films, three, by_cpu, gpu, tmp_path, monkeypatch, defect):
+    """Defects: events that come early, memory freed early, and three missing waits."""
     monkeypatch.setattr(uploading, "STAGING_BYTES", 2**17)
     gpu.late, gpu.defect = True, defect
     of.extract(rows(40), films, [gpu.on(b) for b in three], tmp_path, workers=3)
@@ -138,7 +138,7 @@ def in_parts(tiny, tmp_path_factory):
 
 
 @pytest.mark.parametrize("late", [True, pytest.param(False, marks=pytest.mark.night)])
-def test_a_clip_that_is_decoded_in_parts_gives_the_same_bits(in_parts, gpu, tmp_path, late):
+def test_clips_decoded_in_parts_give_the_same_bits(in_parts, gpu, tmp_path, late):
     backbone, extract, by_cpu = in_parts
     gpu.late = late
     extract(gpu.on(backbone), tmp_path)
@@ -146,8 +146,8 @@ def test_a_clip_that_is_decoded_in_parts_gives_the_same_bits(in_parts, gpu, tmp_
 
 
 @pytest.mark.parametrize("short_of", ["a part", "a batch"])
-def test_parts_of_a_clip_need_not_fit_at_once(in_parts, gpu, tmp_path, monkeypatch, short_of):
-    """A part that does not fit stays on the CPU; a batch that does not is tried once more."""
+def test_parts_of_a_clip_need_not_fit_together(in_parts, gpu, tmp_path, monkeypatch, short_of):
+    """A part that does not fit stays on the CPU; such a batch is tried once more."""
     backbone, extract, by_cpu = in_parts
     sizes, refused, new = itertools.count(), [], gpu.new
 
@@ -175,7 +175,7 @@ def test_parts_of_a_clip_need_not_fit_at_once(in_parts, gpu, tmp_path, monkeypat
     assert are_equal(by_cpu, tmp_path)
 
 
-def test_sound_is_uploaded_from_pinned_memory_beside_the_forward_passes(checkpoints, gpu, tmp_path):
+def test_sound_is_uploaded_during_the_forward_pass(checkpoints, gpu, tmp_path):
     for number in range(4):
         noise = np.random.default_rng(number).normal(0, 0.1, 48_000 * (1 + number % 2))
         write_sound(tmp_path / f"clip{number}.wav", "pcm_s16le", noise)
@@ -198,9 +198,7 @@ def test_sound_is_uploaded_from_pinned_memory_beside_the_forward_passes(checkpoi
     assert masks == [False] * 3  # its counts are known without waiting for the GPU
 
 
-def test_clips_that_are_read_ahead_take_a_share_of_what_is_free(
-    in_parts, gpu, tmp_path, monkeypatch
-):
+def test_clips_read_ahead_take_a_share_of_free_memory(in_parts, gpu, tmp_path, monkeypatch):
     backbone, extract, by_cpu = in_parts
     clip = 144 * 3 * 32 * 32
     # Of a half that this process may take it has reserved half.
@@ -227,7 +225,7 @@ def test_clips_that_are_read_ahead_take_a_share_of_what_is_free(
     assert json.loads((tmp_path / "log.jsonl").read_text())["read_ahead_bytes"] == 5 * clip // 2
 
 
-def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_path):
+def test_the_next_batch_starts_before_the_last_is_awaited(films, tiny, gpu, tmp_path):
     summary = of.extract(rows(40), films, gpu.on(tiny), tmp_path)
     kinds = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize")]
     run = kinds[kinds.index("synchronize") + 1 :]  # after the probe
@@ -236,10 +234,8 @@ def test_a_gpu_has_the_next_batch_before_it_is_waited_for(films, tiny, gpu, tmp_
 
 
 @pytest.mark.parametrize("size", [8, 1])
-def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
-    films, tiny, gpu, tmp_path, size
-):
-    """Nor beside another batch. It is not halved, and the run does not end: both are waited for."""
+def test_a_large_batch_runs_without_uploads(films, tiny, gpu, tmp_path, size):
+    """Nor does another batch run. The batch is not halved, and the run goes on."""
     begun, uploading, refused = (threading.Event() for _ in range(3))
     on_gpu, numbers, users = gpu.on(tiny), itertools.count(1), []
 
@@ -281,7 +277,7 @@ def test_a_batch_that_does_not_fit_beside_an_upload_has_the_gpu_to_itself(
 
 @contextlib.contextmanager
 def computer_of(backbones: list[Backbone], share: float, films: Path) -> Iterator[Computer]:
-    """A stand-in for an actor, with its own decoders."""
+    """Return a stand-in for an actor, with its own decoders."""
     loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
     blind = [backbone.without_network() for backbone in backbones]
     plan = WorkerPlan(1, 2, 1.0, share, "cuda")
@@ -295,7 +291,7 @@ def computer_of(backbones: list[Backbone], share: float, films: Path) -> Iterato
 
 
 def compute(computer: Computer, number: int, *names: str) -> dict:
-    """The outcomes of a block of these clips, computed by an actor."""
+    """Return the outcomes of a block of these clips, computed by an actor."""
     first = 32 * number
     items = {first + i: Item(name, media=f"{name}.mp4") for i, name in enumerate(names)}
     outcomes, _ = computer.compute(Block(number, {"tiny": list(items)}), items)
@@ -304,13 +300,13 @@ def compute(computer: Computer, number: int, *names: str) -> dict:
 
 
 def are_right(outcomes: dict, by_cpu: Path, *names: str) -> bool:
-    """By a store of which the first six clips are clip0 to clip5."""
+    """Compare with a store whose first six clips are clip0 to clip5."""
     ids = [f"clip-0{name[-1]}" for name in names]
     expected = of.open_store(by_cpu / "tiny.zarr").read("native", ids=ids)
     return np.array_equal([done.values["native"] for done in outcomes.values()], expected)
 
 
-def test_a_clip_that_fits_on_no_gpu_of_an_actor_is_computed(films, tiny, by_cpu, gpu, monkeypatch):
+def test_a_clip_too_large_for_an_actors_gpu_is_computed(films, tiny, by_cpu, gpu, monkeypatch):
     shares: dict[str, float] = {}
     monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
     uploads: list[torch.Tensor] = []
@@ -354,7 +350,7 @@ def test_an_actor_uploads_a_block_while_it_embeds_another(films, tiny, by_cpu, g
     assert all(stream is not gpu.compute for _, stream, _ in uploads)
 
 
-def test_a_batch_that_does_not_fit_has_the_gpu_of_an_actor_to_itself(films, tiny, gpu):
+def test_a_large_batch_has_the_actors_gpu_to_itself(films, tiny, gpu):
     begun, uploading, refused = (threading.Event() for _ in range(3))
     on_gpu, users = gpu.on(tiny), []
 
@@ -386,7 +382,7 @@ def test_a_batch_that_does_not_fit_has_the_gpu_of_an_actor_to_itself(films, tiny
 FRAMES = torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)
 
 
-def test_what_two_backbones_see_alike_is_resized_once(tiny):
+def test_shared_views_of_two_backbones_are_resized_once(tiny):
     preprocessing = tiny.preprocessing
     views = {
         "first": (preprocessing, [0, 2]),

@@ -22,8 +22,8 @@ from tests.kit.models import write_checkpoint
     *(pytest.param(f"tiny-{name}", marks=pytest.mark.night) for name in (
         "vjepa2", "timesformer", "dinov2", "dinov3")),
 ])  # fmt: skip
-def test_a_store_holds_what_its_frames_give(films, tmp_path, name):
-    """clip0 has five frames, and each of these backbones takes more."""
+def test_a_store_holds_the_features_of_its_frames(films, tmp_path, name):
+    """clip0 has five frames, fewer than each of these backbones takes."""
     weights = write_checkpoint(name, tmp_path / name)
     names = [spec.name for spec in of.load_backbone(weights, "cpu").arrays]
     backbone = of.load_backbone(weights, "cpu", arrays=[*names, "tokens"])
@@ -43,7 +43,7 @@ def test_a_store_holds_what_its_frames_give(films, tmp_path, name):
 
 
 def see_number(frame: torch.Tensor) -> torch.Tensor:
-    """What is drawn into a frame, as an input of one pixel."""
+    """Return the number drawn into a frame, as an input of one pixel."""
     number = read_frame_number(frame.permute(1, 2, 0).numpy())
     return torch.full((3, 1, 1), float(number))
 
@@ -54,7 +54,7 @@ class Numbers(torch.nn.Module):
 
 
 def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
-    """Of 24 frames a second: clip0 has 5, clip5 40; one network sees frames, another windows."""
+    """At 24 fps clip0 has 5 frames and clip5 40; one network sees frames, another windows."""
     write_clip(tmp_path / "long.mp4", "S", seconds=6)
     (tmp_path / "clip0.mp4").symlink_to(films / "clip0.mp4")
     (tmp_path / "clip5.mp4").symlink_to(films / "clip5.mp4")

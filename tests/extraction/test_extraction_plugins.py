@@ -1,4 +1,4 @@
-"""Backbones of another package: listed, extracted with, and left out where their code fails."""
+"""Backbones of other packages are listed and used, and left out where their code fails."""
 
 import json
 import re
@@ -74,8 +74,8 @@ def mylab(install):
     return install(files, points, group=GROUP)
 
 
-def test_a_class_is_extracted_with_and_broken_ones_left_out(mylab, manifest, films, tmp_path):
-    """By either name, beside one that cannot be imported and one that fails in the probe."""
+def test_a_custom_class_extracts_beside_broken_ones(mylab, manifest, films, tmp_path):
+    """It works by either name, beside classes that fail on import or in the probe."""
     number = [*BROKEN].index("encode = lambda s, *a: {'native': [1], 'max': [2]}")
     specs = ["colours", "mine=mylab.nets:Colours", "bad", f"probe=broken{number}"]
     options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}
@@ -118,7 +118,7 @@ def test_a_broken_class_is_refused_with_the_reason(mylab, manifest, films, tmp_p
     assert not list(tmp_path.glob("*.zarr"))
 
 
-def test_what_cannot_be_imported_is_left_out_of_a_plan(mylab, manifest, films, tmp_path, obygaze):
+def test_backbones_that_fail_to_import_leave_the_plan(mylab, manifest, films, tmp_path, obygaze):
     manifest.save(tmp_path / "m")
     plan = ["features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s"]
     plan += ["--dry-run", "--backbone", "colours"]
@@ -143,7 +143,7 @@ def small_net(dims: int = 2) -> nn.Sequential:
         return nn.Sequential(conv, pool, nn.Flatten(), nn.Linear(4, 5))
 
 
-def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
+def test_objects_of_a_notebook_can_extract(films, tmp_path):
     make, manifest = of.Backbone.from_torch, clips("clip5.mp4")
     image, video = small_net(), small_net(3)
     image.transform = shrink
@@ -199,8 +199,8 @@ def test_objects_of_a_notebook_are_extracted_with(films, tmp_path):
         of.load_backbone(video)
 
 
-def test_at_a_rate_no_array_is_filled_with_the_embedding_of_another(films, tmp_path):
-    """A network of single frames says how it embeds one, and so nothing of its other arrays."""
+def test_at_a_rate_only_arrays_of_frames_are_filled(films, tmp_path):
+    """A network of single frames embeds frames only, so it has no other arrays."""
     names = {"native": "mean colour", "max": "brightest", "cls": "something else"}
     preprocessing = of.Backbone.from_torch(small_net(), transform=shrink).preprocessing
     lab = of.Backbone(
@@ -223,10 +223,10 @@ def test_at_a_rate_no_array_is_filled_with_the_embedding_of_another(films, tmp_p
     row = of.open_store(own.stores[0])["clip5"]
     np.testing.assert_allclose(row["cls"], 10 + row["native"], rtol=1e-6)
 
-    wanted = ["native", "max", "frames"]
-    summary = of.extract(manifest, films, lab, tmp_path / "s", arrays=wanted, **fast)
+    arrays = ["native", "max", "frames"]
+    summary = of.extract(manifest, films, lab, tmp_path / "s", arrays=arrays, **fast)
     store = of.open_store(summary.stores[0])
-    assert {*store.arrays} == {*wanted, "frame_index", "frame_time"}
+    assert {*store.arrays} == {*arrays, "frame_index", "frame_time"}
     seen = [shrink(torch.from_numpy(p).permute(2, 0, 1)) for p in everything(films / "clip5.mp4")]
     colours, row = torch.stack(seen).mean((2, 3)), store["clip5"]
     np.testing.assert_allclose(row["frames"][: len(seen)], colours, atol=2e-3)
@@ -235,7 +235,7 @@ def test_at_a_rate_no_array_is_filled_with_the_embedding_of_another(films, tmp_p
 
 
 def fake_library(library: str) -> SimpleNamespace:
-    """The part of timm or torchvision that is used; they are not always installed."""
+    """Return the part of timm or torchvision that is used; they are not always installed."""
     scaling = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
     config = {"input_size": (3, 16, 16), "crop_pct": 0.8, "crop_mode": "center",
               "interpolation": "bilinear"}  # fmt: skip
@@ -259,7 +259,7 @@ def fake_library(library: str) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
-def test_a_network_of_a_library_goes_by_name(library, films, tmp_path, monkeypatch):
+def test_library_networks_are_loaded_by_name(library, films, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, library, fake_library(library))
     specs = [f"{library}:small", f"first={library}:small@0", f"{library}:small.random"]
     summary = of.extract(clips("clip5.mp4"), films, specs, tmp_path)
@@ -285,7 +285,7 @@ def test_a_network_of_a_library_goes_by_name(library, films, tmp_path, monkeypat
         of.load_backbone(f"{library}:small")
 
 
-def test_timm_and_its_own_transform_see_the_same(films):
+def test_timm_preprocessing_equals_timms_own(films):
     import timm
 
     picture = everything(films / "clip0.mp4")[0]
@@ -307,7 +307,7 @@ def test_timm_and_its_own_transform_see_the_same(films):
 
 
 if not find_spec("timm"):  # it needs torchvision, which not every machine has a build of
-    del test_timm_and_its_own_transform_see_the_same
+    del test_timm_preprocessing_equals_timms_own
 
 
 LATE = '''
@@ -324,7 +324,7 @@ class Late(Colours):
 
 
 @pytest.mark.gate
-def test_one_fails_and_the_other_is_complete(install, manifest, films, weights, tmp_path, obygaze):
+def test_a_failing_backbone_stops_no_other(install, manifest, films, weights, tmp_path, obygaze):
     install({"nets.py": NETS + LATE}, {"late": "mylab.nets:Late"}, group=GROUP)
     manifest.save(tmp_path / "m")
     command = ("features", "extract", tmp_path / "m", "--videos", films, "-o", tmp_path / "s",

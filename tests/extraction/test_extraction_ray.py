@@ -1,4 +1,4 @@
-"""Extraction on Ray clusters of this machine: plans, what is lost on the way, who may join."""
+"""Extraction on local Ray clusters: plans, losses, and who may join."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ from obygaze_features.extraction.ray import WorkerPlan, plan_workers
 from obygaze_features.store import format as store_format
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
-from tests.extraction.ray_clusters import below, extract_on, left_of, mortal, slow
+from tests.extraction.ray_clusters import descendants, extract_on, left_of, mortal, slow
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
 from tests.kit.store import contents as store_files
@@ -57,7 +57,7 @@ def test_a_plan_of_workers_follows_cluster_and_options(nodes, options, plan):
         assert plan_workers(resources, Options(**options)) == plan
 
 
-def test_what_cannot_be_run_is_one_line_at_once(obygaze, manifest, films, tmp_path, monkeypatch):
+def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_path, monkeypatch):
     manifest.save(tmp_path / "manifest")
     run = partial(
         obygaze, "features", "extract", tmp_path / "manifest", "--videos", films,
@@ -81,7 +81,7 @@ def test_what_cannot_be_run_is_one_line_at_once(obygaze, manifest, films, tmp_pa
 
 @pytest.fixture(scope="module", autouse=True)
 def as_many_threads_as_actors() -> Iterator[None]:
-    """On CPUs the last bits depend on the number of threads; each actor here has two CPUs."""
+    """On CPUs the last bits depend on the number of threads, and actors have two CPUs."""
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -96,8 +96,10 @@ def whole_store(as_many_threads_as_actors, manifest, films, tiny, tmp_path_facto
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
-    """A head with one CPU that computes and one that reads; nobody is connected to it. It claims a
-    GPU, too: Ray gives out what it is told that there is."""
+    """A head with one CPU to compute and one to read, and no connected drivers.
+
+    It claims a GPU, too, because Ray believes what it is told.
+    """
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -112,7 +114,7 @@ def cluster() -> Iterator[object]:
 
 
 def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> None:
-    """With the local engine: it is the same store for both."""
+    """Finish with the local engine, which fills the same store."""
     store = output / "tiny.zarr"
     assert 0 < of.open_store(store).status.sum() < len(manifest)
     assert Claims(store / "claims").active_blocks() == []
@@ -121,10 +123,10 @@ def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> No
 
 
 @pytest.mark.night
-def test_processes_killed_in_mid_block_change_nothing(
+def test_processes_killed_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path, monkeypatch, capsys
 ):
-    """Two that compute share a CPU and a GPU, and one reads for both; one of the two is lost."""
+    """Two actors share a CPU and a GPU; one of them is lost."""
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.5)
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
@@ -167,8 +169,8 @@ def test_a_broken_backbone_leaves_the_other_complete(
 
 
 @pytest.mark.faults
-def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
-    """For the cluster's processes the current folder is another one."""
+def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
+    """The cluster's processes have another current folder."""
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
     no_folder = rf"machine {platform.node()} has no folder {inner}; every machine of the cluster"
@@ -187,7 +189,7 @@ def test_an_unlike_machine_is_named(cluster, manifest, films, tiny, tmp_path, mo
 
 @pytest.mark.faults
 def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whole_store, tmp_path):
-    """Of two: that which has no room but for two that read, and frames in its memory."""
+    """The lost machine of two has room only for two readers, and holds frames."""
     node = cluster.add_node(num_cpus=2, object_store_memory=clusters.STORE_BYTES)
 
     def lose() -> None:
@@ -205,8 +207,8 @@ def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whol
 
 
 @pytest.mark.faults
-def test_what_kills_is_left_to_do(cluster, manifest, films, weights, tiny, tmp_path, monkeypatch):
-    """The last piece of the only block, of 96 rows; the other pieces of it are kept."""
+def test_clips_that_kill_are_left(cluster, manifest, films, weights, tiny, tmp_path, monkeypatch):
+    """They are in the last piece of the only block of 96 rows; the other pieces are kept."""
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     (whole_store,) = of.extract(manifest, films, [tiny], tmp_path / "whole").stores
     (tmp_path / "deaths").mkdir()
@@ -286,12 +288,12 @@ def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store,
     (True, os.kill, signal.SIGTERM, 143, "Terminated."),
     (True, os.killpg, signal.SIGTERM, 143, "Terminated."),
 ])  # fmt: skip
-def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
+def test_a_signal_stops_the_run_and_its_cluster(
     start, cluster, manifest, films, tiny, whole_store, tmp_path, own, whom, number, code, word
 ):
     address = () if own else ("--ray-address", cluster.address)
     with start(tmp_path / "stores", *address) as process:
-        pids = below(process.pid)
+        pids = descendants(process.pid)
         whom(process.pid, number)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == code
@@ -306,10 +308,10 @@ def test_a_signal_stops_cleanly_and_takes_its_cluster_along(
 @pytest.mark.parametrize("seconds", [0, 2])
 def test_a_signal_while_ray_starts_leaves_nothing_behind(start, tmp_path, number, seconds):
     with start(tmp_path / "stores", until="*") as process:
-        while "gcs_server" not in below(process.pid).values():
+        while "gcs_server" not in descendants(process.pid).values():
             time.sleep(0.01)
         time.sleep(seconds)
-        pids = below(process.pid)
+        pids = descendants(process.pid)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=600)
     codes = {signal.SIGINT: (130, "Interrupted."), signal.SIGTERM: (143, "Terminated.")}
@@ -330,7 +332,7 @@ with connect(None, 1, 0):
 
 
 def listening(pids: dict[int, str]) -> dict[str, set[str]]:
-    """The addresses on which processes listen, as Linux writes them, by the processes' names."""
+    """Return the addresses on which processes listen, as Linux writes them, by process name."""
     address_of = {}
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
@@ -347,13 +349,13 @@ def listening(pids: dict[int, str]) -> dict[str, set[str]]:
 
 
 @pytest.mark.faults
-def test_a_cluster_of_one_machine_is_reached_from_there_only(tmp_path):
+def test_a_local_cluster_is_reachable_only_locally(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", CONNECT], env={**os.environ, "HOME": str(tmp_path)},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as process:  # fmt: skip
         assert process.stdout.readline() == b"up\n"
-        addresses = listening(below(process.pid))
+        addresses = listening(descendants(process.pid))
         process.communicate(timeout=60)
     assert addresses.keys() >= {"gcs_server", "raylet"}
     assert set().union(*addresses.values()) <= LOOPBACK, addresses

@@ -1,4 +1,4 @@
-"""Runs that are cut short, share the work, or run out of time or memory, and those after them."""
+"""Runs that are interrupted, share work, or run out of time or memory, and runs after them."""
 
 import json
 import shutil
@@ -33,8 +33,10 @@ from tests.kit.store import contents as store_files
 def test_an_interrupted_run_resumes_to_the_same_store(
     manifest, films, tiny, whole_store, tmp_path, monkeypatch, blocks
 ):
-    """What was computed of a block is kept, and the batch that was running. One block of 96 rows
-    holds the features that three hold of 32, from the same batches."""
+    """Finished batches of a block are kept, and the running one.
+
+    A block of 96 rows has the features of three blocks of 32, from the same batches.
+    """
     monkeypatch.setattr(store_format, "BLOCKS", blocks)
 
     def interrupted(pixels, present, names):
@@ -64,7 +66,7 @@ def test_an_interrupted_run_resumes_to_the_same_store(
 
 
 def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_path, monkeypatch):
-    """A backbone beside an older store gets its size of blocks; two sizes are refused."""
+    """A backbone beside an older store uses its block size; two sizes are refused."""
     shutil.copytree(whole_store, tmp_path / "tiny.zarr")
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     second, third = (replace(tiny, name=name) for name in ("second", "third"))
@@ -75,9 +77,9 @@ def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_pa
         of.extract(manifest, films, [tiny, third], tmp_path)
 
 
-@pytest.mark.parametrize(("times", "kept"), [(1, 16), (9, 8)])
-def test_a_batch_is_kept_if_its_wait_is_cut_short(films, tiny, tmp_path, monkeypatch, times, kept):
-    """And those before it, where it never ends."""
+@pytest.mark.parametrize(("times", "done"), [(1, 16), (9, 8)])
+def test_an_interrupted_wait_keeps_its_batch(films, tiny, tmp_path, monkeypatch, times, done):
+    """Earlier batches are kept even if the wait never ends."""
 
     def start(forward, inputs, *collect):
         def wait():
@@ -94,10 +96,10 @@ def test_a_batch_is_kept_if_its_wait_is_cut_short(films, tiny, tmp_path, monkeyp
     monkeypatch.setattr(Forward, "start", start)
     with pytest.raises(KeyboardInterrupt):
         of.extract(rows(24), films, tiny, tmp_path)
-    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == kept
+    assert (of.open_store(tmp_path / "tiny.zarr").status == 1).sum() == done
 
 
-def test_names_and_text_paths_serve_as_well(manifest, films, weights, whole_store, tmp_path):
+def test_names_and_string_paths_are_accepted(manifest, films, weights, whole_store, tmp_path):
     manifest.save(tmp_path / "manifest")
     summary = of.extract(
         str(tmp_path / "manifest"), str(films), [f"tiny={weights}"],
@@ -136,7 +138,7 @@ of.extract(manifest, films, replace(tiny, encode_clips=wait_for_other), output, 
 
 @pytest.mark.night
 def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_store, tmp_path):
-    """As on a machine of two GPUs, with two processes on the CPU: each has its own blocks."""
+    """Like on a machine with two GPUs, two CPU processes fill separate blocks."""
     manifest.save(tmp_path / "manifest")
     names = [tmp_path / "first", tmp_path / "second"]
     command = [sys.executable, "-c", RUN, tmp_path / "manifest", films, weights, tmp_path]
@@ -150,8 +152,8 @@ def test_runs_on_two_devices_fill_one_store(manifest, films, weights, whole_stor
 
 
 @pytest.mark.night
-def test_when_the_time_is_up_what_is_done_is_kept(films, tiny, tmp_path, monkeypatch):
-    """Part of a block, too: the rest of its rows stay to do. The clock jumps by an hour."""
+def test_a_time_limit_keeps_finished_rows(films, tiny, tmp_path, monkeypatch):
+    """Part of a block is kept, and the rest stays to do. The clock jumps by an hour."""
     computed, clock = [], time.monotonic
 
     def slowly(pixels, present, names):
@@ -199,7 +201,7 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does(films, tiny, whole_st
      r"\(CUDA error: an illegal memory access was encountered\).*CUDA_LAUNCH_BLOCKING=1"),
 ])  # fmt: skip
 def test_an_error_of_a_gpu_is_one_line(films, tiny, tmp_path, monkeypatch, size, error, facts):
-    """An item that does not fit, and what a GPU reports late: that says how to find it."""
+    """Test an item that does not fit, and errors that a GPU reports late."""
 
     def fail(pixels, present, names):
         if len(pixels) >= size:  # 1 is the store's probe
@@ -213,8 +215,8 @@ def test_an_error_of_a_gpu_is_one_line(films, tiny, tmp_path, monkeypatch, size,
     assert not devices.is_asynchronous_error(error)
 
 
-def test_a_feature_that_is_no_number_is_a_failure(films, tiny, tmp_path):
-    """70,000 is a float32, and more than a float16 can hold."""
+def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
+    """70,000 fits a float32, but not a float16."""
     values = iter([float("nan"), float("inf"), 70_000.0])
 
     def spoiled(pixels, present, names):
@@ -234,7 +236,7 @@ def test_a_feature_that_is_no_number_is_a_failure(films, tiny, tmp_path):
 
 
 def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch):
-    """By what PyTorch's own functions would tell a driver: a share, by the number of a GPU."""
+    """PyTorch's own functions tell a driver the share, by the number of the GPU."""
     shares: dict[int, float] = {}
     tell = lambda share, number: shares.update({number: share})  # noqa: E731
     monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", tell, raising=False)

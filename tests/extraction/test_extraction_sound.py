@@ -1,4 +1,4 @@
-"""Stores of sound: what is heard, beside what is seen, from the file to the row."""
+"""Stores of sound beside stores of pictures, from the file to the row."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ def clap(checkpoints):
     return of.load_backbone(f"clap={checkpoints['tiny-clap']}", "cpu")
 
 
-def test_one_pass_sees_and_hears(tmp_path, tiny, clap, obygaze):
-    """Spans of a film in windows of a second, at the times that the plain loop decodes."""
+def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
+    """Spans of a film have windows of a second, at the times of a plain loop."""
     table = write_synthetic_dataset(tmp_path / "data", scenes=2, seconds=2.5, titles=["Night Bus"])
     manifest, videos = Manifest.from_csv(table), tmp_path / "data/videos"
     summary = of.extract(manifest, videos, [tiny, clap], tmp_path / "s")
@@ -55,8 +55,8 @@ def test_one_pass_sees_and_hears(tmp_path, tiny, clap, obygaze):
     assert "\nsound      at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
 
 
-def test_each_sense_fails_alone(tmp_path, obygaze):
-    """A film without sound, a recording without pictures, and one file that is neither."""
+def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
+    """Test a film without sound, a recording without pictures, and a file with neither."""
     write_clip(tmp_path / "mute.mp4", "S")
     write_sound(tmp_path / "song.mp3", "libmp3lame", NOISE)
     write_sound(tmp_path / "both.mkv", "aac", NOISE, pictures=2)
@@ -90,8 +90,8 @@ def test_each_sense_fails_alone(tmp_path, obygaze):
     assert all(fact in text for text, fact in parts)
 
 
-def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, checkpoints, obygaze):
-    """Of 67 windows of a second, 64 are heard, with a warning; --frames makes all heard."""
+def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoints, obygaze):
+    """64 of 67 windows are used, with a warning; --frames uses all."""
     write_sound(tmp_path / "long.wav", "pcm_s16le", np.tile(NOISE[:8000], 67), rate=8000)
     manifest = clips("long.wav")
     manifest.save(tmp_path / "m")
@@ -110,7 +110,7 @@ def test_more_windows_are_heard_where_asked(tmp_path, tiny, clap, checkpoints, o
 
 
 def test_silent_tracks_are_counted(tmp_path, clap, obygaze):
-    """Some silence has dither of its last bit, and some sound is faint."""
+    """Some silence has dither in its last bit, and some sound is faint."""
     dither = np.resize(np.array([0, 1, -1]) / 32768, 16_000).astype(np.float32)
     faint = np.sin(np.arange(16_000) / 20).astype(np.float32) * 10 / 32768
     for name, sound in {"mute": 0 * dither, "dither": dither, "faint": faint}.items():
@@ -134,8 +134,8 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     assert '"tracks": {"1 of 2 (fra)": 1}' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, "tiny-clap", tmp_path / "s", audio_track=2)
-    other = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
-    row = of.open_store(other.stores[-1])["two"]
+    second_track = of.extract(two, tmp_path, [tiny, clap], tmp_path / "other", audio_track=2)
+    row = of.open_store(second_track.stores[-1])["two"]
     [expected] = Forward(clap, 1)([clap.preprocessing.inputs(ffmpeg_cut(second, 16_000))])
     np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
     with pytest.raises(UsageError, match="--audio-track is for backbones that hear"):

@@ -1,4 +1,4 @@
-"""Numbers in, the artists' data out; a file of each kind; colours and words that can be read."""
+"""Figures: the artists' data against the input numbers, files, colours and legible text."""
 
 import re
 from collections.abc import Iterator
@@ -120,7 +120,7 @@ def kinds() -> list[Figure]:
 
 
 def marks(figure: Figure) -> dict[str, list[tuple[float, float]]]:
-    """A mark's or a line's name -> its points."""
+    """Return the points of each mark or line by its name."""
     lines = [line for axes in figure.axes for line in axes.lines]
     return {str(line.get_label()): line.get_xydata().tolist() for line in lines
             if not str(line.get_label()).startswith("_")}  # fmt: skip
@@ -131,12 +131,12 @@ def words(figure: Figure) -> list[str]:
 
 
 def at(figure: Figure) -> dict[str, float]:
-    """A mark's name -> where it is along the axis."""
+    """Return where each mark is along the axis, by its name."""
     return {name: points[0][0] for name, points in marks(figure).items()}
 
 
 @pytest.mark.parametrize(("limits", "least"), [(None, -0.1), ((0.0, 1.0), 0.0)])
-def test_dots_of_groups_stand_at_their_values(limits, least) -> None:
+def test_grouped_dots_are_at_their_values(limits, least) -> None:
     figure = dots(limits)
     [axes] = figure.axes
     look, emotion = "Look, against Easy Negatives", f"{LONG}, against Easy Negatives"
@@ -166,7 +166,7 @@ def test_panels_beside_each_other_share_their_rows() -> None:
     assert tops[0] == pytest.approx(tops[1])
 
 
-def test_dots_stand_at_their_scores_beside_published_ones() -> None:
+def test_dots_are_at_their_scores_beside_published_ones() -> None:
     figure = forest()
     marked = marks(figure)
     assert marked["mlp, published"][0][0] == 0.67
@@ -181,7 +181,7 @@ def test_dots_stand_at_their_scores_beside_published_ones() -> None:
     assert spans[0][0] < rows[0].get_ydata()[0] < spans[0][1]
 
 
-def test_factors_have_a_panel_a_film() -> None:
+def test_factors_have_a_panel_per_film() -> None:
     figure = factors()
     assert len(figure.axes) == 3
     assert marks(figure).keys() == {"All films, Look", "Sleepless in Seattle, Look"}
@@ -191,7 +191,7 @@ def test_factors_have_a_panel_a_film() -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 4])
-def test_a_trees_first_levels_are_scikit_learns(depth) -> None:
+def test_a_trees_first_levels_equal_scikit_learns(depth) -> None:
     listed = export_text(grow()[0], feature_names=SHORT, max_depth=depth - 2, decimals=12)
     expected = []
     for line in listed.splitlines():
@@ -205,7 +205,7 @@ def test_a_trees_first_levels_are_scikit_learns(depth) -> None:
     assert "50" in words(figure)
 
 
-def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
+def test_saved_figures_are_reproducible_bytes(tmp_path: Path) -> None:
     for suffix, start in ((".svg", b"<?xml"), (".pdf", b"%PDF"), (".png", b"\x89PNG")):
         first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
         common.save_figure(dots(), first)
@@ -214,7 +214,7 @@ def test_a_file_of_each_kind_with_the_same_bytes(tmp_path: Path) -> None:
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_an_svg_keeps_its_text_and_says_its_numbers(tmp_path: Path) -> None:
+def test_an_svg_keeps_its_text_and_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     names = {"$x$ <b>&": [Dot(0.25, 0.1, 0.5)], "\x00 电影": [Dot(0.5)]}
     figure = plots.grouped_dots(
@@ -242,18 +242,18 @@ def linear(colour):
 
 
 def contrast(first, second):
-    """As the Web's guidelines for accessible content (WCAG) define it, 1 to 21."""
+    """Return the contrast from 1 to 21, as WCAG defines it."""
     low, high = sorted(LUMINANCE @ linear(colour) for colour in (first, second))
     return (high + 0.05) / (low + 0.05)
 
 
 def lightness(colour):
-    """L* of CIE's L*a*b*: what is left in a photocopy, and to eyes that lack a colour."""
+    """Return L* of CIE L*a*b*, which photocopies and colour-blind readers keep."""
     return 116 * np.cbrt(LUMINANCE @ linear(colour)) - 16
 
 
 @pytest.mark.parametrize("theme", [common.LIGHT, common.DARK], ids=["light", "dark"])
-def test_colours_stand_out_from_the_paper(theme):
+def test_colours_contrast_with_the_background(theme):
     series = [theme[f"s{number}"] for number in range(1, 7)]
     for colour in [*series, theme["ink"], theme["soft"], theme["differs"]]:
         assert contrast(colour, theme["paper"]) >= 4.5
@@ -291,10 +291,10 @@ FILMS = {"a": "Dr. Strangelove or: How I Learned to Stop Worrying and Love the B
 
 
 def annotated() -> Iterator[Figure]:
-    """The figures of two films that two annotators marked, and of the moments in one."""
+    """Return figures of two films by two annotators, and of the moments in one."""
     spans = {"annotator1": FIRST, "annotator2 of the second campaign": SECOND}
-    marked = [segment for film in FILMS for name, each in spans.items()
-              for segment in segments(name, [*each, (300, 7200, "EN", LONG)], film)]  # fmt: skip
+    marked = [segment for film in FILMS for name, ranges in spans.items()
+              for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip
     films, names = {film: Film(FILMS[film]) for film in FILMS}, {"annotator1": "Zoé B"}
     timelines = of.Timelines.of("two-films", marked, films=films, names=names)
     projected = timelines.project(grid=60)
@@ -318,7 +318,7 @@ GATE = [pytest.param(*widths, marks=pytest.mark.gate) for widths in ((6.5, 6.5),
 
 
 @pytest.mark.parametrize(("width", "inches"), [("3.3", 3.3), *GATE])
-def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
+def test_no_text_is_cut_off_or_overlaps(width, inches, monkeypatch) -> None:
     with common.figure_format(width=width, ground="none"):
         figures = [*kinds(), *annotated()]
     assert inches < 6 or figures[-1].get_figheight() <= 9  # on a page
@@ -342,7 +342,7 @@ def test_no_words_are_cut_off_or_on_others(width, inches, monkeypatch) -> None:
     assert {"Zoé B", "<b>$E$ver"} <= words  # as they were written
 
 
-def test_what_is_better_is_on_its_side_of_zero() -> None:
+def test_each_side_of_zero_names_the_better_model() -> None:
     figure = differences("svm", "mlp")
     figure.draw_without_rendering()
     zero = figure.axes[0].transData.transform((0, 0))[0]

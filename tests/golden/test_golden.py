@@ -44,14 +44,14 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy: nothing is ever written into the golden folder."""
+    """A copy, because nothing is written into the golden folder."""
     return copy_data(tmp_path_factory.mktemp("golden") / "data")
 
 
 def differences(
     golden: Any, now: Any, *, volatile: Set[str] = frozenset(), at: str = "$"
 ) -> Iterator[str]:
-    """Every golden value that is missing now, or not the same; see README.md."""
+    """Yield each golden value that is missing or differs now; see README.md."""
     if isinstance(golden, dict) and isinstance(now, dict):
         for key, value in golden.items():
             if key not in now:
@@ -86,7 +86,7 @@ def test_a_command_prints_the_golden_json(workspace, obygaze, name):
 
 
 def test_a_loop_over_thresholds_gives_the_golden_counts(data):
-    """The command that printed them, `annotations sweep`, was dropped for this loop."""
+    """This loop replaces `annotations sweep`, which printed them."""
     golden = json.loads((EXPECTED / "json/annotations-sweep.json").read_text(encoding="utf-8"))
     timelines = Timelines.load(data / "timelines")
     for row in golden["thresholds"]:
@@ -106,7 +106,7 @@ def test_a_reproduction_is_the_same_to_the_digit(workspace, obygaze, table):
 
 
 def digits(text: str) -> list[list[str]]:
-    """The numbers of each line of a table that has any with a point, as they are printed."""
+    """Return the numbers of each line of a table that has decimals, as printed."""
     lines = (re.findall(r"[+-]?\d+\.\d+", line) for line in text.splitlines())
     return [numbers for numbers in lines if len(numbers) > 1]
 

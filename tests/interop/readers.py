@@ -96,14 +96,14 @@ def read_tensorstore(folder: Path, url: str) -> Iterator[Pair]:
 
 @reader("xarray and dask")
 def read_xarray(folder: Path, _: str) -> Iterator[Pair]:
-    """Read by xarray, at once and by dask's chunks."""
+    """Read with xarray, both eagerly and in dask chunks."""
     import xarray
 
     for name in STORES:
         path = f"{folder}/stores/{name}.zarr"
         for chunks in (None, {}):
             dataset = xarray.open_zarr(path, chunks=chunks, decode_cf=False)
-            label = f"{name}, {'dask' if chunks is not None else 'at once'}"
+            label = f"{name}, {'dask' if chunks is not None else 'eager'}"
             yield from compare_group(folder, name, label, lambda a, d=dataset: d[a].values)
 
 

@@ -83,7 +83,7 @@ def make_authors(folder: Path, *, scale: int = 1) -> Path:
 
 
 def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
-    """16 clips of each film; every sixth Hard Negative and so on has only concepts one hears."""
+    """Return 16 clips of each film; some Hard Negatives have only audible concepts."""
     labels = [label for label, count in LABELS.items() for _ in range(count * scale)]
     labels = chance.permutation(labels).tolist()
     size = 16 * scale
@@ -109,7 +109,7 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
 
 
 def concept_list(label: str, chance: np.random.Generator) -> str:
-    """As they write it: a space before all but the first, and two within one name."""
+    """Write a list as the authors do: a space before all but the first, and two in one name."""
     if label == "Easy Neg":
         return "['']"
     visual = {"Hard Neg": (0, 3), "Not Sure": (0, 4), "Sure": (0, 6)}[label]
@@ -125,7 +125,7 @@ def visual_names(concepts: str) -> list[str]:
 
 
 def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Generator) -> list[Row]:
-    """Clips of some labels in ten folds of equal classes; one clip of each label is left out."""
+    """Return clips of some labels in ten balanced folds, leaving out one clip of each label."""
     split = []
     for label in classes:
         usable = [row for row in rows if row["label"] == label]
@@ -159,7 +159,7 @@ def ids_of(split: list[Row], folds: set[str], label: str | None = None) -> list[
 
 
 def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
-    """The eight runs of their code, of clips with a file; fold 9 is for tests."""
+    """Return the eight runs of the authors' code, of clips with a file; fold 9 tests."""
     runs = {}
     for validation in range(8):
         held = {str(validation), "9"}
@@ -179,7 +179,7 @@ def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
 
 
 def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
-    """Two annotators' segments of each film, end to end, cut where each of them liked."""
+    """Write two annotators' segments of each film, end to end, cut at different times."""
     lines, names = [MOBYGAZE_HEADER], {"Clothes": "Clothing", "Type of plan": "Type of shot"}
     spelled = [" ".join(names.get(name, name).split()) for name in (*VISUAL, *HEARD)]
     for number, (film, title, rate, seconds) in enumerate(MOBYGAZE):
@@ -205,7 +205,7 @@ def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
 def clip_row(
     number: int, label: str, concepts: str, film: str = "tt0108160", video: str = "avi"
 ) -> str:
-    """A row of the annotations as the authors write it; without `video` it names no file."""
+    """Return a row of annotations as the authors write it; without `video` it has no file."""
     name = f"{film}_scene_{number}.{video}" if video else ""
     return (
         f"{number};1;{film}scene-{number:03d}.ss-0001.es-0001;{label};1.00;{concepts};"
@@ -224,7 +224,7 @@ SIX_CLIPS = [
 
 
 def clip_table(*rows: str) -> bytes:
-    """The rows with the authors' header, blank second line and line ends."""
+    """Return the rows with the authors' header, blank second line and line ends."""
     lines = [";".join(COLUMNS), ";" * (len(COLUMNS) - 1), *rows]
     return "".join(f"{line}\r\n" for line in lines).encode()
 
@@ -239,8 +239,10 @@ def save_released(folder: Path, authors: Path) -> Manifest:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A manifest of the authors' files with their splits, and a store of each of their backbones.
-    `authors` has the files."""
+    """A manifest of the authors' files with splits, and a store of each backbone.
+
+    `authors` has the files.
+    """
 
     authors: Path
     manifest: Path

@@ -1,4 +1,4 @@
-"""Clips, images and prompts with a known signal, and bottlenecks on a bank that stays as it is."""
+"""Clips, images and prompts with a known signal, and bottlenecks on a fixed bank."""
 
 from copy import copy
 from dataclasses import dataclass, replace
@@ -79,24 +79,24 @@ class Embedded:
 
     manifest: Path
     store: Path
-    of: dict[str, np.ndarray]
+    by_id: dict[str, np.ndarray]
 
     def rows(self, start: str) -> np.ndarray:
-        """The embeddings of the ids that start so, in float64."""
-        rows = [row for item, row in self.of.items() if item.startswith(start)]
+        """Return the embeddings whose ids start with a prefix, in float64."""
+        rows = [row for item, row in self.by_id.items() if item.startswith(start)]
         return np.array(rows, dtype=np.float64)
 
 
 def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) -> Embedded:
     manifest = Manifest(name, items)
     manifest.save(folder / name)
-    of = {item: chance.normal(size=8).astype(np.float32) for item in manifest.ids}
-    write_store(folder / f"{name}.zarr", manifest, of, CLIP)
-    return Embedded(folder / name, folder / f"{name}.zarr", of)
+    by_id = {item: chance.normal(size=8).astype(np.float32) for item in manifest.ids}
+    write_store(folder / f"{name}.zarr", manifest, by_id, CLIP)
+    return Embedded(folder / name, folder / f"{name}.zarr", by_id)
 
 
 def make_images(folder: Path) -> Embedded:
-    """Six women and six men in science, as many in business; nobody in medicine."""
+    """Write six women and six men in science, as many in business, and none in medicine."""
     people = [*product(("science", "business"), ("woman", "man"), range(6))]
     items = [
         Item(f"{job}-{gender}-{number}", kind="image", media=f"{job}{gender}{number}.png")
@@ -121,12 +121,12 @@ def make_prompts(folder: Path) -> Embedded:
 
 
 def sets(**groups: str) -> list[str]:
-    """Options of ``obygaze bias eat``: ``sets(x="a,b", y="c")``."""
+    """Return options of ``obygaze bias eat``: ``sets(x="a,b", y="c")``."""
     return [word for name, items in groups.items() for word in ("--sets", f"{name}={items}")]
 
 
 def torch_logits(model: om.MLPProbe) -> Any:
-    """A torch module with the model's weights, in float64."""
+    """Return a torch module with the model's weights, in float64."""
     import torch
 
     parts: list[Any] = []

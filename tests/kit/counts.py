@@ -1,4 +1,4 @@
-"""The counts of long tests, which the docs show: benchmarks/results/fuzz.json and faults.json."""
+"""The counts of long tests that the docs show: benchmarks/results/fuzz.json and faults.json."""
 
 import json
 import os
@@ -9,7 +9,7 @@ RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 
 
 def keep_counts(test: str, kind: str, **counts: int) -> None:
-    """Keep the counts of a kind of input, with today's date; `make fuzz` and `make faults` ask."""
+    """Save the counts of a kind of input with today's date, in `make fuzz` and `make faults`."""
     if not os.environ.get("OBYGAZE_KEEP_COUNTS"):
         return
     path = RESULTS / f"{test}.json"

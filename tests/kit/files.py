@@ -1,4 +1,4 @@
-"""Files that tests write and compare, and commands that end with one line."""
+"""Text files, and commands that end with one line."""
 
 import csv
 from pathlib import Path
@@ -8,7 +8,7 @@ from click.testing import Result
 
 
 def write(path: Path, *lines: str, end: str = "\n", encoding: str = "utf-8") -> Path:
-    """A text file of these lines, in a folder that is made; `end` ends the last one."""
+    """Write a text file of these lines into a new or existing folder; `end` ends the last line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(("\n".join(lines) + end).encode(encoding))
     return path
@@ -30,7 +30,7 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def refused(result: Result, *facts: str, code: int = 1) -> None:
-    """The command ended with one line on standard error, and says these facts."""
+    """Check that the command ended with one line on standard error that states these facts."""
     assert result.exit_code == code, result.output
     for fact in facts:
         assert fact in result.stderr, result.stderr
@@ -46,11 +46,11 @@ def texts(path: Path) -> list[str]:
 
 
 def title(path: Path) -> str:
-    """The title that is read aloud."""
+    """Return the title for screen readers."""
     return ElementTree.parse(path).getroot().findtext(f"{SVG}title") or ""
 
 
 def tips(path: Path) -> dict[str, str]:
-    """Mark -> the number that is read aloud: "Look, mlp: 0.50 (0.40 to 0.60)"."""
+    """Return each mark's text for screen readers: "Look, mlp: 0.50 (0.40 to 0.60)"."""
     lines = (ElementTree.parse(path).getroot().findtext(f"{SVG}desc") or "").split("\n")[1:]
     return dict(line.rsplit(": ", 1) for line in lines)

@@ -1,4 +1,4 @@
-"""Films that the tests write, manifests of them, and what the plainest decoder reads in them."""
+"""Films for tests, manifests of them, and the frames that a plain decoder reads."""
 
 import contextlib
 import functools
@@ -112,7 +112,7 @@ def write_pictures(
 
 
 def read_frame_number(rgb: np.ndarray) -> int:
-    """The number that a synthetic frame carries in its strip."""
+    """Return the number that a synthetic frame carries in its strip."""
     strip = rgb[:SQUARE, : BITS * SQUARE].mean(axis=(0, 2)).reshape(BITS, SQUARE)
     bits = strip[:, 2:-2].mean(axis=1) > 127
     return int((bits << np.arange(BITS)).sum())
@@ -141,11 +141,13 @@ def copy_packets(
     kind: str = "video",
     key: int = 0,
     zero: int = 0,
-    **how: Any,
+    **options: Any,
 ) -> None:
-    """Films, or their sound, one after the other, not encoded anew, as editing programs do. From
-    the n-th keyframe on; the clock says 0 at the time of a frame."""
-    with av.open(path, "w", **how) as target:
+    """Join films, or their sound, without encoding, as editing programs do.
+
+    Start from the n-th keyframe; the clock is 0 at the time of a frame.
+    """
+    with av.open(path, "w", **options) as target:
         copy, end = None, 0
         for film in films:
             with av.open(film) as source:
@@ -163,7 +165,7 @@ def copy_packets(
 
 
 def everything(path: Path) -> np.ndarray:
-    """All frames as they are stored, in the order in which PyAV gives them."""
+    """Return all stored frames, in the order in which PyAV gives them."""
     with av.open(path) as container:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 
@@ -173,18 +175,18 @@ def upright(rgb: np.ndarray, rotation: int) -> np.ndarray:
 
 
 def numbers(rgb: np.ndarray, rotation: int = 0) -> list[int]:
-    """What is drawn into upright pictures that were stored turned."""
+    """Return the numbers drawn into upright pictures that were stored rotated."""
     return [read_frame_number(picture) for picture in upright(rgb, -rotation)]
 
 
 def clips(*names: str) -> Manifest:
-    """A manifest of clips, each with the stem of its file as its id."""
+    """Return a manifest of clips, each with the stem of its file as its id."""
     items = [Item(Path(name).stem, media=name) for name in names]
     return Manifest("made-up", Items.of(items))
 
 
 def rows(count: int, films: int = 6) -> Manifest:
-    """A manifest of clips, clip-00 and so on, that share the files clip0.mp4 to clip5.mp4."""
+    """Return a manifest of clips, clip-00 and so on, that share clip0.mp4 to clip5.mp4."""
     items = [Item(f"clip-{row:02}", media=f"clip{row % films}.mp4") for row in range(count)]
     return Manifest("made-up", Items.of(items))
 
@@ -234,7 +236,7 @@ def write_sound(
 def ffmpeg_cut(
     path: Path, rate: int, start: float | None = None, end: float | None = None
 ) -> np.ndarray:
-    """A span of a file's mono sound, or all of it, decoded in order and cut by FFmpeg."""
+    """Return a span of a file's mono sound, or all of it, decoded and cut by FFmpeg."""
     graph, pieces = av.filter.Graph(), list[np.ndarray]()
     shape = f"sample_fmts=flt:channel_layouts=mono:sample_rates={rate}"
     span = f"start_sample={round((start or 0) * rate)}:end_sample={round((end or 99) * rate)}"

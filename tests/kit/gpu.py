@@ -1,7 +1,7 @@
 """A CUDA device made of tensors of the CPU, on which extraction runs.
 
 Work waits in streams, and is done only when somebody waits for it: as late as events allow, or in
-any order that they allow. Memory is given out again at once to the stream that it belongs to, and
+any order that they allow. Freed memory is reused immediately by the stream that it belongs to, and
 to others when the streams named by `record_stream` have done what they had to. So a missing wait
 gives wrong numbers. Not modelled: kernels' arithmetic, the driver, and speed.
 """
@@ -68,7 +68,7 @@ class Gpu:
                 (mark[0].needed if self.late else self.random.choice(ready)).step()
 
     def new(self, shape: Any, dtype: torch.dtype, strides: Any = None) -> "GpuTensor":
-        """A tensor of whatever its memory held before."""
+        """Return a tensor with whatever its memory held before."""
         size = prod(shape) * dtype.itemsize
         with self.lock:
             self.give_out()
@@ -80,7 +80,7 @@ class Gpu:
         return GpuTensor(flat.as_strided(shape, strides) if strides else flat.view(shape), block)
 
     def give_out(self) -> None:
-        """Let other memory follow, where what used it is done."""
+        """Give memory out again once its users are done."""
         waiting, self.in_use = self.in_use, []
         for key, memory, marks in waiting:
             if all(stream.done >= count for stream, count in marks):
@@ -89,13 +89,13 @@ class Gpu:
                 self.in_use.append((key, memory, marks))
 
     def move(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> "GpuTensor":
-        """An upload: without waiting the source is read late."""
+        """Upload; without a wait the source is read late."""
         target = self.new(tensor.shape, tensor.dtype)
         self.upload(target.values, tensor.detach(), non_blocking)
         return target
 
     def upload(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
-        """The driver reads memory that is not pinned at once, and slowly."""
+        """The driver reads unpinned memory immediately, and slowly."""
         self.before_upload(source)
         pinned = source.untyped_storage().data_ptr() in self.pinned
         kind = "upload" if pinned else "pageable upload"
@@ -118,7 +118,7 @@ class Gpu:
             self.wait(mark)
 
     def on(self, backbone: Backbone) -> Backbone:
-        """The backbone on this device: its network is one operation."""
+        """Return the backbone on this device, with its network as one operation."""
 
         def compute(pixels: Any, present: Any, names: frozenset[str]) -> dict[str, Any]:
             self.log.append(("forward", backbone.name, len(pixels)))
@@ -140,7 +140,7 @@ class Gpu:
 
 
 class Block:
-    """Memory, given back when the last tensor in it is gone."""
+    """Memory that is returned when its last tensor is gone."""
 
     def __init__(self, gpu: Gpu, home: "Stream", memory: torch.Tensor) -> None:
         self.gpu, self.home, self.memory = gpu, home, memory
@@ -172,7 +172,7 @@ class Stream:
 
     @property
     def needed(self) -> "Stream":
-        """This stream, or the one that it waits for."""
+        """Return this stream, or the one that it waits for."""
         return self if self.is_ready else self.queue[0][0].needed
 
     def step(self) -> None:
@@ -234,8 +234,8 @@ class GpuTensor(torch.Tensor):
     def __torch_dispatch__(cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None):
         first = next(arg for arg in tree_leaves(args) if isinstance(arg, GpuTensor))
         gpu, schema = first.block.gpu, operation._schema
-        of = lambda arg: arg.values if isinstance(arg, GpuTensor) else arg  # noqa: E731
-        inputs, options = tree_map(of, args), tree_map(of, kwargs or {})
+        unwrap = lambda arg: arg.values if isinstance(arg, GpuTensor) else arg  # noqa: E731
+        inputs, options = tree_map(unwrap, args), tree_map(unwrap, kwargs or {})
         run = partial(operation, *inputs, **options)
         if schema.name == "aten::cat" and not all(isinstance(part, GpuTensor) for part in args[0]):
             raise RuntimeError("Expected all tensors to be on the same device")
@@ -264,7 +264,7 @@ class GpuTensor(torch.Tensor):
 
 
 def install(gpu: Gpu, patch: pytest.MonkeyPatch) -> Gpu:
-    """Have torch use the device."""
+    """Make torch use the device."""
     to, fetch, empty, zeros = torch.Tensor.to, torch.Tensor.cpu, torch.empty, torch.zeros
 
     def move(tensor: Any, *args: Any, **options: Any) -> Any:

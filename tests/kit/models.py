@@ -44,7 +44,7 @@ def write_network(
     folder: Path, seed: int, kind: str, model: str, sizes: Sizes, processor: Sizes | None = None,
     normal: Sequence[str] = (),
 ) -> Any:  # fmt: skip
-    """Write a model of transformers; weights with names of `normal` are not zeros. Its config."""
+    """Write a transformers model and return its config; weights in `normal` are not zeros."""
     import transformers
 
     config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
@@ -91,7 +91,7 @@ def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
 
 
 def write_videomae(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = True) -> None:
-    """A VideoMAE: a classifier, or as it is before any fine-tuning."""
+    """Write a VideoMAE, with a classifier or before fine-tuning."""
     model = "ForVideoClassification" if finetuned else "ForPreTraining"
     processor = video_processor(sizes.get("image_size", 224))
     sizes = {**sizes, "use_mean_pooling": finetuned}
@@ -99,7 +99,7 @@ def write_videomae(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = T
 
 
 def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = False) -> None:
-    """A V-JEPA 2: pretrained, or with the attention and the classifier of a fine-tuned one."""
+    """Write a V-JEPA 2, pretrained or with the attention and classifier of fine-tuning."""
     side = sizes.get("crop_size", 256)
     processor = video_processor(side)
     del processor["image_processor_type"]
@@ -119,7 +119,7 @@ def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
 
 
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
-    """A DINOv2, one with registers (``Dinov2WithRegisters``), or a DINOv3 (``DINOv3ViT``)."""
+    """Write a DINOv2, one with registers (``Dinov2WithRegisters``), or a DINOv3 (``DINOv3ViT``)."""
     # DINOv2 was trained at 518 pixels, and its processor crops to 224.
     trained = sizes.get("image_size") or 224
     side = {518: 224, 48: 32}.get(trained, trained)
@@ -145,7 +145,7 @@ def write_gpt2(folder: Path, seed: int) -> None:
 
 
 def write_sentence_encoder(folder: Path, seed: int) -> None:
-    """A sentence encoder: the mean of a RoBERTa's tokens."""
+    """Write a sentence encoder: the mean of a RoBERTa's tokens."""
     special = {f"{name}_token": token for name, token in ROBERTA_TOKENS.items()}
     special |= {"cls_token": "<s>", "sep_token": "</s>"}
     *before, mask = ROBERTA_TOKENS.values()
@@ -177,9 +177,9 @@ def word_merges(words: Any) -> Merges:
 def number_tokens(
     tokens: Sequence[str], merges: Merges, after: Sequence[str] = ()
 ) -> dict[str, int]:
-    """A vocabulary: tokens, what the merges make, and more tokens."""
-    every = dict.fromkeys([*tokens, *(left + right for left, right in merges), *after])
-    return {token: number for number, token in enumerate(every)}
+    """Return a vocabulary of tokens, results of merges, and more tokens."""
+    vocabulary = dict.fromkeys([*tokens, *(left + right for left, right in merges), *after])
+    return {token: number for number, token in enumerate(vocabulary)}
 
 
 def write_byte_tokenizer(
@@ -197,7 +197,7 @@ def write_byte_tokenizer(
 
 
 def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: Merges) -> None:
-    """A small vocabulary with a fallback to bytes, as SigLIP 2 has it from Gemma."""
+    """Write a small vocabulary with a byte fallback, as SigLIP 2 has from Gemma."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
     tokenizer = Tokenizer(
@@ -299,7 +299,7 @@ TINY = tuple(name for name in CHECKPOINTS if name.startswith("tiny-"))
 
 
 class Checkpoints(dict[str, Path]):
-    """The folders of `CHECKPOINTS` by name, each written when it is first asked for."""
+    """The folders of `CHECKPOINTS` by name, each written on first use."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

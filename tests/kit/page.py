@@ -30,7 +30,7 @@ TIMEOUT_S = 900.0
 
 
 class Tab:
-    """One tab: what it was asked to load, what it logged, and what can be done in it."""
+    """A browser tab: what it loaded and logged, and what can be done in it."""
 
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read, self._buffer, self._last = write, read, b"", 0
@@ -47,7 +47,7 @@ class Tab:
     def open(
         self, page: Path | str, *, width: int = 1200, height: int = 900, fragment: str = ""
     ) -> None:
-        """Load a file or a URL, and wait until it is there."""
+        """Load a file or a URL, and wait until it is loaded."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
@@ -64,12 +64,12 @@ class Tab:
                 self._receive(until)
 
     def prefer(self, media: str = "", **features: str) -> None:
-        """Such as ``prefer("print")`` or ``prefer(prefers_color_scheme="dark")``."""
+        """Set preferences: ``prefer("print")`` or ``prefer(prefers_color_scheme="dark")``."""
         named = [{"name": k.replace("_", "-"), "value": v} for k, v in features.items()]
         self._call("Emulation.setEmulatedMedia", {"media": media, "features": named})
 
     def run(self, script: str) -> Any:
-        """What an expression is; a promise is waited for."""
+        """Return the value of an expression, and wait for promises."""
         result = self._call(
             "Runtime.evaluate", {"expression": script, "returnByValue": True, "awaitPromise": True}
         )
@@ -78,7 +78,7 @@ class Tab:
         return result["result"].get("value")
 
     def press(self, *keys: str) -> None:
-        """Press keys as a person would, on what has the focus."""
+        """Press keys on the focused element, as a person would."""
         for key in keys:
             about = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
             enter = {"type": "keyDown", "text": "\r"}
@@ -93,7 +93,7 @@ class Tab:
             self.mouse(kind, *at)
 
     def point_in(self, selector: str, share: float = 0.5) -> tuple[float, float]:
-        """Where an element is: a share of the way across it, half way down."""
+        """Return a point in an element: a share of its width across, half way down."""
         x, y = self.run(
             f"(async () => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
@@ -104,7 +104,7 @@ class Tab:
         return x, y
 
     def mouse(self, kind: str, x: float, y: float, *, clicks: int = 1, **about: Any) -> None:
-        """A real pointer's event, such as ``mouseMoved`` or ``mouseWheel`` (with its delta)."""
+        """Send a pointer event, such as ``mouseMoved`` or ``mouseWheel`` (with its delta)."""
         button = "none" if kind == "mouseWheel" else "left"
         about = {"type": kind, "x": x, "y": y, "button": button, "clickCount": clicks, **about}
         self._call("Input.dispatchMouseEvent", about)
@@ -120,12 +120,12 @@ class Tab:
         return str(self.run(f"document.querySelector({json.dumps(selector)}).textContent"))
 
     def texts(self, selector: str, attribute: str = "textContent") -> list[Any]:
-        """What each such element shows; or another property of it."""
-        every = f"[...document.querySelectorAll({json.dumps(selector)})]"
-        return list(self.run(f"{every}.map(e => e.{attribute})"))
+        """Return the text, or another property, of each such element."""
+        elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        return list(self.run(f"{elements}.map(e => e.{attribute})"))
 
     def roles(self) -> Counter[str]:
-        """How many elements of each role a screen reader is told of."""
+        """Return how many elements of each role a screen reader sees."""
         nodes = self._call("Accessibility.getFullAXTree")["nodes"]
         return Counter(node["role"]["value"] for node in nodes if not node["ignored"])
 
@@ -165,11 +165,11 @@ class Tab:
 
 @contextmanager
 def open_tab() -> Iterator[Tab]:
-    """A tab; where there is no browser, the test is skipped."""
+    """Open a tab, or skip the test without a browser."""
     names = ("chromium", "chromium-browser", "google-chrome")
     chromium = next((path for name in names if (path := shutil.which(name))), None)
     if chromium is None:
-        pytest.skip("there is no Chromium here; install Debian's package chromium")
+        pytest.skip("Chromium is missing; install the package chromium")
     commands, answers = os.pipe(), os.pipe()
     # A shell gives the pipes the numbers that the browser expects; 8 and 9 keep them apart.
     numbered = f'exec 8<&{commands[0]} 9>&{answers[1]}; exec "$@" 3<&8 4>&9'

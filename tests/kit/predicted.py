@@ -1,4 +1,4 @@
-"""A run's table of predictions, taken apart by hand: the fits of each model on each test set."""
+"""A run's table of predictions by model and test set."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from obygaze_models.experiments.run_folder import Clip, clips_by_id
 
 
 class FitOf(NamedTuple):
-    """What one fit of a model said of the clips of a test set."""
+    """The predictions of one fit on one test set."""
 
     model: str
     fit: int
@@ -27,12 +27,12 @@ class FitOf(NamedTuple):
 
 
 def clips_of(run: Run) -> dict[str, Clip]:
-    """The clips by id, in the order of the table."""
+    """Return the clips by id, in the order of the table."""
     return clips_by_id(run.clips())
 
 
 def fits_of(run: Run) -> list[FitOf]:
-    """The fits in the order of the table."""
+    """Return the fits in the order of the table."""
     rows: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
     for row in run.predictions().to_dict("records"):
         rows.setdefault((row["model"], row["fit"], row["test"]), []).append(row)
@@ -47,7 +47,7 @@ def fits_of(run: Run) -> list[FitOf]:
 
 
 def table_of(fits: list[FitOf]) -> pd.DataFrame:
-    """A table of predictions of two classes, as if a run had made these."""
+    """Return a table of predictions of two classes, as a run writes it."""
     parts = [
         pd.DataFrame(
             {"model": fit.model, "test": fit.test, "fit": fit.fit, "id": fit.ids}

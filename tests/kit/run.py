@@ -1,4 +1,4 @@
-"""Clips with labels, folds and features that tell the labels, on disk; experiments on them."""
+"""Clips with labels, folds and informative features on disk, and experiments on them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -64,8 +64,10 @@ class World:
 def make_world(
     folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "", marked: bool = False
 ) -> World:
-    """200 clips of four levels in ten folds; S is apart from the rest, with some overlap. Where
-    `marked`, every clip but EN shows some of three concepts, which its features tell."""
+    """Write 200 clips of four levels in ten folds; S is apart from the rest, with some overlap.
+
+    If `marked`, every clip but EN has some of three concepts, which its features tell.
+    """
     chance = np.random.default_rng(12)
     ids = [f"tt{film}-{scene:03}" for film in range(FILMS) for scene in range(SCENES)]
     levels = [list(LEVELS)[row % 4] for row in range(len(ids))]
@@ -80,8 +82,8 @@ def make_world(
         tuple(name for name, there in zip(CONCEPTS, row, strict=True) if there and marked)
         for row in shows.tolist()
     ]
-    known = CONCEPTS if marked else ()
-    manifest = labelled(ids, levels, concepts, folds=folds, known=known, synthetic=synthetic)
+    scheme = CONCEPTS if marked else ()
+    manifest = labelled(ids, levels, concepts, folds=folds, scheme=scheme, synthetic=synthetic)
     manifest.save(folder / "manifest")
     world = World(folder, ids, levels, folds, features)
     write_store(world.store, manifest, world.rows, recipe)
@@ -90,7 +92,7 @@ def make_world(
 
 def labelled(
     ids: Sequence[str], levels: Sequence[str], concepts: Any = None, *, folds: Any = (),
-    known: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
+    scheme: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
 ) -> Manifest:  # fmt: skip
     """Clips such as tt0-007, of the film tt0: files of their own or, where they have a length in
     `seconds`, spans of its file; with labels and with the folds of the split ten."""
@@ -103,10 +105,10 @@ def labelled(
         return Item(clip, film=film, media=f"{film}.mp4", start=start, end=start + seconds)
 
     items = Items.of(list(map(item, ids)), {"synthetic": [synthetic] * len(ids)})
-    every = tuple(starmap(Level, LEVELS.items()))
-    listed = tuple(c if isinstance(c, Concept) else Concept(c) for c in known)
+    scheme_levels = tuple(starmap(Level, LEVELS.items()))
+    listed = tuple(c if isinstance(c, Concept) else Concept(c) for c in scheme)
     manifest = Manifest(
-        "toy", items, LabelScheme("levels", every, listed), source="a test", licence="CC0"
+        "toy", items, LabelScheme("levels", scheme_levels, listed), source="a test", licence="CC0"
     )
     labels = LabelSet("all", [*ids], [*levels], concepts or [()] * len(ids))
     splits = [Split("ten", [*ids], [*folds])] if folds else []
@@ -124,7 +126,7 @@ def write_store(
 def write_rows(
     path: Path, manifest: Manifest, arrays: Mapping[str, object], recipe: Recipe, *, block_rows: int
 ) -> Path:
-    """A store of any arrays, by name; each has a row an item."""
+    """Write a store of any arrays by name, each with one row per item."""
     writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
     rows = [
         Done(dict(zip(arrays, values, strict=True)), None)
@@ -136,7 +138,7 @@ def write_rows(
 
 
 def write_experiment(path: Path, world: World | None = None, **keys: object) -> Path:
-    """An experiment's file: Sure against Hard Negatives of `world`, but for what is given."""
+    """Write an experiment's file: Sure against Hard Negatives of `world`, with changes."""
     values: dict[str, object] = {}
     if world is not None:
         values = {

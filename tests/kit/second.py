@@ -42,7 +42,7 @@ MARKS = [
 
 
 def darkness() -> Timelines:
-    """Marks of two annotators, who are called by names that are ids and that are not."""
+    """Return marks of two annotators, one of whose names is not a valid id."""
     segments = [
         Segment(film, annotator, float(start), float(end), level, tuple(concepts))
         for film, annotator, start, end, level, *concepts in MARKS

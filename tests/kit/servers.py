@@ -1,4 +1,4 @@
-"""Servers on loopback: of files that misbehave when told to, of S3, and what stands before them."""
+"""Servers on loopback: of files that misbehave on demand, of S3, and proxies."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def in_a_thread(server: socketserver.BaseServer) -> Iterator[None]:
 
 @dataclass
 class Served:
-    """A folder behind HTTP, and what was asked of it."""
+    """A folder behind HTTP, and the requests for it."""
 
     folder: Path
     url: str = ""
@@ -68,7 +68,7 @@ def serve(folder: Path) -> Iterator[Served]:
             pass
 
         def do_GET(self) -> None:
-            # A proxy is asked for a whole URL.
+            # A request to a proxy has the full URL.
             path = unquote(urlsplit(self.path).path)
             served.headers.append(dict(self.headers))
             file = served.folder / path.lstrip("/")
@@ -120,7 +120,7 @@ def serve(folder: Path) -> Iterator[Served]:
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Nothing: clients that hang up are what is tested."""
+            """Ignore errors, because clients that hang up are tested."""
 
     server = Server(("127.0.0.1", 0), Handler)
     served.url = f"http://127.0.0.1:{server.server_port}"
@@ -130,24 +130,26 @@ def serve(folder: Path) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def at_a_time(served: Served) -> Iterator[list[int]]:
-    """Slow a server down; yield the numbers of requests that were under way."""
-    most, under_way, refuse = [], [], served.refuse
+    """Slow a server down, and yield the numbers of concurrent requests."""
+    concurrent, under_way, refuse = [], [], served.refuse
 
     def wait(path: str) -> None:
         under_way.append(path)
-        most.append(len(under_way))
+        concurrent.append(len(under_way))
         time.sleep(0.02)
         under_way.remove(path)
 
     served.refuse = wait
-    yield most
+    yield concurrent
     served.refuse = refuse
 
 
 @contextlib.contextmanager
 def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
-    """A server of S3 with one bucket, to which the environment leads. Gives a function that puts a
-    file, or the files of a folder, under a key."""
+    """Serve S3 with one bucket, which the environment names.
+
+    Yield a function that puts a file, or the files of a folder, under a key.
+    """
     import boto3  # type: ignore[import-untyped]
     import pytest
     import s3fs  # type: ignore[import-untyped]

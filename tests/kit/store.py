@@ -54,7 +54,7 @@ def a_manifest(n: int = 18, film: str = "tt1", **fields: Any) -> Manifest:
 
 
 def a_row(row: int, film: str = "tt1") -> Done | Failed:
-    """What a made-up backbone computes for a row, alike wherever it is asked for."""
+    """Return the fixed values that a made-up backbone computes for a row."""
     if row == FAILED:
         return Failed(Status.UNREADABLE, 'cannot be decoded: "moov", not found', "cd" * 32)
     random = np.random.default_rng([row, *film.encode()])
@@ -77,7 +77,7 @@ def fill(
     blocks: Iterable[int] | None = None,
     compute: Callable[[int], Done | Failed] = a_row,
 ) -> None:
-    """Do what an extraction does: the missing blocks, in order."""
+    """Write the missing blocks in order, as an extraction does."""
 
     def computed(row: int) -> Done | Failed:
         outcome = compute(row)
@@ -99,7 +99,7 @@ def a_store(
     manifest: Manifest | None = None,
     block_rows: int = BLOCK_ROWS,
 ) -> Path:
-    """An open store; of `n` rows in blocks of four, all of them written unless `blocks` says."""
+    """Write an open store of `n` rows in blocks of four, all written unless `blocks` says."""
     manifest = manifest or a_manifest(n, film)
     writer = StoreWriter.create(path, manifest, recipe, probe=probe(), block_rows=block_rows)
     fill(writer, blocks, lambda row: a_row(row, film))
@@ -116,19 +116,19 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Every file of a store but its log, which is all that equal stores differ in."""
+    """Return every file of a store but its log, in which equal stores differ."""
     return {name: data for name, data in files_of(path).items() if name != "log.jsonl"}
 
 
 def age(path: Path, seconds: float = 3600) -> None:
-    """Make a file look as if nobody had touched it for an hour."""
+    """Make a file look unchanged for an hour."""
     then = path.stat().st_mtime - seconds
     os.utime(path, (then, then))
 
 
-def flip_bit(file: Path, place: int, bit: int = 0) -> None:
+def flip_bit(file: Path, offset: int, bit: int = 0) -> None:
     content = bytearray(file.read_bytes())
-    content[place] ^= 1 << bit
+    content[offset] ^= 1 << bit
     file.chmod(0o644)
     file.write_bytes(content)
 
@@ -154,7 +154,7 @@ def open_state(
     todo: Collection[int] = (),
     block_rows: int = 2,
 ) -> Path:
-    """An open store of these values; rows in `failed` failed, blocks in `todo` are to do."""
+    """Write an open store of these values; rows in `failed` failed, `todo` blocks are to do."""
     specs = [ArraySpec(name, v.shape[1:], str(v.dtype), name) for name, v in values.items()]
     n = len(next(iter(values.values())))
     recipe = plain_recipe(*specs)
@@ -172,7 +172,7 @@ def open_state(
 def final_state(
     source: Path, path: Path, shard_rows: int, chunk_rows: int, *, compress: bool = False
 ) -> Path:
-    """The same store as it is once finalised, by Zarr alone, with shards and chunks of any size."""
+    """Write the finalised store by Zarr alone, with shards and chunks of any size."""
     store = open_store(source)
     attributes = store.attributes | {"state": "final"}
     group = zarr.create_group(path, attributes={fmt.ATTRIBUTES: attributes})
@@ -194,7 +194,7 @@ def final_state(
 
 
 def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any) -> Path:
-    """A folder of ``open.zarr``, and the same store as ``final.zarr``, ``compressed.zarr``."""
+    """Write ``open.zarr``, and the same store as ``final.zarr`` and ``compressed.zarr``."""
     open_state(folder / "open.zarr", values, **options)
     for state in STATES[1:]:
         path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
@@ -203,7 +203,7 @@ def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any
 
 
 def assert_alike(there: Store, here: Store) -> None:
-    """Two stores say the same of everything; the second was made by us, in a folder."""
+    """Check that two stores agree on everything; the second was made by us, in a folder."""
     assert there.info() == here.info()
     assert (there.ids, there.sources) == (here.ids, here.sources)
     assert there.items.digest == here.items.digest
@@ -223,7 +223,7 @@ def push(path: Path, target: Path | str) -> Pushed:
 
 
 class Malice:
-    """A program in the shape of data: unpickling it makes a folder."""
+    """A program in the form of data: unpickling it creates a folder."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace

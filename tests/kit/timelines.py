@@ -1,4 +1,4 @@
-"""The paper's worked case: two annotators, five clips; and what ELAN asks of its files."""
+"""The paper's worked example of two annotators and five clips, and ELAN's schema."""
 
 import re
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ def worked() -> Timelines:
     return Timelines.of("worked", segments("one", FIRST) + segments("two", SECOND))
 
 
-def said(labels: LabelSet) -> list[tuple[str, set[str]]]:
-    """Each clip's level and concepts, in the order of the clips."""
+def pairs(labels: LabelSet) -> list[tuple[str, set[str]]]:
+    """Return each clip's level and concepts, in the order of the clips."""
     return list(zip(labels.levels, map(set, labels.concepts), strict=True))
 
 
@@ -75,7 +75,7 @@ ELEMENTS = {line.split()[0]: [part.split() for part in line.split(" ", 1)[1].spl
 
 
 def check_schema(root: ElementTree.Element) -> None:
-    """Children, attributes, ids and references as ELAN's schema has them."""
+    """Check children, attributes, ids and references against ELAN's schema."""
     for element in root.iter():
         children, must, may = ELEMENTS[element.tag]
         places = [children.index(child.tag) for child in element]

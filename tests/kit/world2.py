@@ -1,4 +1,4 @@
-"""A world that is not the paper's: other levels, concepts and films, in name and number."""
+"""A world unlike the paper's: other levels, concepts and films, in name and number."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -43,7 +43,7 @@ TEXTS = [
 
 
 def token_probabilities(folder: Path, text: str) -> list[float]:
-    """The probability of each token of a text and of its end, one step after the other."""
+    """Return the probability of each token and of the end, one step after another."""
     model = GPT2LMHeadModel.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids, probabilities = [tokenizer.bos_token_id], []
@@ -56,7 +56,7 @@ def token_probabilities(folder: Path, text: str) -> list[float]:
 
 
 def embeddings_by_transformers(folder: Path, texts: list[str], pool="mean") -> np.ndarray:
-    """The mean of the tokens, or the first, of length one; nothing is padded."""
+    """Return the normalised mean of the tokens, or the first, without padding."""
     model = AutoModel.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = []
@@ -68,7 +68,7 @@ def embeddings_by_transformers(folder: Path, texts: list[str], pool="mean") -> n
     return np.stack(rows)
 
 
-def test_mean_probabilities_are_transformers_own(gpt2, monkeypatch):
+def test_mean_probabilities_equal_transformers(gpt2, monkeypatch):
     model = load_language_model(gpt2, "cpu")
     means = model.mean_probabilities(TEXTS)
     expected = [np.mean(token_probabilities(gpt2, text)) for text in TEXTS]
@@ -88,8 +88,8 @@ def test_mean_probabilities_are_transformers_own(gpt2, monkeypatch):
     np.testing.assert_allclose(second, np.mean(token_probabilities(gpt2, longest)), rtol=1e-5)
 
 
-def test_weights_as_gpt2_is_published(gpt2, tmp_path):
-    """Without the word "transformer" before the names, without a head, with buffers."""
+def test_weights_named_as_published_gpt2_load(gpt2, tmp_path):
+    """Names lack the prefix "transformer"; there is no head, but there are buffers."""
     old = Path(shutil.copytree(gpt2, tmp_path / "old"))
     published = {
         name.removeprefix("transformer."): tensor
@@ -105,7 +105,7 @@ def test_weights_as_gpt2_is_published(gpt2, tmp_path):
     assert load_language_model(old, "cpu").mean_probabilities(TEXTS) == expected
 
 
-def test_embeddings_are_of_transformers_own_tokens(encoder, copy):
+def test_embeddings_use_transformers_tokens(encoder, copy):
     texts = TEXTS + [f"{'a road ' * (n % 7)}{n}" for n in range(0, 150, 2)]  # more than a batch
     vectors = load_sentence_encoder(encoder, "cpu").embed(texts)
     np.testing.assert_allclose(vectors, embeddings_by_transformers(encoder, texts), atol=1e-6)
@@ -116,7 +116,7 @@ def test_embeddings_are_of_transformers_own_tokens(encoder, copy):
     first = load_sentence_encoder(copy, "cpu").embed(["a man"])
     expected = embeddings_by_transformers(copy, ["a man"], "first")
     np.testing.assert_allclose(first, expected, atol=1e-6)
-    # RoBERTa's 66 positions read 64 tokens: those of padding are none.
+    # RoBERTa's 66 positions read 64 tokens: padding takes the other two.
     (copy / "sentence_bert_config.json").write_text("{}")
     model = load_sentence_encoder(copy, "cpu")
     assert (model.max_tokens, model.embed(["man " * 300]).shape) == (64, (1, 32))
@@ -139,14 +139,14 @@ def without_words(path: Path) -> bytes:
     # sentence-transformers alone would take random numbers in their place.
     ("model.safetensors", without_words, r"1 of its weights .*word_embeddings"),
 ])  # fmt: skip
-def test_an_encoder_that_does_not_fit_is_one_line(copy, file, change, facts):
+def test_a_mismatched_encoder_is_one_line(copy, file, change, facts):
     (copy / file).write_bytes(change(copy / file))
     with pytest.raises(BackboneError, match=facts) as caught:
         load_sentence_encoder(copy, "cpu")
     assert "\n" not in str(caught.value)
 
 
-def test_a_language_model_that_does_not_fit_is_one_line(gpt2, encoder, tmp_path):
+def test_a_mismatched_language_model_is_one_line(gpt2, encoder, tmp_path):
     bare = Path(shutil.copytree(gpt2, tmp_path / "bare"))
     (bare / "vocab.json").unlink()
     for spec, facts in (
@@ -242,7 +242,7 @@ def test_variants_have_scores(score, gpt2, encoder):
     ("a human at a womans' shop", None),
     ("a man and his dog", None),
 ])  # fmt: skip
-def test_only_words_that_can_be_exchanged_are(caption, variants):
+def test_only_exchangeable_words_are_exchanged(caption, variants):
     pair = make_variants(caption)
     assert (pair and (pair.man, pair.woman)) == variants
 
@@ -258,7 +258,7 @@ def test_only_words_that_can_be_exchanged_are(caption, variants):
      "(64 tokens)"),
     ("id,caption,object\na,a dog,dog\n", "no caption has variants with man and woman"),
 ])  # fmt: skip
-def test_a_table_not_understood_is_refused_in_one_line(score, content, facts):
+def test_an_invalid_table_is_refused_in_one_line(score, content, facts):
     result, out = score(content, *(["--variants"] if "a dog" in content else []))
     assert result.exit_code == 1
     assert facts in result.stderr
@@ -280,7 +280,7 @@ def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
 
 
 def test_networks_load_in_several_threads_at_once(gpt2):
-    """While one loads, transformers patches classes that another one's loading reads."""
+    """Loading patches transformers' classes, which another thread's loading reads."""
     with ThreadPoolExecutor(4) as pool:
         models = list(pool.map(lambda _: load_language_model(gpt2, "cpu"), range(8)))
     expected = models[0].mean_probabilities(TEXTS)

@@ -51,7 +51,7 @@ def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
     assert "valence.csv, line 3: unknown label 'violent'; choose from negative" in problem
 
 
-def test_the_official_sets_are_folds_and_test_is_the_last(write_files):
+def test_the_official_sets_are_folds_ending_with_test(write_files):
     manifest = of.Manifest.from_accede(write_files(ACCEDEsets=SETS))
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 1, "A2": 2, "A3": 2}
     assert manifest.split("development").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
@@ -62,7 +62,7 @@ def test_the_official_sets_are_folds_and_test_is_the_last(write_files):
     assert manifest.split("official").fold_of == {"A0": 0, "A1": 0, "A2": 1, "A3": 1}
 
 
-def test_values_become_classes_only_without_classes(write_files):
+def test_values_become_classes_only_where_classes_are_missing(write_files):
     """1.5 is a score of -.75, 3.4 of .2, 2.6 of -.2; 3.2 of .1, 2.9 of -.05, 4.5 of .75."""
     manifest = of.Manifest.from_accede(write_files(ACCEDEranking=RANKING))
     valence = manifest.labels("valence")
@@ -87,7 +87,7 @@ def test_values_become_classes_only_without_classes(write_files):
     ]
 
 
-def test_mediaevals_file_wins_over_accedes(write_files):
+def test_the_mediaeval_file_wins_over_accedes(write_files):
     changed = VIOLENCE.replace("A1.mp4 0", "A1.mp4 1")
     write_files(ACCEDEviolence=VIOLENCE, MEDIAEVALviolence=changed)
     folder = write_files(MEDIAEVALsets="id name set|0 M0.mp4 0", ACCEDEsets=SETS)

@@ -23,7 +23,7 @@ def problems(manifest):
     return [problem.replace(f"{manifest}/", "") for problem in check(manifest)]
 
 
-def test_every_problem_in_one_pass_with_its_line(manifest, obygaze):
+def test_check_lists_every_problem_with_its_line(manifest, obygaze):
     assert check(manifest) == []
     assert obygaze("manifests", "check", manifest).exit_code == 0
     labels = (manifest / "labels/paper.csv").read_text()
@@ -70,7 +70,7 @@ def test_problems_of_items_hide_no_others(manifest):
     assert any("splits/mine.csv, line 2: fold 'one'" in problem for problem in problems(manifest))
 
 
-def test_importing_again_keeps_what_others_added(source, manifest, obygaze):
+def test_importing_again_keeps_added_splits(source, manifest, obygaze):
     obygaze("manifests", "split", manifest, "--folds", 2)
     again = ("manifests", "import", "obygaze12", source, "-o", manifest)
     refused(obygaze(*again), "--overwrite")
@@ -82,7 +82,7 @@ def test_importing_again_keeps_what_others_added(source, manifest, obygaze):
     assert of.Manifest.load(manifest).split_names == ["leak-free"]
 
 
-def test_diff(manifest, source, tmp_path, obygaze):
+def test_diff_lists_changed_items_and_labels(manifest, source, tmp_path, obygaze):
     second = tmp_path / "other"
     lines = source.read_text().splitlines(keepends=True)
     changed = "".join(lines[:-1]).replace("Easy Neg", "Sure").replace("scene_3.avi", "scene_33.avi")
@@ -101,7 +101,7 @@ def test_diff(manifest, source, tmp_path, obygaze):
     assert (same.exit_code, same.output.startswith("No difference")) == (0, True)
 
 
-def test_locate(manifest, tmp_path, obygaze):
+def test_locate_finds_files_by_name_in_any_folder(manifest, tmp_path, obygaze):
     names = [
         "tt0108160/tt0108160_scene_1.mp4",  # another extension
         "tt0108160/TT0108160_Scene_2.AVI",  # another case
@@ -151,7 +151,7 @@ def items(draw):
 
 
 @given(items(), st.data())
-def test_round_trip(clips, data):
+def test_a_manifest_survives_saving(clips, data):
     scheme = obygaze_scheme()
     ids = [item.id for item in clips]
     labelled = data.draw(st.lists(st.sampled_from(ids), unique=True))
@@ -185,7 +185,7 @@ def sha256(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_the_digest_as_the_specification_has_it(manifest):
+def test_the_digest_follows_the_specification(manifest):
     text = "obygaze-items-1\na-001\na-002\0clip\nclip\0one\n\0\n1500000\0\n2250000\0"
     assert Items.of(CLIPS).digest == sha256(text) == Items.of(iter(CLIPS)).digest
     word = sha256("a person")
@@ -207,7 +207,7 @@ def test_the_digest_as_the_specification_has_it(manifest):
         Items.of([Item(identifier) for identifier in "bAa"])
 
 
-def test_the_figure(manifest, tmp_path, obygaze):
+def test_stats_draws_a_figure(manifest, tmp_path, obygaze):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "figures/levels.svg"
     # --figure is the option's old name.

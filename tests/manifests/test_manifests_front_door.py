@@ -1,4 +1,4 @@
-"""Manifests from Python, with paths as texts or as `Path`."""
+"""Manifests in Python, with paths as `str` or `Path`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def table(tmp_path):
     return write(tmp_path / "clips.csv", "id,film,video,level,concepts", *ROWS)
 
 
-def test_a_diff_names_what_no_digest_holds(table):
+def test_a_diff_names_changes_outside_the_digest(table):
     manifest = of.Manifest.from_csv(table)
     items = replace(manifest.items, films=["other", *manifest.items.films[1:]])
     moved = replace(manifest, items=items)
@@ -35,7 +35,7 @@ def test_a_diff_names_what_no_digest_holds(table):
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_from_a_table_to_a_split(table, tmp_path, kind):
+def test_a_table_becomes_a_manifest_with_a_split(table, tmp_path, kind):
     manifest = of.Manifest.from_csv(kind(table), columns={"level": "level"})
     manifest.add_split(of.stratified(manifest, folds=2))
     manifest.save(kind(tmp_path / "m"))
@@ -55,7 +55,7 @@ def test_from_a_table_to_a_split(table, tmp_path, kind):
         loaded.add_split(of.leave_film_out(loaded))
 
 
-def test_parts_that_cannot_be_added(table):
+def test_invalid_parts_are_refused(table):
     manifest = of.Manifest.from_csv(table)
     for level, concept, fact in [
         ("sure", "Body", r"'sure' is not a level of the scheme \(EN, HN, NS, S\)"),

@@ -16,7 +16,7 @@ from tests.kit.files import refused, touch, write
 from tests.kit.servers import serve
 
 
-def test_nothing_of_the_source_is_lost(source, tmp_path):
+def test_no_column_of_the_source_is_lost(source, tmp_path):
     manifest = of.Manifest.from_obygaze12(source, rule="released")
     assert manifest.items.extra["graph_number"] == ["1", "2", "3", "4", "5", "1"]
     raw = manifest.labels("raw")
@@ -27,7 +27,7 @@ def test_nothing_of_the_source_is_lost(source, tmp_path):
     assert of.Manifest.load(tmp_path / "m").labels().levels == ["EN", "NS", "S", "HN", "S"]
 
 
-def test_obygaze12_against_a_plain_reading(released, small_authors):
+def test_obygaze12_equals_a_plain_reading(released, small_authors):
     names = {
         "Type of plan": "Type of shot", "Clothes": "Clothing", "Activities": "Activity",
         "Exp of emotion": "Expression of emotion",
@@ -76,7 +76,7 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path, source):
     assert id_from_file("tt0108160_scene_x.avi") is stem_from_id("anything-else") is None
 
 
-def test_csv_tables_with_and_without_labels(tmp_path):
+def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
     path = tmp_path / "t.csv"
     mood = of.Manifest.from_csv(
         write(path, "id,level,concepts", "a,calm,rain", "b,tense,Rain|dark"),
@@ -132,13 +132,13 @@ def address(tmp_path_factory, small_authors):
     ("file:///etc/passwd", "is not an http address"),
     ("http://127.0.0.1:1/x", "pass its path as SOURCE"),
 ])  # fmt: skip
-def test_any_other_file_is_refused(address, tmp_path, url, fact):
+def test_unknown_files_are_refused(address, tmp_path, url, fact):
     with pytest.raises(ManifestError, match=fact):
         download_pinned(url.format(address), tmp_path / "x", sha256="0" * 64)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_pinned_file_alone_is_taken(address, tmp_path, monkeypatch, obygaze, small_authors):
+def test_only_the_pinned_file_is_imported(address, tmp_path, monkeypatch, obygaze, small_authors):
     importer = ("manifests", "import", "obygaze12")
     command = (*importer, "--download", "-o", tmp_path / "m", "--url", f"{address}/file.csv")
     pinned = reference_json("sources.json")["obygaze12"]

@@ -1,4 +1,4 @@
-"""Labels as people have them: tables with names of files, put on folders of videos."""
+"""Labels as users have them: tables of file names for folders of videos."""
 
 import shlex
 from pathlib import Path
@@ -116,7 +116,7 @@ def test_labels_are_added_by_id_file_or_stem(films, tmp_path, obygaze, name):
     refused(obygaze(*command), "--overwrite")
 
 
-def test_labels_name_what_is_missing_on_either_side(films, tmp_path, obygaze):
+def test_labels_name_clips_missing_on_either_side(films, tmp_path, obygaze):
     folder = tmp_path / "m"
     result = obygaze("manifests", "import", "folder", films, "-o", folder)
     _, _, command = result.stdout.splitlines()[-1].partition("obygaze ")
@@ -142,12 +142,12 @@ def test_labels_name_what_is_missing_on_either_side(films, tmp_path, obygaze):
     (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; it has ids"),
     (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .the columns are clip, label"),
 ])  # fmt: skip
-def test_labels_that_do_not_fit(films, tmp_path, rows, fact):
+def test_labels_that_do_not_fit_are_refused(films, tmp_path, rows, fact):
     with pytest.raises(ManifestError, match=fact):
         read_labels(write(tmp_path / "t.csv", *rows), of.Manifest.from_folder(films))
 
 
-def test_missing_videos_are_named_with_what_was_searched_for(films, tmp_path, obygaze):
+def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obygaze):
     folder = tmp_path / "m"
     source = write(tmp_path / "t.csv", "video,film", "a.mp4,Juno", "b.mp4,Juno")
     obygaze("manifests", "import", "csv", source, "-o", folder)

@@ -1,4 +1,4 @@
-"""Importers: a file and a line each. Those of other packages: commands, and their errors."""
+"""Importers: a file and a line each; commands and errors of importers of other packages."""
 
 import inspect
 import json
@@ -62,7 +62,7 @@ def mylab(install, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("owner", [of.Manifest, of.Timelines])
-def test_an_importer_is_a_file_and_a_line(owner, obygaze):
+def test_adding_an_importer_takes_a_file_and_a_line(owner, obygaze):
     """Its command, with help and options, and its method follow."""
     group = {of.Manifest: "manifests", of.Timelines: "annotations"}[owner]
     importers, function = importers_of(owner), f"import_{owner.__name__.lower()}"
@@ -110,14 +110,14 @@ def test_importers_are_commands_with_options(mylab, obygaze):
     assert text.count("--overwrite") == 1
 
 
-def test_our_name_wins_and_listing_imports_nothing(install, obygaze):
+def test_built_in_names_win_and_listing_imports_nothing(install, obygaze):
     install({"x.py": "raise OSError"}, {"folder": "mylab.x:import_manifest"}, group=GROUP)
     text = obygaze("manifests", "import", "--help").stdout
     assert re.search(r"folder +mylab.x:import_manifest of mylab 0.1.0 \(ignored: thi", text)
     assert "SOURCE has the files" in obygaze("manifests", "import", "folder", "--help").stdout
 
 
-def test_importers_by_their_paths(install, tmp_path, obygaze):
+def test_importers_are_named_by_path(install, tmp_path, obygaze):
     films = touch(tmp_path / "films", "one/a.mp4", "one/b.avi")
     path = "obygaze_features.manifests.importers.folder:import_manifest"
     for name in ("folder", path):

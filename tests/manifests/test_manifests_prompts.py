@@ -31,8 +31,8 @@ def test_the_article_follows_the_first_letter():
 PEOPLE = ("person", "woman", "human", "human being", "individual", "adult")
 
 
-def test_every_stimulus_in_every_template(tmp_path, obygaze):
-    """The emotions' prompts of Wolfe et al.: six phrases with the emotion, and six without."""
+def test_every_stimulus_fills_every_template(tmp_path, obygaze):
+    """Wolfe et al. have six prompts with the emotion, and six without."""
     emotions = ("angry", "sad", "happy")
     rows = [f"{e},{e} {p},yes" for e in emotions for p in PEOPLE]
     rows += [f"{e}-not,{p},no" for e in emotions for p in PEOPLE]
@@ -66,7 +66,7 @@ def test_ids_are_safe_and_distinct(tmp_path):
     assert items.texts[3] == "a жінка"
 
 
-def test_a_folder_of_images(tmp_path, obygaze):
+def test_a_folder_of_images_becomes_a_manifest(tmp_path, obygaze):
     names = ["a.JPG", "b.webp", "c.bmp", "d.tif", "e.jpeg", "f.txt", ".g.png"]
     folder = touch(tmp_path / "photos", *(f"yes/{name}" for name in names), "no/a.png", "top.png")
     result = obygaze("manifests", "import", "folder", folder, "-o", tmp_path / "m")
@@ -82,7 +82,7 @@ def test_a_folder_of_images(tmp_path, obygaze):
     assert [(item.id, item.kind) for item in images] == [("1996-poster", "image")]
 
 
-def test_a_battery_is_its_own_prompts_and_so_are_ones_own(tmp_path, monkeypatch):
+def test_batteries_and_custom_prompts_are_imported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "professions").mkdir()  # such as the manifest of another day
     items = of.Manifest.from_prompts("professions").items

@@ -1,4 +1,4 @@
-"""Bad input: one line with the fact, exit code 1, nothing written."""
+"""User errors: one line with the fact, exit code 1, nothing written."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("importer", "content", "fact"), SLIPS, ids=[slip[2] for slip in SLIPS])
-def test_slips_of_importers_are_one_line(importer, content, fact, tmp_path, obygaze):
+def test_user_errors_of_importers_are_one_line(importer, content, fact, tmp_path, obygaze):
     source = tmp_path / "source.csv"
     if isinstance(content, dict):
         for name, text in content.items():
@@ -63,7 +63,7 @@ def test_slips_of_importers_are_one_line(importer, content, fact, tmp_path, obyg
     assert {path.name for path in tmp_path.iterdir()} <= {"source.csv"}
 
 
-def test_folders_that_are_no_manifest(source, tmp_path, manifest, obygaze):
+def test_other_folders_are_refused_as_manifests(source, tmp_path, manifest, obygaze):
     films = touch(tmp_path / "films", "film.mkv")
     result = obygaze("manifests", "import", "obygaze12", source, "-o", films, "--overwrite")
     refused(result, "was not made by obygaze")
@@ -87,7 +87,7 @@ def test_folders_that_are_no_manifest(source, tmp_path, manifest, obygaze):
         refused(obygaze("manifests", "stats", manifest), fact)
 
 
-def test_mistyped_paths_are_suggested(tmp_path, obygaze):
+def test_mistyped_paths_get_a_suggestion(tmp_path, obygaze):
     films = touch(tmp_path / "films", "alone.mov")
     folder, near = tmp_path / "m", tmp_path / "film"
     obygaze("manifests", "import", "folder", films, "-o", folder)

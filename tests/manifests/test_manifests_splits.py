@@ -1,4 +1,4 @@
-"""Splits: even folds, the same again from the same seed; the released ones and their leaks."""
+"""Splits: balanced folds, the same for the same seed; the released ones and their leaks."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ LEVELS = st.lists(st.sampled_from(["EN", "HN", "NS", "S"]), min_size=10, max_siz
 
 
 @given(LEVELS, st.integers(2, 10), st.integers(0, 99))
-def test_folds_and_levels_are_even(levels, folds, seed):
+def test_folds_and_levels_are_balanced(levels, folds, seed):
     manifest = labelled(levels)
     split = of.stratified(manifest, folds=folds, seed=seed)
     level_of = manifest.labels().level_of
@@ -41,8 +41,8 @@ def test_folds_and_levels_are_even(levels, folds, seed):
     assert of.stratified(manifest, folds=folds, seed=seed).folds == split.folds
 
 
-def test_split_of_a_seed_never_changes():
-    """A split is named in papers by its seed; a new release of anything must not redeal it."""
+def test_the_split_of_a_seed_never_changes():
+    """Papers name a split by its seed, so no release may change it."""
     manifest = labelled(["S"] * 6 + ["EN"] * 6)
     split = of.stratified(manifest, folds=4, seed=0)
     assert split.folds == [2, 3, 0, 2, 1, 3, 0, 2, 0, 1, 1, 3]
@@ -76,7 +76,7 @@ def test_groups_of_any_column_stay_whole(rows, folds, seed):
         assert max(counts) - min(counts) <= max(sizes.values())
 
 
-def test_groups_are_a_filled_column_and_spans_that_overlap():
+def test_groups_need_a_filled_column_and_join_overlapping_spans():
     items = Items.of([Item("a", film="f"), Item("b")], {"director": ["x", "y"]})
     assert (items.column("film"), items.column("director")) == (["f", ""], ["x", "y"])
     with pytest.raises(ManifestError, match="choose from film, media, kind, director"):
@@ -104,7 +104,7 @@ SPAN = st.tuples(st.sampled_from("fg"), st.integers(0, 30), st.integers(1, 8))
     st.integers(1, 11),
     st.sampled_from([None, 0, 1, 3, np.inf]),
 )
-def test_overlaps_in_time_against_brute_force(spans, cut, gap):
+def test_overlaps_in_time_equal_brute_force(spans, cut, gap):
     items = Items.of(
         Item(f"i{row}", media=film, start=start, end=start + length)
         for row, (film, start, length) in enumerate(spans)
@@ -126,7 +126,7 @@ def test_overlaps_in_time_against_brute_force(spans, cut, gap):
 
 
 class Compared(np.ndarray):
-    """Numbers of files that count how many of them are looked at."""
+    """Numbers of files that count their comparisons."""
 
     looked_at = 0
 
@@ -136,7 +136,7 @@ class Compared(np.ndarray):
         return getattr(ufunc, method)(*plain, **options)
 
 
-def test_a_split_with_a_gap_looks_at_each_of_many_files_a_few_times():
+def test_splitting_with_a_gap_scales_with_the_files():
     count = 600
     items = Items.of(Item(f"i{row}", media=f"{row}.mp4", start=0, end=5) for row in range(count))
     manifest = labelled(["EN", "S"] * (count // 2), items)
@@ -146,7 +146,7 @@ def test_a_split_with_a_gap_looks_at_each_of_many_files_a_few_times():
     assert 0 < Compared.looked_at < 20 * count
 
 
-def test_the_command(manifest, obygaze, tmp_path):
+def test_split_prints_and_writes_the_folds(manifest, obygaze, tmp_path):
     result = obygaze("manifests", "split", manifest, "--folds", 3, "--seed", 5)
     assert "6 clips in 3 folds of 2 ->" in result.output
     about = {"method": "stratified by level", "labels": "paper", "folds": 3, "seed": 5}
@@ -170,8 +170,8 @@ def test_the_command(manifest, obygaze, tmp_path):
         ("media", (), "leave-file-out"),
         ("series", ("--folds", 2), "by-series"),
     ):
-        whole = obygaze("manifests", "split", folder, "--by", by, *options)
-        assert (whole.exit_code, "WARNING: 2 folds" in whole.stderr) == (0, bool(options))
+        undivided = obygaze("manifests", "split", folder, "--by", by, *options)
+        assert (undivided.exit_code, "WARNING: 2 folds" in undivided.stderr) == (0, bool(options))
         assert len({*of.Manifest.load(folder).split(name).folds}) == (options or (0, 3))[1]
     refused(obygaze("manifests", "split", folder, "--by", "serie"), "did you mean series")
 
@@ -199,7 +199,7 @@ def test_a_description_of_another_table_is_named(tmp_path):
         again.add_split(Split("x", ["i0"], [0]))
 
 
-def test_audit_counts_as_a_person_would(manifest):
+def test_audit_counts_equal_a_count_by_hand(manifest):
     a, b, c, d, e, f = of.Manifest.load(manifest).ids
     left = Split("left", [a, b, c, d], [0, 0, 1, 1], ["EN", "EN", "S", "S"])
     right = Split("right", [c, d, e, f], [0, 1, 1, 1], ["S", "S", "EN", "S"])

@@ -62,7 +62,7 @@ def films():
     ("juno.srt", SRT.replace("\n\n", "\n").encode()),
     ("Juno (2007).VTT", b"WEBVTT\n\nNOTE no --> words\n\n" + SRT.encode()),
 ])  # fmt: skip
-def test_the_words_of_each_clip(films, tmp_path, name, data):
+def test_each_clip_gets_its_words(films, tmp_path, name, data):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -75,13 +75,13 @@ def test_the_words_of_each_clip(films, tmp_path, name, data):
     assert later.items.texts[:3] == ["", *WORDS[:2]]
 
 
-def test_the_ellipsis_of_windows_ends_no_row(films, tmp_path):
+def test_the_windows_ellipsis_ends_no_row(films, tmp_path):
     line = b"1\r\n00:00:01,000 --> 00:00:02,000\r\nWait\x85\r\nJe t\x92aime\r\n"
     (tmp_path / "juno.srt").write_bytes(line)
     assert films.with_subtitles(tmp_path).items.texts[0] == "Wait\u2026 Je t\u2019aime"
 
 
-def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):
+def test_each_unusable_file_is_named_on_a_line(films, tmp_path, obygaze):
     folder = tmp_path / "srt"
     folder.mkdir()
     files = {
@@ -99,9 +99,9 @@ def test_what_cannot_be_used_is_a_line_each(films, tmp_path, obygaze):
     films.save(tmp_path / "films")
     result = obygaze("manifests", "subtitles", tmp_path / "films", folder, "-o", tmp_path / "words",
                      "--film-table", tmp_path / "films.csv", code=3)  # fmt: skip
-    told = result.stderr.splitlines()
+    messages = result.stderr.splitlines()
     for line, facts in zip(
-        sorted(told),
+        sorted(messages),
         [["alien.srt", "--film-table"], ["titanic.srt", "no lines"],
          ["tt0120338.vtt", "not a text"],
          ["tt0467406.srt", "already"], [JUNO, "1 of 3 lines", "9:01:05", "--shift"],
@@ -117,8 +117,8 @@ lines = st.lists(st.tuples(st.integers(0, 1500), st.integers(0, 400)), min_size=
 
 
 @given(lines, st.lists(st.integers(1, 500), min_size=1, max_size=6))
-def test_a_line_is_the_clips_that_has_most_of_it(tmp_path_factory, lines, lengths):
-    """By brute force over centiseconds, on clips that follow each other."""
+def test_a_subtitle_belongs_to_the_clip_with_most_of_it(tmp_path_factory, lines, lengths):
+    """Compare with brute force over centiseconds, on consecutive clips."""
     ends = np.cumsum(lengths)
     items = [
         Item(f"c{n}", film="f", media="f", start=(end - length) / 100, end=end / 100)
@@ -145,7 +145,7 @@ def test_a_line_is_the_clips_that_has_most_of_it(tmp_path_factory, lines, length
     assert [set(text.split()) for text in words.items.texts] == expected
 
 
-def test_annotators_clips_that_overlap_share_a_line(tmp_path):
+def test_overlapping_clips_share_a_subtitle(tmp_path):
     spans = {"first": (0, 10), "second": (1, 12), "next": (12, 20)}
     items = [Item(i, film="f", media="f", start=a, end=b) for i, (a, b) in spans.items()]
     (tmp_path / "f.srt").write_text("00:00:03,000 --> 00:00:04,000\nboth\n")
@@ -153,7 +153,7 @@ def test_annotators_clips_that_overlap_share_a_line(tmp_path):
     assert words.items.texts == ["both", "both", ""]
 
 
-def test_mobygazes_dump(films, tmp_path, obygaze):
+def test_the_mobygaze_dump_is_read(films, tmp_path, obygaze):
     (tmp_path / "tractive_movies.sql").write_text(
         f"INSERT INTO `movies` VALUES (7,'{JUNO}','Juno',2007),(8,'tt1','It\\'s',1999);\n"
     )
@@ -177,7 +177,7 @@ def test_mobygazes_dump(films, tmp_path, obygaze):
 
 
 @pytest.mark.parametrize("digits", [5, 400, 5000])
-def test_an_hour_of_many_digits_is_no_time(films, tmp_path, digits):
+def test_an_hour_of_many_digits_is_invalid(films, tmp_path, digits):
     hour = "9" * digits
     source = write(
         tmp_path / f"{JUNO}.srt", f"{SRT}\n{hour}:00:01,000 --> {hour}:00:02,000\nLOST\n"
@@ -201,7 +201,7 @@ def test_a_shift_is_a_number_of_seconds(films, tmp_path, obygaze, shift):
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_every_manifest_of_words_that_is_written_can_be_read(tmp_path, obygaze, extra):
+def test_every_written_manifest_of_words_can_be_read(tmp_path, obygaze, extra):
     film = of.Manifest("m", Items.of([Item("whole", film=JUNO, media="a.mp4", start=0, end=9999)]))
     film.save(tmp_path / "m")
     text = "a" * (131_072 + extra)

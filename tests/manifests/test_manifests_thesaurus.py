@@ -17,7 +17,7 @@ PAPER = {
 }  # fmt: skip
 
 
-def test_the_papers_counts():
+def test_the_thesaurus_has_the_papers_counts():
     scheme = of.obygaze_scheme()
     assert "instances" not in json.dumps(scheme.to_json())  # a manifest holds the names only
     paper = [concept for concept in scheme.concepts if concept.source == "paper"]
@@ -88,7 +88,7 @@ def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, mo
     refused(obygaze("manifests", "thesaurus", "--elan", template))
 
 
-def test_own_levels_and_concepts_are_printed(obygaze, tmp_path):
+def test_custom_levels_and_concepts_are_printed(obygaze, tmp_path):
     own, template = write(tmp_path / "mood.toml", OWN), tmp_path / "t.etf"
     text = obygaze("manifests", "thesaurus", "--scheme", own).output
     assert text.split("\n\n") == [

@@ -59,7 +59,7 @@ ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028
 
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory):
-    """A world whose store says it is of a backbone that the paper has; with four folds, too."""
+    """A world whose store claims a backbone of the paper, with four folds, too."""
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip"})
     world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
     four = Split("four", world.ids, [row // 4 % 4 for row in range(len(world.ids))])
@@ -78,7 +78,7 @@ def results(marked, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def annotators(marked, tmp_path_factory):
-    """A manifest's folder, and two annotators in it, who sometimes differ from its labels."""
+    """A manifest's folder, and two annotators in it who sometimes differ from its labels."""
     manifest = Manifest.load(marked.manifest)
     chance = np.random.default_rng(4)
     own, sets = manifest.labels(), []
@@ -124,7 +124,7 @@ def page_of(tmp_path_factory):
 
 
 class Page:
-    """The text outside of scripts, the tags, and the cells of all tables, row by row."""
+    """The text outside scripts, the tags, and the cells of all tables by row."""
 
     def __init__(self, html):
         self.html = html
@@ -161,13 +161,17 @@ def with_record(results: Run, **changes: object) -> Run:
     return replace(results, record=record, tables=tables_of(results))
 
 
+def with_score(run: Run, score: str) -> Run:
+    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
+
+
 def with_manifest(results: Run, **changes: object) -> Run:
-    """The same run, as if its manifest's name, levels or citation were others."""
+    """Return the run with another name, levels or citation of its manifest."""
     return with_record(results, manifest=to_builtins(results.record.manifest) | changes)
 
 
 def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> Run:
-    """The same models, had they been asked about a number of clips of some films, each once."""
+    """Return the run as if its models had predicted each of a number of clips of some films."""
     chance = np.random.default_rng(3)
     per_film = -(-clips // films)
     annotated = []
@@ -190,13 +194,13 @@ def grown(results: Run, clips: int, *, timed: bool = False, films: int = 12) -> 
         predictions += [
             FitOf(model, 0, test, ids, labels, probabilities) for test in results.record.tests
         ]
-        values, said = chance.normal(size=(len(ids), len(CONCEPTS))), ["positive"] * len(ids)
+        values, classes = chance.normal(size=(len(ids), len(CONCEPTS))), ["positive"] * len(ids)
         parts = {"weights": np.full_like(values, 0.4), "intercept": np.full(len(ids), -0.2)}
-        attribution = Attribution("sum", CONCEPTS, said, values, **parts)
+        attribution = Attribution("sum", CONCEPTS, classes, values, **parts)
         if "tree" in model:
             steps = [[Step(name, float(row[0]), 0.5, True) for name in CONCEPTS] for row in values]
-            attribution = Attribution("path", CONCEPTS, said, values, steps=steps)
-        own = tabulate_reasons(ids, said, attribution)
+            attribution = Attribution("path", CONCEPTS, classes, values, steps=steps)
+        own = tabulate_reasons(ids, classes, attribution)
         explained.append(own.assign(model=model, task="HN vs S", fit=0))
     tables = Tables(table_of(predictions), clips_frame(annotated), join_reasons(explained))
     return replace(results, tables=tables)
@@ -226,7 +230,7 @@ def renamed(thing: Any, names: dict[str, str]) -> Any:
 
 @pytest.fixture(scope="session")
 def hostile_run(results):
-    """A run with code in every text field, and these texts."""
+    """Return a run with code in every text field, and these texts."""
     run = results["first"]
     record = run.record
     fields_ = {

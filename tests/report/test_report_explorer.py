@@ -1,4 +1,4 @@
-"""The page in a real browser: what a person sees, presses, plays and takes along."""
+"""The page in a real browser: what users see, press, play and save."""
 
 import csv
 import io
@@ -41,12 +41,12 @@ def page(tab, whole_html, page_of):
     return tab
 
 
-def shown(tab, name):
+def text_of(tab, name):
     return tab.text(f"#{name}")
 
 
 def listed(tab, unfold=True):
-    """The clips of the list by their places, in order."""
+    """Return the clips of the list by their positions, in order."""
     if unfold and not tab.run("document.getElementById('show-all').hidden"):
         tab.run("document.getElementById('show-all').click()")
     return [int(clip) for clip in tab.texts("#clips-body .open", "dataset.clip")]
@@ -65,7 +65,7 @@ def chosen_view(tab, data):
 
 
 def probabilities(view):
-    """Clip -> the probability of the positive class."""
+    """Return the probability of the positive class by clip."""
     column = view["p"][-1]
     return dict(zip(view["at"], np.multiply(column["of"], column["unit"]), strict=True))
 
@@ -80,7 +80,7 @@ def amount(reason):
 
 
 def axe(tab):
-    """What axe-core finds that is serious: its rule, and where."""
+    """Return the serious findings of axe-core: the rule, and where."""
     source = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
     tab.run(f"{source};0")
     violations = tab.run(
@@ -90,7 +90,7 @@ def axe(tab):
     return [entry for entry in violations if entry[1] in {"serious", "critical"}]
 
 
-def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data, clips, results):
+def test_the_explorer_opens_on_the_best_model(tab, whole_html, page_of, data, clips, results):
     tab.prefer()
     tab.open(page_of(whole_html))
     assert tab.logged == []
@@ -109,7 +109,7 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
     assert min(tab.texts("#films-table svg[data-film]", f"{sizes}.width")) > 900
     assert min(tab.texts("#films-table .names span", f"{sizes}.height")) > 14
     assert tab.texts(".film:not([hidden]) h4") == [f"tt{order[0]}"]
-    assert shown(tab, "clips-status") == f"Shows 10 of {SCENES} clips that match, of 200."
+    assert text_of(tab, "clips-status") == f"Shows 10 of {SCENES} clips that match, of 200."
     assert tab.run("location.hash") == ""
     tab.choose("choose-film", "1")
     tab.choose("choose-run", "0")
@@ -118,7 +118,7 @@ def test_opens_quietly_on_the_best_model_and_film(tab, whole_html, page_of, data
     assert axe(tab) == []
 
 
-def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
+def test_the_list_has_the_matching_clips_in_order(page, data, clips):
     for concept in (0, 2):
         page.click(f"#concept-chips input[value='{concept}']")
     page.choose("choose-film", "1")
@@ -135,17 +135,17 @@ def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
         assert expected
         assert len(page.texts(".film:not([hidden]) .dim")) == SCENES - len(expected)
     page.click("#choose-reset")
-    assert shown(page, "clips-status") == "Shows 10 of 200 clips that match, of 200."
+    assert text_of(page, "clips-status") == "Shows 10 of 200 clips that match, of 200."
     page.run("document.getElementById('show-more').focus()")
     page.press("Enter")
-    assert shown(page, "clips-status") == "Shows 60 of 200 clips that match, of 200."
+    assert text_of(page, "clips-status") == "Shows 60 of 200 clips that match, of 200."
     position = "[...document.querySelectorAll('#clips-body .open')].indexOf(document.activeElement)"
     assert page.run(position) == 10
 
     assert page.texts("#clips-table thead th")[1:4] == ["Clip", "Label", "Each annotator"]
     cells = page.texts("#clips-body [data-title='Each annotator']", "innerText")
     for clip, cell in zip(listed(page, unfold=False), cells, strict=True):
-        annotators_of = {of["name"] for of in clips["sets"] if of["level"][clip] is not None}
+        annotators_of = {own["name"] for own in clips["sets"] if own["level"][clip] is not None}
         assert {*re.findall("anna|bert", cell)} == annotators_of
     view = chosen_view(page, data)
     p, label = probabilities(view), dict(zip(view["at"], view["label"], strict=True))
@@ -168,7 +168,7 @@ def test_the_list_has_the_clips_that_match_in_order(page, data, clips):
     assert set(listed(page)) == {*range(200)} - {*p}
     row = page.texts("#clips-body tr", "innerText")[0]
     assert "no prediction: of a level that the task leaves out" in row
-    assert f"{200 - len(p)} of a level that the task leaves out" in shown(page, "about-run")
+    assert f"{200 - len(p)} of a level that the task leaves out" in text_of(page, "about-run")
     page.choose("choose-run", str([run["name"] for run in data["runs"]].index("classes")))
     page.choose("choose-which", "tested")
     before = page.texts("#clips-body data", "value")
@@ -189,13 +189,13 @@ def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annot
     for labels in annotators[1]:
         if level := labels.level_of.get(clips["ids"][first]):
             assert f"{labels.name}\n{level} " in page.texts("#clip", "innerText")[0]
-    title = shown(page, "clip-title")
+    title = text_of(page, "clip-title")
     near = page.texts("#clip .near button", "dataset.clip")
     assert list(map(int, near)) == clips["near"][first]
     page.click("#clip .near li:nth-child(3) button")
-    assert clips["ids"][clips["near"][first][2]] in shown(page, "clip-body")
+    assert clips["ids"][clips["near"][first][2]] in text_of(page, "clip-body")
     page.click("#clip-back")
-    assert shown(page, "clip-title") == title
+    assert text_of(page, "clip-title") == title
     page.press("Escape")
     choose_model(page, data, "first", "pcbm-tree")
     page.click("#clips-body .open")
@@ -227,7 +227,7 @@ def test_reasons_add_up_and_begin_with_those_for_the_verdict(page, data, clips, 
         assert against == [amount(part) * toward < 0 for part in parts]
 
 
-def test_the_keyboard_alone_opens_walks_and_comes_back(page):
+def test_the_keyboard_alone_opens_browses_and_returns(page):
     page.run("document.querySelector('a[href=\"#ranked\"]').focus()")
     page.press("Tab", "Tab")  # the button beside the first film, then its strip
     role = "document.activeElement.getAttribute('role')"
@@ -243,19 +243,19 @@ def test_the_keyboard_alone_opens_walks_and_comes_back(page):
     page.press("Home", "Enter")
     assert page.run("document.activeElement.textContent") == f"{film}, scene 0"
     page.press("ArrowRight")
-    assert shown(page, "clip-title") == f"{film}, scene 1"
-    assert "scene 1" in shown(page, "clip-said")
+    assert text_of(page, "clip-title") == f"{film}, scene 1"
+    assert "scene 1" in text_of(page, "clip-said")
     page.press("Escape")
     assert page.run(role) == "listbox"
 
 
 def blocks(tab, selector):
-    """The left ends of shapes of one colour."""
+    """Return the left ends of shapes of one colour."""
     return [int(left) for path in tab.texts(selector, "getAttribute('d')")
             for left in re.findall(r"M(\d+)", path)]  # fmt: skip
 
 
-def test_a_film_has_a_lane_for_all_that_is_marked(page, data, clips):
+def test_a_film_has_a_lane_for_every_mark(page, data, clips):
     page.choose("choose-film", "1")
     lanes = ".film:not([hidden]) svg[data-lane='{}'] path"
     names = page.texts(".film:not([hidden]) .lane-name", "innerText")
@@ -271,7 +271,7 @@ def test_a_film_has_a_lane_for_all_that_is_marked(page, data, clips):
         assert blocks(page, lanes.format(name)) == marked
 
 
-def test_a_link_brings_back_what_was_chosen(tab, page, whole_html, page_of, data):
+def test_a_link_restores_the_selection(tab, page, whole_html, page_of, data):
     choose_model(page, data, "first", "pcbm-tree")
     page.choose("choose-film", "1")
     page.choose("choose-level", "3")
@@ -280,16 +280,16 @@ def test_a_link_brings_back_what_was_chosen(tab, page, whole_html, page_of, data
     page.choose("choose-match", "any")
     page.choose("choose-order", "scene")
     row = page.texts("#clips-body a", "getAttribute('href')")[1]
-    expected = listed(page), shown(page, "clips-status")
+    expected = listed(page), text_of(page, "clips-status")
     page.click("#clips-body tr:nth-child(2) .open")
-    title, fragment = shown(page, "clip-title"), page.run("location.hash")
+    title, fragment = text_of(page, "clip-title"), page.run("location.hash")
     for part in ("film=tt1", "model=pcbm-tree", "run=first"):
         assert part in fragment
     for link in (fragment, row):
         tab.open(page_of(whole_html), fragment=link)
-        assert (listed(tab, unfold=False), shown(tab, "clips-status")) == expected
-        assert shown(tab, "clip-title") == title
-        assert shown(tab, "clip-place") == f"2 of {len(expected[0])}"
+        assert (listed(tab, unfold=False), text_of(tab, "clips-status")) == expected
+        assert text_of(tab, "clip-title") == title
+        assert text_of(tab, "clip-place") == f"2 of {len(expected[0])}"
     tab.press("Escape")
     tab.run("document.querySelector('a[href=\"#methods\"]').click()")
     assert tab.run("[location.hash.includes('film=tt1'), document.activeElement.id]") == [
@@ -303,7 +303,7 @@ def test_a_link_brings_back_what_was_chosen(tab, page, whole_html, page_of, data
     hostile = "<img src=x onerror=hit()>"
     tab.open(page_of(whole_html), fragment=f"#film=tt9&clip={hostile}&order=__proto__")
     for part in ("film tt9", hostile, "order __proto__"):
-        assert part in shown(tab, "address-note")
+        assert part in text_of(tab, "address-note")
     assert tab.texts("#explorer-app img") == []
     assert tab.logged == []
 
@@ -314,11 +314,11 @@ def table_of(tab):
     return list(csv.DictReader(io.StringIO(tab.run("saved[0].text()"))))
 
 
-def test_clips_of_which_nothing_is_known_have_no_reasons(tab, results, page_of):
+def test_clips_without_measured_concepts_have_no_reasons(tab, results, page_of):
     run, silent = results["films"], "tt2-007"
     reasons = run.reasons()
-    said = reasons["class"].astype(str).where(reasons["id"] != silent, "")
-    reasons = reasons.assign(**{"class": said})
+    classes = reasons["class"].astype(str).where(reasons["id"] != silent, "")
+    reasons = reasons.assign(**{"class": classes})
     run = replace(run, tables=Tables(run.predictions(), run.clips(), reasons))
     tab.open(page_of(render_report([run])), fragment=f"#film=tt2&model=pcbm-logistic&clip={silent}")
     tab.run(CAPTURE)
@@ -367,7 +367,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
         assert row["level of anna"] == clips["levels"][level]["code"]
 
 
-def test_on_paper_and_in_the_dark(page):
+def test_print_and_dark_mode_are_legible(page):
     page.choose("choose-film", "2")
     paper = "getComputedStyle(document.body).backgroundColor"
     page.prefer(prefers_color_scheme="dark", prefers_reduced_motion="reduce")
@@ -391,7 +391,7 @@ def test_on_paper_and_in_the_dark(page):
     assert (tops := page.run(order)) == sorted(tops)  # the glossary is last
 
 
-def test_hostile_names_are_shown_and_saved_as_they_are(tab, hostile_run, page_of):
+def test_hostile_names_are_shown_and_saved_verbatim(tab, hostile_run, page_of):
     run, texts = hostile_run
     tab.prefer()
     tab.open(page_of(render_report([run]), "hostile.html"))
@@ -422,7 +422,7 @@ FOLDERS = {
 }
 
 
-def test_films_are_played_from_a_folder_and_nowhere_else(tab, results, page_of):
+def test_films_play_only_from_the_chosen_folder(tab, results, page_of):
     run = grown(results["first"], clips=200, timed=True, films=2)
     scenes = run.clips()["id"].str[-3:].astype(float)
     clips = run.clips().assign(start=60 * scenes, end=60 * scenes + 60)

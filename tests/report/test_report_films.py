@@ -1,4 +1,4 @@
-"""The page without a model, against the shipped labels; and a film's time axis, in a browser."""
+"""The page without a model, against the shipped labels, and a film's time axis in a browser."""
 
 import json
 import re
@@ -27,7 +27,7 @@ from tests.kit.files import refused
 from tests.kit.predicted import clips_of
 from tests.kit.run import LEVELS
 from tests.report.conftest import Page, explorer_of, grown, plain, render_report
-from tests.report.test_report_explorer import CAPTURE, axe, listed, shown, table_of
+from tests.report.test_report_explorer import CAPTURE, axe, listed, table_of, text_of
 
 OWN = LabelScheme("mine", (Level("c", "calm"), Level("u", "uneasy")), (Concept("Door"),))
 JUNO = "tt0467406"
@@ -50,7 +50,7 @@ def labels():
 
 
 def kappa_over_films(first, second, films):
-    """Kappa of all minutes, scikit-learn's, and its jackknife t interval over films, by hand."""
+    """Return scikit-learn's kappa of all minutes, and its jackknife interval over films."""
     kappa = cohen_kappa_score(first, second)
     names = np.unique(films)
     without = np.array([cohen_kappa_score(first[films != f], second[films != f]) for f in names])
@@ -60,7 +60,7 @@ def kappa_over_films(first, second, films):
     return kappa, kappa - half, kappa + half
 
 
-def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
+def test_twenty_films_make_a_small_page(films, labels):
     assert films.stat().st_size < 600_000
     page, (first, second) = Page(films.read_text(encoding="utf-8")), labels.y.values()
     sure, equal = np.array([first == "S", second == "S"]), first == second
@@ -103,14 +103,14 @@ def test_twenty_films_are_a_small_page_that_says_what_was_marked(films, labels):
             assert {clips["concepts"][index] for index in marks_of} == {*np.array(names)[marked]}
 
 
-def test_tables_are_tables_on_a_phone_without_roles_of_their_own(tab, films):
-    """Their rows are cards there, and their roles are those of the elements."""
+def test_tables_stay_tables_on_a_phone(tab, films):
+    """Their rows look like cards, but keep the roles of the elements."""
     tab.prefer()
     tab.open(films, width=1280)
     wide = tab.roles()
     tab.open(films, width=390)
-    shown = tab.texts("table:not([hidden] *, details:not([open]) *)")
-    assert tab.roles()["table"] == wide["table"] == len(shown)
+    visible_tables = tab.texts("table:not([hidden] *, details:not([open]) *)")
+    assert tab.roles()["table"] == wide["table"] == len(visible_tables)
     assert min(tab.roles()[role] for role in ("row", "cell", "rowheader", "columnheader")) > 20
     own = re.findall(r"<(\w+)[^>]*? role=\"(\w+)\"", films.read_text(encoding="utf-8"))
     assert {tag for tag, _ in own} <= {"div", "p", "span", "svg"}
@@ -145,7 +145,7 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     longest = Manifest.load(example_path("minutes")).items.ends.max()  # strips share its scale
     x, y = tab.point_in(f"svg[data-film={JUNO}]", 13.5 * 60 / longest)
     tab.mouse("mouseMoved", x, y, buttons=0)
-    assert shown(tab, "strip-tip").startswith("0:13:00–0:14:00; annotators: ")
+    assert text_of(tab, "strip-tip").startswith("0:13:00–0:14:00; annotators: ")
     tab.click("#films-table th:last-child button")
     shares = [float(share) for share in tab.texts("#films-table td:last-child data", "value")]
     assert shares == sorted(shares, reverse=True)
@@ -162,15 +162,15 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     assert "no prediction" not in tab.text("#explorer-app")
     # Another page links to a clip by its id alone; a link of all films warns of nothing.
     tab.open(films, fragment=f"#clip={JUNO}-0014")
-    assert shown(tab, "clip-title") == "Juno (2007), 0:13:00–0:14:00"
+    assert text_of(tab, "clip-title") == "Juno (2007), 0:13:00–0:14:00"
     assert tab.text(".film:not([hidden]) h4") == "Juno (2007)"
     assert len(listed(tab)) == 96
     tab.open(films, fragment="#film=")
-    assert shown(tab, "address-note") == ""
+    assert text_of(tab, "address-note") == ""
     assert len(tab.texts(".film:not([hidden]) h4")) == 20
 
 
-def test_other_labels_have_a_page_too(tmp_path):
+def test_any_label_scheme_has_a_page(tmp_path):
     items = Items.of(Item(f"i{row}", kind="image", media=f"{row}.jpg") for row in range(4))
     bare = Manifest("doors", items, OWN)
     marks = {"anna": "ucuc", "bert": "uucc"}
@@ -179,13 +179,13 @@ def test_other_labels_have_a_page_too(tmp_path):
             for name, levels in marks.items()]  # fmt: skip
     scheme = {"label_scheme": obygaze_scheme().to_json()}
     mood = LabelSet("mood", items.ids, ["S"] * 4, [()] * 4, about=scheme)
-    for count, said in (
+    for count, sentence in (
         (1, "2 of 4 clips are uneasy."),
         (2, "agree on 1 of 3 of the clips that either calls uneasy"),
     ):
         manifest = bare.with_parts(labels=[*sets[:count], mood])
         page = Page(om.report(manifest, tmp_path / f"{count}.html").read_text(encoding="utf-8"))
-        assert said in page.text
+        assert sentence in page.text
         names = {attributes.get("id") for tag, attributes in page.tags if tag == "h2"}
         assert names - {"agreement"} == {"found", "explorer", "concepts", "methods", "clip-title"}
         assert ("agreement" in names) == (count == 2)
@@ -200,8 +200,8 @@ def test_other_labels_have_a_page_too(tmp_path):
     assert [lane["length"] for lane in lanes] == [[7000], [20000]]
     assert "“uneasy”: a mark by one annotator on part of a clip counts" in page.text
     assert "objectif" not in page.text.partition("Found")[2]
-    one = Timelines.of("one", [Segment("f1", name, 0, 30, "S") for name in ("anna", "bert")])
-    text = Page(om.report(one, tmp_path / "one.html").read_text(encoding="utf-8")).text
+    one_level = Timelines.of("one", [Segment("f1", name, 0, 30, "S") for name in ("anna", "bert")])
+    text = Page(om.report(one_level, tmp_path / "one.html").read_text(encoding="utf-8")).text
     assert "1 of 1 clip is Sure" in text
     for wrong, error, remedy in (
         ([manifest, timelines], ExperimentError, "one manifest"),
@@ -217,7 +217,7 @@ def test_other_labels_have_a_page_too(tmp_path):
     refused(run_obygaze("report", header, header.parent), "duplicate folder", code=2)
 
 
-def test_rules_over_one_set_of_labels_are_no_annotators(tmp_path):
+def test_rules_over_one_label_set_are_not_annotators(tmp_path):
     (tmp_path / "clips.csv").write_bytes(clip_table(*SIX_CLIPS))
     manifest = Manifest.from_obygaze12(tmp_path / "clips.csv")
     manifest.save(tmp_path / "m")
@@ -240,7 +240,7 @@ def test_rules_over_one_set_of_labels_are_no_annotators(tmp_path):
         assert len(in_heat) == 2
 
 
-def test_three_annotators_of_two_films_of_a_title(tmp_path):
+def test_three_annotators_of_films_with_the_same_title(tmp_path):
     levels_of = {"a": "EN", "b": "EN", "c": "S"}
     segments = [Segment(film, name, 0, 175, level)
                 for film in ("f1", "f2") for name, level in levels_of.items()]  # fmt: skip
@@ -327,7 +327,7 @@ def page(tab, film_page, page_of):
 
 
 def shown_range(tab):
-    """Start and length of the part of the film that all lanes show, in seconds."""
+    """Return start and length, in seconds, of the part of the film that all lanes show."""
     boxes = tab.texts(f"{TRACKS} svg", "getAttribute('viewBox')")
     [(start, length)] = {(float(box.split()[0]), float(box.split()[2])) for box in boxes}
     return start, length
@@ -382,7 +382,7 @@ def test_a_films_lanes_have_a_mark_for_each_row(page, film_page, short_run):
     assert page.logged == []
 
 
-def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
+def test_every_control_moves_along_the_axis(page):
     start, length = shown_range(page)
     assert (start, length) == (0, 124.5)
     assert ticks(page)[:3] == ["0:00", "0:10", "0:20"]
@@ -430,7 +430,7 @@ def test_buttons_wheel_drag_and_keys_move_along_the_axis(page):
     assert f"{FILM}-004" in page.text("#clip-body")
 
 
-def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
+def test_clips_without_times_follow_each_other(results, tmp_path):
     clips = list(clips_of(grown(results["first"], clips=36)).values())
     rows, moments = write_frames(
         tmp_path, [clip for clip in clips if not clip.id.endswith("002")], in_film=False
@@ -448,7 +448,7 @@ def test_clips_of_unknown_time_follow_each_other(results, tmp_path):
         assert lengths == [700] * len(places)
 
 
-def test_whole_files_of_no_film_follow_each_other(results, tmp_path):
+def test_whole_files_without_a_film_follow_each_other(results, tmp_path):
     grown_clips = list(clips_of(grown(results["first"], clips=3)).values())
     clips = [replace(clip, film="", media=f"{clip.id}.mp4") for clip in grown_clips]
     scenes = [replace(c, film=c.id, start=0.0, end=10.0, level="S") for c in clips]
@@ -474,7 +474,7 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
 
 
 @pytest.mark.gate
-def test_clips_of_unknown_time_on_a_phone_in_the_dark(tab, results, page_of, tmp_path):
+def test_clips_without_times_fit_a_dark_phone(tab, results, page_of, tmp_path):
     run = grown(results["first"], clips=36)
     clips = clips_of(run)
     write_frames(tmp_path, list(clips.values()), in_film=False)

@@ -1,4 +1,4 @@
-"""Who marks more, what is marked in which film, and how sure agreement is, on the page."""
+"""Who marks more, what is marked in which film, and the certainty of agreement, on the page."""
 
 import re
 from collections import Counter
@@ -45,14 +45,14 @@ def part(html, start, end):
     return html.partition(start)[2].partition(end)[0]
 
 
-def test_a_dumbbell_and_a_row_of_shares_for_each_film(page, labels):
+def test_each_film_has_a_dumbbell_and_a_row_of_shares(page, labels):
     chart = re.search(r"<title>Who marks Sure more.*?<desc>(.*?)</desc>", page.html, re.S)[1]
     chart = unescape(chart)
     heads, *rows = [row for row in page.rows if len(row) == 1 + len(labels.concept_names)]
-    shown = {row[0]: row[1:] for row in rows[: len(labels.titles)]}
+    cells = {row[0]: row[1:] for row in rows[: len(labels.titles)]}
     total = sum(marks.sum(axis=0) for marks in labels.concepts.values())
     order = [labels.concept_names[at] for at in np.argsort(-total, kind="stable")]
-    assert (heads, len(shown)) == (["Film", *order], 20)
+    assert (heads, len(cells)) == (["Film", *order], 20)
     for film, title in labels.titles.items():
         own = labels.groups == film
         sure = {name: (codes[own] == "S").mean() for name, codes in labels.y.items()}
@@ -62,8 +62,8 @@ def test_a_dumbbell_and_a_row_of_shares_for_each_film(page, labels):
         assert f"<title>{words}</title>" in part(page.html, cell, "</svg>")
         shares = np.mean([marks[own].mean(axis=0) for marks in labels.concepts.values()], axis=0)
         by_name = dict(zip(labels.concept_names, shares, strict=True))
-        for name, said in zip(order, shown[title], strict=True):
-            assert abs(float(said.rstrip("%")) - 100 * by_name[name]) <= 0.5 + 1e-9
+        for name, text in zip(order, cells[title], strict=True):
+            assert abs(float(text.rstrip("%")) - 100 * by_name[name]) <= 0.5 + 1e-9
     saved = [
         unquote(address) for address in re.findall('href="data:text/csv[^,]*,(.*?)"', page.html)
     ]
@@ -72,8 +72,8 @@ def test_a_dumbbell_and_a_row_of_shares_for_each_film(page, labels):
     assert "How far annotators agree on each (kappa)" in page.text
 
 
-def test_the_overlap_adds_up_whatever_the_number_of_annotators(page, labels, tmp_path):
-    first, second = (given == "S" for given in labels.y.values())
+def test_the_overlap_adds_up_for_any_number_of_annotators(page, labels, tmp_path):
+    first, second = (codes == "S" for codes in labels.y.values())
     bar = part(page.html, 'class="overlap"', "</figure>")
     expected = [(first & ~second).sum(), (first & second).sum(), (second & ~first).sum()]
     assert [int(n) for n in re.findall(r"flex-grow: (\d+)", bar)] == expected == [393, 277, 192]
@@ -81,7 +81,7 @@ def test_the_overlap_adds_up_whatever_the_number_of_annotators(page, labels, tmp
     levels = {"a": "SSSE", "b": "SSEE", "c": "SEES"}
     segments = [
         Segment(film, name, 60 * at, 60 * at + 60, "S" if level == "S" else "EN")
-        for film in ("f1", "f2") for name, given in levels.items() for at, level in enumerate(given)
+        for film in ("f1", "f2") for name, codes in levels.items() for at, level in enumerate(codes)
     ]  # fmt: skip
     timelines = Timelines.of(
         "three", segments, films={film: Film(film, 240) for film in ("f1", "f2")}
@@ -149,14 +149,15 @@ def test_intervals_of_kappa_are_the_jackknife_over_films(labels):
 
 
 def test_the_interval_of_gamma_covers_it():
-    """Two annotators who see the same in stretches of three clips, and else what they like."""
+    """Two annotators agree on stretches of three clips, and mark at random elsewhere."""
     distances, chance = distances_of(obygaze_scheme()), np.random.default_rng(7)
     shares = [0.5, 0.2, 0.05, 0.25]
 
     def watch(stretches):
         seen, *own = chance.choice(distances.codes, p=shares, size=(3, stretches))
         return [
-            np.where(chance.random(stretches) < 0.7, seen, each).repeat(3).tolist() for each in own
+            np.where(chance.random(stretches) < 0.7, seen, marks).repeat(3).tolist()
+            for marks in own
         ]
 
     truth = gamma(*watch(60_000), distances).closed_gamma

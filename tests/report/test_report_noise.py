@@ -1,4 +1,4 @@
-"""How often a page calls noise a finding."""
+"""The share of pages that call noise a finding."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ FILMS, SCENES, RUNS = 12, 30, 200
 @pytest.mark.night
 @pytest.mark.parametrize("models", [1, 5, 10])
 def test_noise_is_a_finding_in_at_most_five_of_a_hundred_runs(models, tmp_path):
-    """Predictions are drawn anew for each run; the first model is named before the test."""
+    """Each run draws new predictions. The first model is named before the test."""
     ids = [f"tt{film:02}-{scene:03}" for film in range(FILMS) for scene in range(SCENES)]
     levels = ["S" if row % 3 == 0 else "EN" for row in range(len(ids))]
     folds = [row // SCENES for row in range(len(ids))]

@@ -1,4 +1,4 @@
-"""The numbers of a page as data, before they are HTML, computed again from the predictions."""
+"""The numbers of a page as data, recomputed from the predictions."""
 
 import re
 from collections import Counter
@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from msgspec import structs
 from sklearn import metrics as theirs
 from sklearn.linear_model import LogisticRegression
 
@@ -33,6 +32,7 @@ from tests.report.conftest import (
     render_report,
     with_manifest,
     with_record,
+    with_score,
 )
 
 
@@ -43,7 +43,7 @@ def first_screen(*runs):
 
 
 def values(html):
-    """The numbers of a piece of HTML, at full length."""
+    """Return the numbers in a piece of HTML, at full length."""
     return [float(value) for value in re.findall(r'<data value="(.*?)"', html)]
 
 
@@ -53,12 +53,12 @@ def tips(svg):
 
 
 def close(tip, value):
-    """Whether a tooltip says a value, to two digits."""
+    """Return True if a tooltip states a value to two digits."""
     return float(tip.split(" (")[0].replace("−", "-")) == pytest.approx(value, abs=0.0051)
 
 
 def mean_probabilities(run, model):
-    """Clip -> its label, and the mean of the probabilities by each fit that tested it."""
+    """Return each clip's label, and the mean probability over the fits that tested it."""
     clips = {}
     for fit in fits_of(run):
         if fit.model == model:
@@ -72,17 +72,17 @@ def mean_probabilities(run, model):
     [(2 / 3, "", "0.67"), (-0.25, "+", "−0.25"), (0.25, "+", "+0.25"), (-0.004, "+", "0.00"),
      (2 / 3, "%", "67%"), (7637, ",", "7,637"), (None, "", "–")],
 )  # fmt: skip
-def test_a_number_is_shown_as_people_read_it(value, form, text):
+def test_numbers_are_rounded_for_readers(value, form, text):
     assert plain(number(value, form=form)) == text
 
 
-def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotators):
+def test_the_findings_state_the_headline_models_scores(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
     assert head.row.model == next(iter(run.record.models))
     verdict, annotated_, model, named = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
-    agreed = sum(all(of.get(clip) == "S" for of in levels) for clip in run.clips()["id"])
+    agreed = sum(all(codes.get(clip) == "S" for codes in levels) for clip in run.clips()["id"])
     assert values(annotated_) == [50, 200, agreed]
     entry = next(e for e in run.record.scores if e.model == head.row.model)
     fits = [
@@ -108,11 +108,7 @@ def test_the_findings_say_the_scores_of_the_model_named_first(annotated, annotat
     assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['auroc']:.2f} (")
 
 
-def with_score(run, score):
-    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
-
-
-def test_by_f1_one_annotator_is_scored_against_the_other(annotated, annotators):
+def test_f1_scores_one_annotator_against_the_other(annotated, annotators):
     head = first_screen(with_score(annotated["films"], "f1"))
     *_, beside = findings(head)
     levels = [labels.level_of for labels in annotators[1]]
@@ -129,7 +125,7 @@ def test_by_f1_one_annotator_is_scored_against_the_other(annotated, annotators):
 
 
 @pytest.mark.parametrize("copies", [4, 5])
-def test_the_first_chart_has_twelve_models_and_says_of_how_many(results, copies):
+def test_the_first_chart_has_twelve_models_and_their_total(results, copies):
     runs = [with_record(results["first"], name=f"run {number}") for number in range(copies)]
     chart = score_figure(first_screen(*runs))
     models = [mark for mark in tips(chart) if mark.endswith(", model")]
@@ -138,7 +134,7 @@ def test_the_first_chart_has_twelve_models_and_says_of_how_many(results, copies)
     assert note == ("" if copies == 4 else "The 12 best of 15 scores. Methods has all.")
 
 
-def test_the_picture_has_each_annotator_alone(annotated, annotators):
+def test_the_chart_has_each_annotator(annotated, annotators):
     run = with_score(annotated["films"], "f1")
     model, test = first_screen(run).row.model, "EN+HN vs S"
     scores = {"anna": (0.64, [0.6, 0.7]), "bert": (0.53, [0.5, 0.6])}
@@ -173,11 +169,11 @@ def test_the_picture_has_each_annotator_alone(annotated, annotators):
     over_all = theirs.cohen_kappa_score([anna[clip] for clip in bert], [*bert.values()])
     assert values(detail) == pytest.approx([over_all])
     assert not any("as well as an annotator" in line for line in limits(head))
-    few = first_screen(with_record(run, annotators={test: compared | {"too_few": "few"}}))
-    assert tips(score_figure(few))["anna with bert"] == "0.54"
+    uncertain = first_screen(with_record(run, annotators={test: compared | {"too_few": "few"}}))
+    assert tips(score_figure(uncertain))["anna with bert"] == "0.54"
 
 
-def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
+def test_each_films_strip_has_its_numbers_and_lanes(annotated, annotators):
     run = annotated["films"]
     head = first_screen(run)
     ordered = in_scene_order(head.run.clips)
@@ -213,7 +209,7 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
         gammas = load_annotators(head.run).gammas
         assert numbers["Gamma"] == pytest.approx([gammas[strip.film]] if common else [])
         colours = dict(zip(LEVELS, (colour for colour, _ in strips.levels), strict=True))
-        expected = [[colours.get(of.get(clip), "") for clip in ids] for of in levels.values()]
+        expected = [[colours.get(codes.get(clip), "") for clip in ids] for codes in levels.values()]
         unknown = {clip: "untested" for clip in ids if clip not in means}
         expected.append([unknown.get(clip, "model" if called.get(clip) else "") for clip in ids])
         wrong = {clip for clip in tested if called[clip] != means[clip][0]}
@@ -222,7 +218,7 @@ def test_a_strip_a_film_has_its_numbers_and_lanes(annotated, annotators):
 
 
 def lanes_of(svg, clips):
-    """The colour of each clip in each lane, read from the drawn shapes."""
+    """Return the colour of each clip in each lane, read from the drawn shapes."""
     lanes = [[""] * clips for _ in range(4)]
     for colour, shape in re.findall(r'class="(\w+)" d="(.*?)"', svg)[1:]:  # the first is behind
         for low, y, high in re.findall(r"M(\d+) (\d+)H(\d+)v", shape):
@@ -231,7 +227,7 @@ def lanes_of(svg, clips):
     return lanes
 
 
-def test_the_papers_numbers_stand_beside_ours(results):
+def test_the_papers_numbers_are_beside_ours(results):
     table = score_tables(prepare_runs([with_manifest(results["first"], name="obygaze12")]))[0]
     papers = {row.model: row.published for row in table.rows if row.entry.test == "EN vs S"}
     published = reference_json("published.json")
@@ -278,7 +274,7 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
 
 
 def concept_rankings(run, model, concept):
-    """Each fit's AUROC and AP of a concept; and the clips that show it, of all that count."""
+    """Return each fit's AUROC and AP of a concept, and the clips that have it, of all counted."""
     ranked, truth = [], {}
     reasons, clips = run.reasons(), clips_of(run)
     own = reasons[(reasons["model"] == model) & (reasons["concept"] == concept)]
@@ -295,7 +291,7 @@ def concept_rankings(run, model, concept):
     return np.array(ranked), truth
 
 
-def test_concept_tables_rank_by_what_models_measure(results):
+def test_concept_tables_rank_by_measured_concepts(results):
     first, second = results["first"], results["second"]
     tables = concept_tables(prepare_runs([second, first]))
     assert (tables.run, tables.models) == ("second", ("pcbm-elastic-net",))
@@ -311,7 +307,7 @@ def test_concept_tables_rank_by_what_models_measure(results):
             assert values(cell) == pytest.approx([column.mean(), column.std()])
 
 
-def test_the_concepts_figures_share_their_rows(annotated, annotators, tmp_path):
+def test_concept_figures_share_their_rows(annotated, annotators, tmp_path):
     classes = {"EN": "negative", "HN": "negative", "S": "positive"}
     anna, bert = annotators[1]
     votes = [[classes.get(labels.level_of.get(clip), "") for labels in (anna, bert)]
@@ -406,12 +402,12 @@ def test_the_explorer_has_each_prediction_and_reason(results, name):
     for at, clip in enumerate(map(clips_of(run).get, clips["ids"])):
         assert clips["levels"][clips["level"][at]]["code"] == clip.level
         assert {clips["concepts"][index] for index in clips["shows"][at]} == set(clip.concepts)
-        reasons = {reason for reason, of in data["runs"][0]["unused"].items() if at in of}
+        reasons = {reason for reason, indices in data["runs"][0]["unused"].items() if at in indices}
         assert reasons == {clip.used} - {""}
 
 
 def check_sum(view, row, clip, reasons, _):
-    """A clip's parts are means over its fits; of fits that predict different classes, none."""
+    """Check that a clip's parts are means over its fits, unless fits predict different classes."""
     own = reasons[reasons["id"] == clip]
     if own["class"].nunique() > 1:
         assert all(column["of"][row] is None for column in view["amounts"])
@@ -427,7 +423,7 @@ def check_sum(view, row, clip, reasons, _):
 
 
 def check_path(view, row, clip, reasons, fits):
-    """A clip's conditions are those of the fit whose probability is nearest to the mean."""
+    """Check that a clip's conditions are those of the fit nearest to the mean probability."""
     mean = np.mean(list(fits.values()))
     chosen = abs(fits[view["fit"][row]] - mean)
     assert chosen == pytest.approx(min(abs(p - mean) for p in fits.values()))
@@ -442,7 +438,7 @@ def check_path(view, row, clip, reasons, fits):
         assert (percentile, low, high) == condition.whole
 
 
-def test_the_nearest_clips_are_those_of_brute_force(results, marked):
+def test_the_nearest_clips_equal_brute_force(results, marked):
     from obygaze_features.store import open_store
 
     clips = opened(results["first"], nearest=open_store(marked.store))["clips"][0]

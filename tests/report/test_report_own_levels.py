@@ -69,7 +69,7 @@ def pages(runs, tmp_path_factory):
     return {name: page_of_run(run, tmp_path_factory.mktemp(name)) for name, run in runs.items()}
 
 
-def test_the_first_screen_counts_and_names_what_was_tested(pages, labels, counts):
+def test_the_first_screen_names_and_counts_the_test(pages, labels, counts):
     tested = counts["A+"] + counts["A"] + counts["very-high"]
     marked = {c.name: sum(c.name in names for names in labels.concepts) for c in CONCEPTS}
     for name, sentences in {
@@ -97,14 +97,14 @@ def test_the_first_screen_counts_and_names_what_was_tested(pages, labels, counts
     assert pages["levels"].text.count("how the model does on") == 1
 
 
-def test_no_page_speaks_of_the_papers_levels(pages):
+def test_no_page_mentions_the_papers_levels(pages):
     for page in pages.values():
         assert not re.search("objectif|Hard Negative|Not Sure|Tores", page.text)
         terms = re.findall(r"<dt[^>]*>(.*?)</dt>\s*<dd>(.*?)</dd>", page.html)
         assert set(terms) >= {*LEVELS.items(), ("A", "seen")}  # a level, and a concept
 
 
-def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
+def test_levels_concepts_and_films_are_listed_unabridged(pages):
     page, names = pages["levels"], [concept.name for concept in CONCEPTS]
     by_film = [row for row in page.rows if row and row[0] == "Film" and "rain: heavy" in row]
     assert [sorted(row[1:]) for row in by_film] == [sorted(names)] * 2  # shares, then kappas
@@ -116,7 +116,7 @@ def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
     assert not any(data["meanings"])
     levels = {
         name: [
-            [each["levels"] for each in view["classes"]] for view in explorer_of(page.html)["views"]
+            [side["levels"] for side in view["classes"]] for view in explorer_of(page.html)["views"]
         ]
         for name, page in pages.items()
     }
@@ -127,7 +127,7 @@ def test_levels_concepts_and_films_are_whole_wherever_they_are_listed(pages):
     }
 
 
-def test_the_explorer_counts_who_gave_the_level_shown(tab, pages, page_of, world2):
+def test_the_explorer_counts_annotators_of_the_level_shown(tab, pages, page_of, world2):
     tab.prefer()
     tab.open(page_of(pages["levels"].html, "own.html"))
     assert {*tab.texts(".class-shown")} == {"A+ (Loud vs quiet)"}
@@ -164,8 +164,8 @@ def exported(runs, tmp_path_factory):
     return folder
 
 
-def said(folder, tier):
-    """What a tier says in all files, and how often."""
+def tier_texts(folder, tier):
+    """Return each text of a tier in all files, and its count."""
     values = [
         note[2]
         for path in folder.glob("*.eaf")
@@ -174,7 +174,7 @@ def said(folder, tier):
     return {value: values.count(value) for value in values}
 
 
-def test_tables_and_elan_files_have_whole_names(exported, labels, counts):
+def test_tables_and_elan_files_have_full_names(exported, labels, counts):
     rows = csv_rows(exported / "all.csv")
     for row in rows:
         assert set(parse_concepts(row["concepts"])) == set(labels.concepts_of[row["clip"]])
@@ -182,7 +182,7 @@ def test_tables_and_elan_files_have_whole_names(exported, labels, counts):
     stems = {path.stem for path in exported.glob("*.eaf")}
     assert stems == {path.stem for path in (exported / "films").iterdir()} == {*FILMS}
     own = [row["prediction"] for row in rows if (row["model"], row["test"]) == ("logistic", WIDE)]
-    notes = said(exported, f"logistic: {WIDE}")
+    notes = tier_texts(exported, f"logistic: {WIDE}")
     assert notes.pop("Loud vs quiet") == own.count("A+")
     assert notes.pop("Quiet or Wide open") == own.count("A+very-high")
     assert {*notes} == {"no prediction: Hard to say, at times"}
@@ -193,7 +193,7 @@ def test_tables_and_elan_files_have_whole_names(exported, labels, counts):
             assert offered == [getattr(value, "name", value) for value in values]
 
 
-def test_reasons_and_who_stands_alone_are_whole(runs, exported, tmp_path):
+def test_reasons_and_lone_annotators_have_full_names(runs, exported, tmp_path):
     run = runs["levels"].folder
     text = run_obygaze("models", "predict", run, "--estimator", "pcbm-logistic", code=0).stdout
     [cell] = {
@@ -206,12 +206,12 @@ def test_reasons_and_who_stands_alone_are_whole(runs, exported, tmp_path):
     assert names == {"smoke, fire", "red vs blue", "A", "at rest (intercept)"}
     assert ", ".join(reasons[:3]) in text
     run_obygaze("models", "predict", run, "--divided", "--elan", tmp_path, code=0)
-    notes = said(tmp_path, f"logistic: {WIDE}, divided")
+    notes = tier_texts(tmp_path, f"logistic: {WIDE}, divided")
     alone = [note for note in notes if note.startswith("logistic alone")]
     assert {*alone} == {"logistic alone: Loud vs quiet", "logistic alone: Quiet or Wide open"}
 
 
-def test_a_saved_model_keeps_what_its_levels_are_called(runs, world2, tmp_path):
+def test_a_saved_model_keeps_its_level_names(runs, world2, tmp_path):
     line = next(line for line in runs["levels"].models() if line["model"] == "logistic")
     about = om.load_model(line["folder"])[1]
     assert [*about["levels"].items()] == [*LEVELS.items()]
@@ -222,10 +222,10 @@ def test_a_saved_model_keeps_what_its_levels_are_called(runs, world2, tmp_path):
     ask = ("models", "predict", line["folder"], world2.store, "--elan")
     run_obygaze(*ask, tmp_path / "own", code=0)
     named = {LEVELS[code]: predictions.count(code) for code in ("A", "A+")}
-    assert said(tmp_path / "own", "logistic: A vs A+") == named
+    assert tier_texts(tmp_path / "own", "logistic: A vs A+") == named
 
 
-def test_models_are_compared_and_moments_found_on_whole_names(runs, world2, tmp_path):
+def test_comparisons_and_moments_use_full_names(runs, world2, tmp_path):
     run = runs["levels"]
     compared = json.loads(run_obygaze("models", "compare", run.folder, "--json", code=0).stdout)
     assert {row["test"] for row in compared["comparisons"]} == {"A vs A+", WIDE}
@@ -266,7 +266,7 @@ def test_few_films_or_none_give_no_interval(tmp_path, films, reason):
     assert named == ([str(count)] if len({*films}) > 1 else [])
 
 
-def test_clips_without_a_film_are_counted_and_in_no_interval(tmp_path):
+def test_clips_without_a_film_are_counted_without_an_interval(tmp_path):
     world = make_world2(tmp_path, films=(*FILMS, ""))
     run = run_on(world, tmp_path / "run", estimators=("logistic", "majority"), **TASK)
     tested = {clip for fit in fits_of(run) for clip in fit.ids}
@@ -285,22 +285,23 @@ SMOKING = {"NS": "No smoking", "S": "Smoking"}
 
 
 @pytest.mark.gate
-def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
-    """The same labels under other codes give the same targets, and so the same scores."""
+def test_the_papers_codes_may_mean_something_else(tmp_path):
+    """Other codes for the same labels give the same targets and scores."""
     scores, models = [], []
     for name, levels in (("paper", SMOKING), ("own", {"no": "No smoking", "yes": "Smoking"})):
         world = make_world2(tmp_path / name, levels=levels)
         low, high = levels
-        both = {"positives": (high,), "train_negatives": (low,), "estimators": (BANK,)}
+        one_class = {"positives": (high,), "train_negatives": (low,), "estimators": (BANK,)}
         marks = {"concepts": ("smoke, fire",), "negatives": "b"}
-        made = [run_on(world, tmp_path / name / str(n), **k) for n, k in enumerate((both, marks))]
-        scores.append([entry.by_fit for run in made for entry in run.record.scores])
-        assert len({clip for fit in fits_of(made[1]) for clip in fit.ids}) == len(world.ids)
+        sets = enumerate((one_class, marks))
+        pair = [run_on(world, tmp_path / name / str(n), **keys) for n, keys in sets]
+        scores.append([entry.by_fit for run in pair for entry in run.record.scores])
+        assert len({clip for fit in fits_of(pair[1]) for clip in fit.ids}) == len(world.ids)
         data = om.load_dataset(world.manifest, world.store, concept="smoke, fire", negatives="b")
         assert len(data) == len(world.ids)
-        folder, model = tmp_path / name / "elan", made[0].models()[0]["folder"]
+        folder, model = tmp_path / name / "elan", pair[0].models()[0]["folder"]
         run_obygaze("models", "predict", model, world.store, "--elan", folder, code=0)
-        assert {*said(folder, f"pcbm-logistic: {low} vs {high}")} <= {*SMOKING.values()}
+        assert {*tier_texts(folder, f"pcbm-logistic: {low} vs {high}")} <= {*SMOKING.values()}
         assert not om.evaluate(model, world.store, world.manifest).warnings
         models.append(model)
     assert scores[0] == scores[1]
@@ -312,7 +313,7 @@ def test_codes_of_the_paper_with_another_meaning_are_a_labs_own(tmp_path):
     assert not re.search("objectif|Not Sure|Tores", page.text)
 
 
-def test_a_scheme_is_obygazes_by_its_levels_names():
+def test_a_scheme_is_recognised_by_its_level_names():
     def scheme(levels):
         return LabelScheme("mine", tuple(Level(*level) for level in levels.items()))
 

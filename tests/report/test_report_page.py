@@ -1,4 +1,4 @@
-"""The page: what it warns of, what each section says, that it is page_of_all, and the command."""
+"""The page: its warnings, its sections, several runs on one page, and the command."""
 
 import json
 import re
@@ -38,6 +38,7 @@ from tests.report.conftest import (
     tables_of,
     with_manifest,
     with_record,
+    with_score,
 )
 
 
@@ -51,8 +52,8 @@ def page(run):
     return Page(render_report([run]))
 
 
-def said(part, *runs):
-    """What a part of the first screen says of runs: plain lines."""
+def show(part, *runs):
+    """Return the plain lines of a part of the first screen."""
     prepared = prepare_runs(runs)
     head = headline(score_tables(prepared), default_run(prepared), None)
     if part is cautions:
@@ -60,7 +61,7 @@ def said(part, *runs):
     return list(map(plain, part(head, prepared) if part is alarms else part(head)))
 
 
-def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
+def test_many_runs_share_an_accessible_page(whole_html, results):
     page_of_all = Page(whole_html)
     assert not {"link", "iframe", "img"} & {tag for tag, _ in page_of_all.tags}
     sections = [a.get("aria-labelledby") for tag, a in page_of_all.tags if tag == "section"]
@@ -79,12 +80,12 @@ def test_many_runs_share_a_page_that_can_be_read_aloud(whole_html, results):
     for name in results:
         assert methods.count(f'<details class="run"><summary>{name}</summary>') == 1
     changed = with_manifest(results["second"], digest="f" * 64, labels="another set")
-    lines = " ".join(said(cautions, results["first"], changed))
+    lines = " ".join(show(cautions, results["first"], changed))
     for words in ("The runs have different items: toy 1", "all (first); another set (second)"):
         assert words in lines.replace("toy 1.0", "toy 1")
 
 
-def test_titles_stand_for_the_names_of_models(marked, tmp_path):
+def test_titles_replace_model_names(marked, tmp_path):
     titles = {"logistic": "a line", "mlp": "a network"}
     experiment = Experiment("titled", manifest=marked.manifest, store=marked.store, titles=titles,
                             estimators=("logistic", "mlp"), **FOUR, positives=("S",),
@@ -101,14 +102,14 @@ def test_titles_stand_for_the_names_of_models(marked, tmp_path):
     assert {row["model"] for row in csv_rows(tmp_path / "p.csv")} == {*titles.values()}
 
 
-def test_the_only_model_of_a_run_goes_by_what_it_reads(results):
+def test_a_runs_only_model_is_named_after_its_input(results):
     page = Page(render_report([results["concepts"]]))
     assert "When logistic is wrong" not in page.html
-    found = page.text.partition("Film explorer")[0].partition("What the words mean")
-    assert "logistic" not in found[0]
+    parts = page.text.partition("Film explorer")[0].partition("What the words mean")
+    assert "logistic" not in parts[0]
 
 
-def test_a_runs_page_tells_its_story(page, run):
+def test_a_runs_page_states_task_data_and_result(page, run):
     for words in (
         "HN (Hard Negative)", "from Easy Negative to Sure", "50% of the 24 test clips are positive",
         "No test clip was used for training",
@@ -132,12 +133,12 @@ def test_a_runs_page_tells_its_story(page, run):
     assert cells["F1 of a guess"] == f"{guess:.2f} all positive"
 
 
-def test_a_page_opens_on_the_run_that_tests_most(results):
+def test_a_page_opens_on_the_run_with_most_test_clips(results):
     films, first, concepts = (results[name] for name in ("films", "first", "concepts"))
     assert default_run(prepare_runs([concepts, first, films])).name == "films"
     leaking = leaky(films)
     assert default_run(prepare_runs([leaking, first])).name == "first"
-    assert "(films) Do not compare" in said(cautions, leaking, first)[0]
+    assert "(films) Do not compare" in show(cautions, leaking, first)[0]
 
 
 def leaky(run):
@@ -146,14 +147,14 @@ def leaky(run):
     return with_record(run, leaks=leaks, leaked=1)
 
 
-def test_alarms_say_what_changes_the_conclusion(run, results):
+def test_alarms_name_what_changes_the_conclusion(run, results):
     second = results["second"]
     for code, alarm in (("synthetic", "Not a real result: why"), ("unknown-origin", "UNKNOWN")):
         warned = with_record(second, warnings=[RunWarning(code, "", "why")])
-        assert any(alarm in line for line in said(alarms, run, warned))
+        assert any(alarm in line for line in show(alarms, run, warned))
     assert "what its frames show" not in plain(about(prepare_runs([run, warned])))
     leaking = leaky(run)
-    assert not any("No test clip was used" in line for line in said(cautions, leaking))
+    assert not any("No test clip was used" in line for line in show(cautions, leaking))
     sizes = {
         "EN+HN vs S": {"negative": 10, "positive": 5},
         "EN vs S": {"negative": 5, "positive": 5},
@@ -162,8 +163,8 @@ def test_alarms_say_what_changes_the_conclusion(run, results):
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
-    assert "15 of Easy Negative or Hard Negative vs Sure, 5 of them Sure" in said(alarms, small)[0]
-    assert "too few clips to say" in said(findings, small)[2]
+    assert "15 of Easy Negative or Hard Negative vs Sure, 5 of them Sure" in show(alarms, small)[0]
+    assert "too few clips to say" in show(findings, small)[2]
     # They come first; and the paper's numbers are beside ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
@@ -178,8 +179,8 @@ def test_one_film_tested_gives_no_interval(run):
     untested = dict.fromkeys({*run.record.films.titles} - {"tt1"}, "too few clips")
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = with_record(run, films=films)
-    assert f"This tests 1 of {FILMS} films: tt1." in said(alarms, single)
-    assert any("other films than tt1" in line for line in said(limits, single))
+    assert f"This tests 1 of {FILMS} films: tt1." in show(alarms, single)
+    assert any("other films than tt1" in line for line in show(limits, single))
     clips = run.clips().assign(group="tt1")
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
@@ -187,7 +188,7 @@ def test_one_film_tested_gives_no_interval(run):
     assert "interval includes" not in figures[-1][0]
 
 
-def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(results):
+def test_unrequested_concepts_are_not_blamed_on_methods(results):
     def detected(*names):
         prepared = prepare_runs([results[name] for name in names])
         head = headline(score_tables(prepared), default_run(prepared), None)
@@ -207,24 +208,20 @@ def test_concepts_that_no_model_was_asked_for_are_not_put_down_to_methods(result
     assert measured in detected("films", "concepts")
 
 
-def with_score(run, score):
-    return with_record(run, experiment=structs.replace(run.record.experiment, score=score))
-
-
 def with_f1(run, f1, *, metric="f1", **more):
     scores = [
-        to_builtins(of)
-        | {"mean": of.mean | {metric: f1}}
-        | {"groups": {film: own | {metric: f1} for film, own in of.groups.items()}}
+        to_builtins(score)
+        | {"mean": score.mean | {metric: f1}}
+        | {"groups": {film: own | {metric: f1} for film, own in score.groups.items()}}
         | more
-        for of in run.record.scores
+        for score in run.record.scores
     ]
     return with_record(run, scores=scores)
 
 
-def test_a_score_no_better_than_a_guess_is_called_so(results):
+def test_a_score_at_chance_is_called_so(results):
     films = results["films"]
-    low, better = (said(findings, run) for run in (with_f1(films, 0.2), films))
+    low, better = (show(findings, run) for run in (with_f1(films, 0.2), films))
     assert "it rates the Sure one higher 9" in low[0]
     start = "A model that never saw the film ranks clips better than chance. "
     assert low[0].startswith(start)
@@ -235,13 +232,13 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     by_film = {film: own | {"f1": 0.99} for film, own in films.record.scores[0].groups.items()}
     worst = next(iter(by_film))
     by_film[worst] |= {"f1": 0.0}  # one film of five
-    unclear = said(findings, with_f1(films, 0.79, groups=by_film))
+    unclear = show(findings, with_f1(films, 0.79, groups=by_film))
     assert "may be no better than guessing (F1 positive 0.79; guessing" in unclear[0]
-    classes = said(findings, results["classes"])
+    classes = show(findings, results["classes"])
     assert re.search(r"their level, on average over films .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
-    by_file = said(findings, with_record(results["films"], films=files))
+    by_file = show(findings, with_record(results["films"], films=files))
     assert by_file[0].startswith("A model that never saw the file ranks")
     assert "clip of the same file" in by_file[0]
     own = structs.replace(results["films"].record.experiment, gap=5.0)
@@ -251,9 +248,9 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
     assert "by the jackknife over files" in text
     assert not re.search("by film|draws of films|other such films|a film that", text)
     unnamed = with_record(results["films"], films={"tested": 0, "also_trained": 0})
-    verdict, _, *others = said(findings, unnamed)
+    verdict, _, *others = show(findings, unnamed)
     assert verdict.startswith("A model that never saw the clip")
-    sentences = [verdict, *others, *said(limits, unnamed)]
+    sentences = [verdict, *others, *show(limits, unnamed)]
     assert "film" not in " ".join(sentences)
     run = results["first"]
     undefined = with_f1(run, None, interval={})
@@ -271,24 +268,24 @@ def test_a_score_no_better_than_a_guess_is_called_so(results):
          "model ranks clips better than guessing"),
     ],
 )  # fmt: skip
-def test_the_first_sentence_is_about_the_score_of_the_run(results, score, title, better, worse):
+def test_the_first_sentence_states_the_runs_score(results, score, title, better, worse):
     films = with_score(results["films"], score)
-    first, _, model, *_ = said(findings, films)
+    first, _, model, *_ = show(findings, films)
     numbers = r"0.\d\d, 0.\d\d to [01].\d\d; guessing 0.\d\d"
     assert re.search(rf" {better} guessing \({title} {numbers}\)\.$", first)
     assert "AUROC" not in first
     assert "(AUROC 0." in model
     lower = with_f1(films, 0.1, metric=score)
-    assert re.search("(are not|does not rank clips) better than g", said(findings, lower)[0])
-    assert any(worse in line for line in said(limits, lower))
-    assert not any(worse in line for line in said(limits, films))
-    concepts = said(findings, with_score(results["concepts"], score))
+    assert re.search("(are not|does not rank clips) better than g", show(findings, lower)[0])
+    assert any(worse in line for line in show(limits, lower))
+    assert not any(worse in line for line in show(limits, films))
+    concepts = show(findings, with_score(results["concepts"], score))
     assert re.search(rf"better than guessing for \d of 2 concepts \({title} as a", concepts[0])
-    few = with_record(films, tests=with_classes(films, 95, 5))
-    assert "on too few clips to say more" in said(findings, few)[0]
+    imbalanced = with_record(films, tests=with_classes(films, 95, 5))
+    assert "on too few clips to say more" in show(findings, imbalanced)[0]
 
 
-def test_one_average_stands_above_each_part_of_the_chart(results):
+def test_each_part_of_the_chart_names_its_average(results):
     def chart(**changes):
         prepared = prepare_runs([with_record(results["films"], **changes)])
         head = headline(score_tables(prepared), default_run(prepared), None)
@@ -297,7 +294,7 @@ def test_one_average_stands_above_each_part_of_the_chart(results):
     assert "Mean over films" in chart()
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     assert "Mean over files" in chart(films=files)
-    scores = [to_builtins(of) for of in results["films"].record.scores]
+    scores = [to_builtins(score) for score in results["films"].record.scores]
     scores[1] |= {"pooled": True, "groups": {}}
     mixed = chart(scores=scores)
     assert "Mean over films" in mixed
@@ -305,7 +302,7 @@ def test_one_average_stands_above_each_part_of_the_chart(results):
 
 
 def with_classes(run, negatives, positives):
-    """The run's test sets, had they so many clips of the two classes."""
+    """Return the run's test sets with these numbers of clips of the two classes."""
     return {
         name: test
         | {"clips": negatives + positives, "positives": positives}
@@ -314,7 +311,7 @@ def with_classes(run, negatives, positives):
     }
 
 
-def test_the_table_says_what_counts_and_what_has_no_interval(results):
+def test_the_table_names_uncounted_films_and_missing_intervals(results):
     def caption(run):
         return score_tables(prepare_runs([run]))[0].caption
 
@@ -322,7 +319,7 @@ def test_the_table_says_what_counts_and_what_has_no_interval(results):
     assert caption(films).startswith(f"Means over {FILMS} films; in brackets 95% intervals. Levels")
     left_out = [f"tt{number}" for number in range(11, 18)]
     titles = {"tt11": "The Left Out"} | {name: name for name in left_out[1:]}
-    scores = [to_builtins(of) for of in films.record.scores]
+    scores = [to_builtins(score) for score in films.record.scores]
     scores[0] |= {"groups": dict([*scores[0]["groups"].items()][:3]), "left_out": left_out}
     fewer = with_record(films, scores=scores, films=to_builtins(films.record.films)
                         | {"titles": films.record.films.titles | titles})  # fmt: skip
@@ -332,7 +329,7 @@ def test_the_table_says_what_counts_and_what_has_no_interval(results):
     assert f"Not counted, without clips of every class: {names}." in text
     rare = caption(with_record(films, tests=with_classes(films, 950, 50)))
     assert "No interval for AP if less than 10% of the clips are positive: a few films" in rare
-    ranked = said(
+    ranked = show(
         findings,
         with_record(with_score(films, "average_precision"), tests=with_classes(films, 950, 50)),
     )
@@ -340,7 +337,7 @@ def test_the_table_says_what_counts_and_what_has_no_interval(results):
 
 
 def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
-    warnings = [RunWarning("concepts", "pcbm-tree", f"Look is odd {place}.") for place in range(7)]
+    warnings = [RunWarning("concepts", "pcbm-tree", f"Look is odd {n}.") for n in range(7)]
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)
     fits = csv_rows(folder / "fits.csv")
@@ -367,20 +364,20 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     assert ["3 fits of pcbm-tree" in note for note in (odd, rare)] == [True, True]
     assert any("Voice in 2. Why: they cannot be seen" in note for note in notes)
     assert ["unreliable" in note for note in (odd, rare)] == [True, False]
-    assert not any("odd" in line for line in said(alarms, changed) + said(cautions, changed))
+    assert not any("odd" in line for line in show(alarms, changed) + show(cautions, changed))
 
 
 def test_annotators_are_counted_over_the_label_set(results):
     run = results["films"]
     used = run.clips()[run.clips()["used"] == ""]
     run = replace(run, tables=Tables(run.predictions(), used, run.reasons()))
-    assert said(findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
+    assert show(findings, run)[1] == f"50 of 200 clips of {FILMS} films are Sure."
     lost = with_record(run, experiment=structs.replace(run.record.experiment, manifest="gone"))
     gone = replace(run, record=lost.record)
-    assert f"50 of 150 clips used here of {FILMS} films" in said(findings, gone)[1]
+    assert f"50 of 150 clips used here of {FILMS} films" in show(findings, gone)[1]
 
 
-def test_the_data_are_cited_first_and_each_once(page, results):
+def test_the_data_are_cited_first_and_once(page, results):
     def cited(name, source, **more):
         return with_manifest(results[name], citation=source, **more)
 
@@ -391,15 +388,15 @@ def test_the_data_are_cited_first_and_each_once(page, results):
     assert "To cite: toy, whose manifest has no citation; Tores et al." in page.text
 
 
-def test_other_levels_have_their_own_words(run, results):
+def test_custom_levels_have_their_own_titles(run, results):
     own = with_manifest(results["classes"], levels={"c": "calm", "u": "uneasy"})
     words = plain(about(prepare_runs([own])))
     assert "Annotators gave each clip a level: calm, uneasy" in words
     assert "objectif" not in words
     own = with_manifest(run, levels=run.record.manifest.levels | {"S": "uneasy", "X": "calm"})
-    assert any("the model recognises “uneasy”" in line for line in said(limits, own))
+    assert any("the model recognises “uneasy”" in line for line in show(limits, own))
     same = with_record(run, tests={"HN vs S": run.record.tests["EN vs S"]})
-    names = [eyebrow([replace(prepare_runs([run])[0], run=shown)]) for shown in (same, run)]
+    names = [eyebrow([replace(prepare_runs([run])[0], run=variant)]) for variant in (same, run)]
     words = "Hard Negative vs Sure"
     more = f"{words}, test on Easy Negative vs Sure, Easy Negative or {words}"
     assert names == [words, more]
@@ -425,7 +422,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("options", "fact"), SLIPS)
-def test_a_slip_is_refused_by_name(run, tmp_path, monkeypatch, options, fact):
+def test_user_errors_are_refused_by_name(run, tmp_path, monkeypatch, options, fact):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "texts/tt0-000.jpg", "x")
     write(tmp_path / "analysis.json", '{"significance": [{"name": "Look"}]}')
@@ -434,7 +431,7 @@ def test_a_slip_is_refused_by_name(run, tmp_path, monkeypatch, options, fact):
     assert not Path("page.html").exists()
 
 
-def test_the_command_writes_the_page_once(run, tmp_path):
+def test_the_command_overwrites_no_page(run, tmp_path):
     arguments = ["report", run.folder, "-o", tmp_path / "page.html"]
     assert run_obygaze(*arguments).exit_code == 0
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == render_report([run])
@@ -443,7 +440,7 @@ def test_the_command_writes_the_page_once(run, tmp_path):
     refused(run_obygaze("report", run.folder, "--thumbnails", "x"), "-o", code=2)
 
 
-def test_analyses_of_models_are_tables_of_the_page(run, marked, tmp_path):
+def test_analyses_of_models_become_tables(run, marked, tmp_path):
     model = next((run.folder / "models/pcbm-tree").iterdir())
     network = next((run.folder / "models/mlp").iterdir())
     paths = []
@@ -462,7 +459,7 @@ def test_analyses_of_models_are_tables_of_the_page(run, marked, tmp_path):
 
 @pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])
 def test_a_manifest_on_another_machine_is_not_opened(run, monkeypatch, address):
-    """A run from somebody else must not choose whom this machine asks."""
+    """A foreign run must not choose which server this machine contacts."""
     opened = []
     monkeypatch.setattr(Manifest, "load", lambda path: opened.append(path))
     experiment = structs.replace(run.record.experiment, manifest=address)

@@ -33,7 +33,7 @@ def rows_of(page, reads):
 
 
 @pytest.mark.gate
-def test_a_page_of_several_runs_tells_of_all_of_them(page, runs):
+def test_a_page_of_several_runs_covers_them_all(page, runs):
     words, count = rows_of(page, "words"), rows_of(page, "number of words")
     question = "Is a minute Sure rather than Easy Negative?"
     level, length, concepts = runs
@@ -57,15 +57,15 @@ def test_a_page_of_several_runs_tells_of_all_of_them(page, runs):
 
 
 @pytest.mark.gate
-def test_scores_without_wordless_minutes_are_those_of_the_other_clips(page, runs):
+def test_scores_without_wordless_minutes_use_the_other_clips(page, runs):
     data = om.load_example()
     silent = {clip for clip, row in zip(data.ids, data.X, strict=True) if not row.any()}
     run = runs[0]
     table = run.predictions()
     assert {*run.record.blank} == silent & {*table["id"]}
-    kept = table[~table["id"].isin(silent)]
-    films = kept["id"].str.partition("-")[0]
-    areas = [roc_auc_score(own["label"], own["probability"]) for _, own in kept.groupby(films)]
+    spoken = table[~table["id"].isin(silent)]
+    films = spoken["id"].str.partition("-")[0]
+    areas = [roc_auc_score(own["label"], own["probability"]) for _, own in spoken.groupby(films)]
     cells = rows_of(page, "words")[f"… without the {len(run.record.blank)} wordless minutes"]
     assert cells[1].startswith(f"{np.mean(areas):.2f} (")
     cells = rows_of(page, "number of words")["… without the 162 wordless minutes"]
@@ -84,9 +84,9 @@ def test_a_single_score_needs_no_table(results, runs):
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "words"),
+    ("part", "total", "words"),
     [(277, 862, "one in three"), (1, 3, "1 of 3"), (50, 100, "half"), (44, 100, "44%"),
      (0, 100, "0%"), (100, 100, "100%")],
 )  # fmt: skip
-def test_a_share_is_a_fraction_where_one_is_near(part, whole, words):
-    assert share_in_words(part, whole) == words
+def test_a_share_near_a_simple_fraction_is_written_so(part, total, words):
+    assert share_in_words(part, total) == words

@@ -1,5 +1,4 @@
-"""A film on one sheet: its numbers are counted here again, and its letters neither touch nor end
-outside."""
+"""A film on one sheet: recounted numbers, and text that neither overlaps nor leaves the sheet."""
 
 import re
 from html import unescape
@@ -34,7 +33,7 @@ def labels():
 
 
 def texts_of(path):
-    """Return what an SVG says, by its letters, and to readers who cannot see it."""
+    """Return the text that an SVG shows, and its text for screen readers."""
     svg = path.read_text(encoding="utf-8")
     assert "<script" not in svg
     [spoken] = re.findall(r"<desc>(.*?)</desc>", svg, re.S)
@@ -46,11 +45,11 @@ def test_a_sheet_has_the_numbers_of_its_film(labels, tmp_path):
     assert run_obygaze(*arguments, "-o", tmp_path / "film.svg").exit_code == 0
     texts, spoken = texts_of(tmp_path / "film.svg")
     own = labels.groups == SEATTLE
-    sure = {name: given == "S" for name, given in labels.y.items()}
+    sure = {name: codes == "S" for name, codes in labels.y.items()}
     counts = [int((marks & own).sum()) for marks in sure.values()]
-    both = int(np.logical_and(*sure.values())[own].sum())
+    agreed = int(np.logical_and(*sure.values())[own].sum())
     assert f"Of {own.sum()} minutes, annotator1 marks {counts[0]} as Sure and annotator2 " \
-        f"{counts[1]}; {both} are Sure to both." in texts  # fmt: skip
+        f"{counts[1]}; {agreed} are Sure to both." in texts  # fmt: skip
     for marks in sure.values():
         by_film = [marks[labels.groups == film].mean() for film in labels.titles]
         assert {f"{marks[own].mean():.0%}", f"{np.mean(by_film):.0%}"} <= {*texts}
@@ -129,7 +128,7 @@ def content(request, tmp_path, results):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_no_letters_touch_or_end_outside(content, shape):
+def test_no_letters_touch_or_leave_the_sheet(content, shape):
     figure = draw_sheet(content, shape)
     with figure_style():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -171,7 +170,7 @@ def test_a_sheet_is_a_page_or_a_slide(tmp_path):
         assert image.width / image.height == pytest.approx(16 / 9, abs=0.01)
 
 
-def test_a_sheet_that_cannot_be_is_refused(tmp_path):
+def test_impossible_sheets_are_refused(tmp_path):
     source = example_path("minutes")
     command = ("report", source, "--film", "Juno")
     refused(run_obygaze(*command), "-o film.pdf", code=2)
@@ -183,7 +182,7 @@ def test_a_sheet_that_cannot_be_is_refused(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_hostile_names_are_only_letters(hostile_run, tmp_path):
+def test_hostile_names_are_drawn_as_text(hostile_run, tmp_path):
     run, texts = hostile_run
     film = run.clips()["film"].iloc[0]
     path = om.fact_sheet([run], film, tmp_path / "film.svg")

@@ -51,14 +51,14 @@ def page(run, films, tmp_path_factory):
     return write_report([run], output, videos=films)
 
 
-def wait_for(check: Callable[[], bool], what: str) -> None:
+def wait_for(check: Callable[[], bool], failure: str) -> None:
     until = time.monotonic() + PLAYS_S
     while not check():
-        assert time.monotonic() < until, what
+        assert time.monotonic() < until, failure
         time.sleep(0.05)
 
 
-def test_each_clip_plays_at_its_time_and_the_arrow_keys_play_the_next(tab, page, run):
+def test_clips_play_at_their_time_and_arrow_keys_advance(tab, page, run):
     tab.prefer()
     tab.open(page)
     tab.choose("choose-film", "")
@@ -70,10 +70,10 @@ def test_each_clip_plays_at_its_time_and_the_arrow_keys_play_the_next(tab, page,
     assert {clips.loc[clip, "film"] for clip in with_file} == {MP4, WEBM, AVI}
     assert len(listed) < len(clips)
     tab.click("#play-list")
-    for place, clip in enumerate(with_file):
+    for index, clip in enumerate(with_file):
         film, start, end = clips.loc[clip, ["film", "start", "end"]]
         wait_for(lambda end=end: tab.run(ADDRESS).endswith(f",{end:g}"), "the clip's time")
-        assert tab.text("#clip-place") == f"{place + 1} of {len(with_file)}"
+        assert tab.text("#clip-place") == f"{index + 1} of {len(with_file)}"
         if film == AVI:
             wait_for(lambda: "cannot play" in tab.text(NOTE), tab.text(NOTE))
             assert f"{AVI}.avi" in tab.text(NOTE)
@@ -90,7 +90,7 @@ def test_each_clip_plays_at_its_time_and_the_arrow_keys_play_the_next(tab, page,
     assert {url.split(":")[0] for url in tab.requested} <= {"file", "data", "about"}
 
 
-def test_a_clip_that_is_opened_alone_waits_for_its_button(tab, page):
+def test_a_clip_opened_alone_waits_for_play(tab, page):
     tab.open(page, width=390, fragment=f"#clip={WEBM}-002")
     assert tab.run("document.querySelectorAll('dialog video').length") == 0
     tab.click(".play button")
@@ -134,7 +134,7 @@ def test_a_folder_without_these_films_is_refused(run, tmp_path):
     assert not (tmp_path / "page.html").exists()
 
 
-def test_the_command_says_that_films_stay_here(films, results, tmp_path):
+def test_the_command_says_that_films_stay_local(films, results, tmp_path):
     result = run_obygaze("report", results["films"].folder, "--videos", tmp_path / "absent")
     assert result.exit_code == 1
     assert "absent" in result.output

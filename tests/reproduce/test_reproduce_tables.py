@@ -35,7 +35,7 @@ COLUMNS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def few_epochs_in_one_process():
-    """Tables are compared with predictions, so networks need not be trained to the end."""
+    """Train briefly, because tables are only compared with predictions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "usable_cores", lambda: 1)
         patch.setattr(os, "fsync", lambda descriptor: None)
@@ -63,7 +63,7 @@ MEASURES = {"f1_weighted": weighted_f1, "f1": f1_score}
 
 
 def scores_of(run, model, test):
-    """F1 of each fit by scikit-learn, by metric, from predictions.csv."""
+    """Return the F1 of each fit by scikit-learn, by metric, from predictions.csv."""
     by_fit = defaultdict(list)
     for row in predictions(run, model):
         if row["test"] == test:
@@ -79,7 +79,7 @@ def call(dataset, output, *words, manifest=None, code=None, **stores):
     return run_obygaze("reproduce", *words, code=code)
 
 
-def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch):
+def test_both_protocols_are_in_one_table(dataset, tmp_path, monkeypatch):
     store, unknown = of.open_store(dataset.stores["vivit"]), tmp_path / "unknown.zarr"
     np.save(tmp_path / "max.npy", store.read("max", missing="nan"))
     of.import_features({"max": tmp_path / "max.npy"}, of.Manifest.load(dataset.manifest), unknown,
@@ -115,30 +115,30 @@ def test_released_and_leak_free_are_in_one_table(dataset, tmp_path, monkeypatch)
 
 @pytest.fixture(scope="module")
 def table5(dataset, tmp_path_factory):
-    """Table 5 of features whose backbone is known: what it printed, and its JSON."""
+    """Run table 5 on features of a known backbone; return the output and its JSON."""
     folder = tmp_path_factory.mktemp("table5")
-    store, known = of.open_store(dataset.stores["lsmdc"]), folder / "known.zarr"
+    store, path = of.open_store(dataset.stores["lsmdc"]), folder / "known.zarr"
     backbone = {"name": "xclip-lsmdc", "revision": "1", "weights_sha256": "0" * 64, "config": {}}
     recipe = replace(RECIPE, backbone=backbone, arrays=tuple(store.specs))
     rows = {name: store.read(name) for name in store.arrays}
-    write_rows(known, of.Manifest.load(dataset.manifest), rows, recipe, block_rows=512)
+    write_rows(path, of.Manifest.load(dataset.manifest), rows, recipe, block_rows=512)
     words = ("table5", "--protocol", "paper")
-    result = call(dataset, folder / "out", *words, lsmdc=known, code=0)
+    result = call(dataset, folder / "out", *words, lsmdc=path, code=0)
     return result, json.loads((folder / "out/table5.json").read_text(encoding="utf-8"))
 
 
-def test_ours_minus_the_papers_where_the_features_are_known(table5):
+def test_differences_from_the_paper_need_known_features(table5):
     result, data = table5
     assert "median" in result.stdout.splitlines()[0]
     assert "published, and ours minus it" in result.stdout
-    ours, theirs = data["blocks"][0]["lines"][:2]
-    for column, value in theirs["values"].items():
+    ours, published = data["blocks"][0]["lines"][:2]
+    for column, value in published["values"].items():
         expected = ours["values"][column]["mean"] - value["mean"]
         assert value["difference"] == pytest.approx(expected)
 
 
-def test_guesses_are_at_the_share_of_sure_clips(dataset, table5):
-    """As scikit-learn scores one who calls every clip positive."""
+def test_guesses_use_the_share_of_sure_clips(dataset, table5):
+    """scikit-learn scores the guess that calls every clip positive."""
     levels = of.Manifest.load(dataset.manifest).labels().levels
     blocks = [part for part in table5[1]["blocks"] if "whole dataset's share" in part["title"]]
     assert [part["score"] for part in blocks] == ["f1_weighted", "f1"]
@@ -185,7 +185,7 @@ def test_films_and_figures_score_the_predictions(dataset, tmp_path):
     assert {"Look", "EN", "HN", "S"} <= set(full)
 
 
-def test_what_lacks_a_store_is_named(dataset, tmp_path):
+def test_missing_stores_are_named(dataset, tmp_path):
     result = call(dataset, tmp_path / "none", "all", code=3)
     missing = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
     assert len(missing) <= 5
@@ -208,7 +208,7 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
     assert any("clips are those of mine" in note for note in data["notes"])
 
 
-def test_a_store_may_have_the_name_of_extract(dataset, tmp_path):
+def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
     imported, older = tmp_path / "imported.zarr", dataset.stores["xclip"]
     store, manifest = of.open_store(older), of.Manifest.load(dataset.manifest)
     np.save(tmp_path / "native.npy", store.read("native", missing="nan"))
@@ -241,7 +241,7 @@ SLIPS = [
 ]
 
 
-def test_a_slip_is_one_line(dataset, tmp_path):
+def test_user_errors_are_one_line(dataset, tmp_path):
     paths = {"clip": tmp_path / "clip.zarr", "calm": tmp_path / "calm"} | dataset.stores
     second = replace(RECIPE, backbone=RECIPE.backbone | {"name": "clip"})  # in no table
     manifest = of.Manifest.load(dataset.manifest)
@@ -264,7 +264,7 @@ def test_a_lost_process_is_one_line(dataset, tmp_path, monkeypatch):
             om.reproduce(["table2", "fig2"], dataset.manifest, dataset.stores, tmp_path / "out")
 
 
-def test_what_two_tables_need_is_run_once(dataset, tmp_path, monkeypatch):
+def test_shared_runs_of_two_tables_are_run_once(dataset, tmp_path, monkeypatch):
     got = []
     for name in ("first", "second"):
         target = context.Target(name, name, needs=films.films_left_out)
@@ -279,7 +279,7 @@ def test_what_two_tables_need_is_run_once(dataset, tmp_path, monkeypatch):
     assert list(done.artifacts) == ["first", "second"]
 
 
-def test_the_terminal_shows_one_table_of_one_protocol():
+def test_the_terminal_shows_one_table_per_protocol():
     blocks = []
     for title, protocol, base in (
         ("Released: as released", "released", 0.1),
@@ -288,8 +288,8 @@ def test_the_terminal_shows_one_table_of_one_protocol():
     ):
         for words, mean, at in (("F1 weighted", base, 1), ("F1 positive", base + 0.1, 2)):
             lines = [Line(name, "ours", {"a": Value(mean)}) for name in ("net", "tree")]
-            theirs = Line("published", "published", {"a": Value(0.9, None, mean - 0.9)})
-            lines.insert(at, theirs)
+            published = Line("published", "published", {"a": Value(0.9, None, mean - 0.9)})
+            lines.insert(at, published)
             blocks.append(Block(title, protocol, words, lines, key=title, words=words))
     created = Table(["a"], blocks, name="t", title="Table 9", about="drawn")
     lines = [" ".join(line.split()) for line in render.to_screen(created).splitlines() if line]
@@ -304,7 +304,7 @@ def test_the_terminal_shows_one_table_of_one_protocol():
     assert render.summary(replace(created, blocks=blocks[:1])).startswith("Table 9, released: ")
 
 
-def test_texts_of_tables_are_safe_and_rounded():
+def test_tables_are_escaped_and_rounded():
     lines = [
         Line("=1+1 & 50%_", "ours", {"a": Value(0.5, 0.1), "b": Value(-1e-3, None, None, (-1, 0))}),
         Line("theirs", "published", {"a": Value(0.6, None, -0.1), "b": Value(0.0, None, -0.001)}),

@@ -1,4 +1,4 @@
-"""Small stores whose vectors the tests know."""
+"""Small stores with known vectors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ def make_search_store(
     partial: bool = True,
     block_rows: int = 8,
 ) -> Source:
-    """A store with the rows above; where `partial`, its last block is to do."""
+    """Write a store with the rows above; if `partial`, its last block is to do."""
     random = np.random.default_rng(seed)
     values = {a.name: random.standard_normal((n, *a.shape)).astype(a.dtype) for a in arrays}
     if "frame_time" in values:
@@ -82,7 +82,7 @@ def store(source: Source) -> Store:
 
 @pytest.fixture(scope="session")
 def manifest(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """Minutes of three films; the first twenty are labelled, the odd ones of them show "Look"."""
+    """Minutes of three films; the first twenty are labelled, and odd ones of them show "Look"."""
     concepts = [("Look",) if row % 2 else () for row in range(20)]
     labels = LabelSet("all", source.ids[:20], ["EN"] * 8 + ["S"] * 12, concepts)
     own = (Level("EN", "Easy Negative"), Level("S", "Sure"))

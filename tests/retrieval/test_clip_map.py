@@ -1,4 +1,4 @@
-"""`obygaze stores map`: where clips are, their colours, and the files."""
+"""`obygaze stores map`: positions of clips, colours, and files."""
 
 import re
 import sys
@@ -36,8 +36,8 @@ def test_axes_are_principal_components(source, store):
     np.testing.assert_allclose(abs(clip_map.points), abs(left[:, :2] * sizes[:2]), atol=1e-4)
     share = sizes**2 / (sizes**2).sum()
     assert f"The two axes show {share[:2].sum():.0%} of" in clip_map.axes
-    why = "Left out: 9 clips with no vector. Left out: 1 clip with a vector of zeros."
-    assert clip_map.axes.endswith(why)
+    left_out = "Left out: 9 clips with no vector. Left out: 1 clip with a vector of zeros."
+    assert clip_map.axes.endswith(left_out)
 
 
 def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, monkeypatch):
@@ -50,7 +50,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     groups = group_of(map_clips(store, color="look", manifest=manifest))
     assert (groups[source.ids[1]], groups[source.ids[2]]) == ("Look", "without Look")
     assert {source.ids[FAILED], source.ids[ZERO]}.isdisjoint(groups)
-    # By any column of the items, without labels; what is rare has no colour of its own.
+    # By any column of the items, without labels. Rare values share one colour.
     items = replace(manifest.items, extra={"director": ["A", "B", "", *["A"] * 37]})
     by_director = map_clips(store, color="director", manifest=of.Manifest("n", items))
     directors = {name: len(rows) for name, rows in by_director.groups.items()}
@@ -58,17 +58,17 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     files = map_clips(store, color="media", manifest=manifest).groups
     assert [*map(len, files.values())] == [*map(len, films.groups.values())]
     own = replace(items, extra={"own": items.ids})
-    many = map_clips(store, color="own", manifest=of.Manifest("n", own))
-    assert len(many.groups) == 30
-    assert not re.search('pressed="true"|swatch s', map_page(many))
+    large = map_clips(store, color="own", manifest=of.Manifest("n", own))
+    assert len(large.groups) == 30
+    assert not re.search('pressed="true"|swatch s', map_page(large))
     monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
-    few = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
-    assert {name: len(rows) for name, rows in few.items()} == {"A": 28, "others": 2}
+    top_groups = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
+    assert {name: len(rows) for name, rows in top_groups.items()} == {"A": 28, "others": 2}
     assert len(map_clips(store, film="tt3").legends["film"]["tt3"]) == 9
 
 
-def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
-    """Dots are where the components are; names light, keys and pointer choose among what is lit."""
+def test_a_page_highlights_names_and_opens_clips(obygaze, source, store, manifest, tmp_path):
+    """Names highlight clips; keys and pointer choose among the highlighted ones."""
     path, report, clip_map = tmp_path / "a.html", tmp_path / "it's.html", map_clips(store)
     report.write_text("a report")
     command = ("stores", "map", source.path, "--manifest", manifest.folder, "-o", path)
@@ -112,25 +112,25 @@ def test_a_page_lights_names_and_opens_clips(obygaze, source, store, manifest, t
         assert tab.texts(".lit") == lit
 
 
-def test_many_clips_are_drawn_and_read_as_a_few_are(source, store, manifest, tmp_path, monkeypatch):
-    """On a canvas: dots where circles would be, lit by names, read by keys and pointer."""
-    few, many = tmp_path / "few.html", tmp_path / "many.html"
+def test_many_clips_are_drawn_like_a_few(source, store, manifest, tmp_path, monkeypatch):
+    """A canvas replaces the circles; names, keys and pointer work the same."""
+    small, large = tmp_path / "few.html", tmp_path / "many.html"
     clip_map = map_clips(store, manifest=manifest)
-    few.write_text(map_page(clip_map))
+    small.write_text(map_page(clip_map))
     monkeypatch.setattr(clip_map_module, "MAX_CIRCLES", 29)
-    many.write_text(map_page(clip_map))
+    large.write_text(map_page(clip_map))
     alpha = "map.getContext('2d').getImageData({}, {}, 1, 1).data[3]"
     with open_tab() as tab:
-        tab.open(few)
+        tab.open(small)
         texts = tab.texts("circle")
         places = tab.texts("circle", "cx.baseVal.value"), tab.texts("circle", "cy.baseVal.value")
-        tab.open(many)
-        assert (tab.logged, tab.requested) == ([], [many.as_uri()])
+        tab.open(large)
+        assert (tab.logged, tab.requested) == ([], [large.as_uri()])
         share = tab.run("map.width / 1000")
         pixels = [alpha.format(x * share, y * share) for x, y in zip(*places, strict=True)]
         assert tab.texts("circle") == []
-        shown = [tab.run(pixel) for pixel in pixels]
-        assert min(shown) >= 0.39 * 255
+        alphas = [tab.run(pixel) for pixel in pixels]
+        assert min(alphas) >= 0.39 * 255
         tab.click(".of-film button")
         lit = [n for n, text in enumerate(texts) if TITLES["tt1"] in text]
         assert tab.text("#lit") == f"{len(lit)} of 30 clips"
@@ -148,7 +148,7 @@ def test_many_clips_are_drawn_and_read_as_a_few_are(source, store, manifest, tmp
 
 @pytest.mark.night
 def test_a_page_of_100_000_clips_opens_in_three_seconds(tmp_path):
-    """Until it has been drawn and its names can be pressed; the best of three, on any machine."""
+    """Time until it is drawn and its names respond; the best of three."""
     count = 100_000
     ids = [f"tt{row // 150:04}-{row % 150:03}" for row in range(count)]
     films = {f"tt{film:04}": [] for film in range(-(-count // 150))}
@@ -158,8 +158,8 @@ def test_a_page_of_100_000_clips_opens_in_three_seconds(tmp_path):
     points = np.random.default_rng(1).standard_normal((count, 2))
     path, seconds = tmp_path / "map.html", []
     clips, colours = describe_clips([], manifest), dict.fromkeys(films, "s1")
-    made = ClipMap(clips, "Many", "", ids, points, films, colours, {"film": films}, "film", "")
-    path.write_text(map_page(made))
+    large = ClipMap(clips, "Many", "", ids, points, films, colours, {"film": films}, "film", "")
+    path.write_text(map_page(large))
     with open_tab() as tab:
         for _ in range(3):
             began = time.monotonic()
@@ -171,7 +171,7 @@ def test_a_page_of_100_000_clips_opens_in_three_seconds(tmp_path):
     assert min(seconds) < 3
 
 
-def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):
+def test_one_film_is_highlighted_in_a_figure(obygaze, source, manifest, tmp_path):
     command = ("stores", "map", source.path, "--manifest", manifest.folder, "--film", "juno", "-o")
     assert obygaze(*command, tmp_path / "map.svg").exit_code == 0
     texts = re.findall(">([^<>]+)</text>", (tmp_path / "map.svg").read_text())
@@ -180,8 +180,8 @@ def test_one_film_is_lit_in_a_figure(obygaze, source, manifest, tmp_path):
 
 @pytest.mark.gate
 @pytest.mark.filterwarnings("ignore:Tensorflow not installed")
-def test_clips_that_are_far_apart_are_so_by_umap(store):
-    """Of each clip the next one on the map is near it, by brute force."""
+def test_umap_keeps_distant_clips_apart(store):
+    """Each clip's nearest clip on the map is near it by brute force."""
     drawn = map_clips(store, method="umap")
     x = store.read("native", ids=drawn.ids)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -191,7 +191,7 @@ def test_clips_that_are_far_apart_are_so_by_umap(store):
     assert np.median(next_one) < np.median(unlike) - 0.05
 
 
-def test_bad_maps_are_one_line(obygaze, store, manifest, tmp_path, monkeypatch):
+def test_invalid_maps_are_refused_in_one_line(obygaze, store, manifest, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "umap", None)
     for options, message in (
         ({"color": "level"}, "--manifest"),

@@ -20,7 +20,7 @@ from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.format import ArraySpec
 from obygaze_features.store.nearest import Match
 from obygaze_models.data.stores import read_frame_times
-from tests.backbones.conftest import each
+from tests.backbones.conftest import on_each
 from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.files import csv_rows, refused, write
 from tests.kit.models import write_checkpoint
@@ -30,7 +30,7 @@ from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, m
 
 
 def brute(source, query, array="native", keep=None):
-    """Ids in order of cosine, the cosines, and the nearest frame of each, in float64."""
+    """Return ids by cosine, the cosines, and the nearest frame of each, in float64."""
     values = source.values[array].astype(np.float64)
     values = values[:, None] if values.ndim == 2 else values
     with np.errstate(invalid="ignore"):
@@ -92,8 +92,8 @@ def test_neighbours_equal_brute_force_in_any_blocks(source, store, monkeypatch):
 
 
 @pytest.mark.parametrize("top", [1, 4, 13, 40])
-def test_equal_neighbours_are_in_the_order_of_rows(tmp_path, monkeypatch, top):
-    """Of 40 vectors along three axes, whatever part of them is compared at a time."""
+def test_tied_neighbours_keep_the_order_of_rows(tmp_path, monkeypatch, top):
+    """40 vectors have three axes; blocks of any size are compared."""
     monkeypatch.setattr(nearest_module, "NEIGHBOUR_ROWS", 7)
     monkeypatch.setattr(nearest_module, "GROUP", 3)
     ids = [f"tt1-{row:03}" for row in range(40)]
@@ -104,15 +104,15 @@ def test_equal_neighbours_are_in_the_order_of_rows(tmp_path, monkeypatch, top):
     store = of.open_store(path)
     neighbours = nearest_module.find_neighbours(store, ids, top=top)
     for row in range(40):
-        others = [other for other in range(40) if other != row]
-        nearest = sorted(others, key=lambda other: (other - row) % 3 != 0)[:top]
+        others = [candidate for candidate in range(40) if candidate != row]
+        nearest = sorted(others, key=lambda candidate: (candidate - row) % 3 != 0)[:top]
         assert [match.id for match in neighbours[ids[row]]] == [ids[near] for near in nearest]
     matches = of.search(store, vector=vectors[1], top=top)
-    nearest = sorted(range(40), key=lambda other: other % 3 != 1)[:top]
+    nearest = sorted(range(40), key=lambda candidate: candidate % 3 != 1)[:top]
     assert [match.id for match in matches] == [ids[near] for near in nearest]
 
 
-def test_search_by_frame_says_which_moment(source, any_store, query):
+def test_search_by_frame_gives_the_time(source, any_store, query):
     matches = of.search(any_store, vector=query, frames=True, top=100)
     ids, cosines, frames = brute(source, query, "frames")
     assert [match.id for match in matches] == ids
@@ -122,8 +122,8 @@ def test_search_by_frame_says_which_moment(source, any_store, query):
     assert next(match.frame for match in matches if match.id == source.ids[PADDED]) < 2
 
 
-def test_a_token_of_several_frames_has_their_mean_time(tmp_path, query):
-    """As in `models moments`: 3D networks give a token for a few frames."""
+def test_tokens_of_several_frames_have_the_mean_time(tmp_path, query):
+    """3D networks give one token for a few frames, as in `models moments`."""
     sizes = {"frames": (2, WIDTH), "frame_time": (4,), "more": (2, WIDTH)}  # such as of patches
     types = {"frames": "float16", "frame_time": "float64", "more": "float32"}
     arrays = [ArraySpec(name, sizes[name], types[name], "", name != "more") for name in sizes]
@@ -139,7 +139,7 @@ def test_a_token_of_several_frames_has_their_mean_time(tmp_path, query):
         of.search(path, vector=query, frames=True, array="more")
 
 
-def test_like_leaves_the_clip_out_and_averages_frames(source, store):
+def test_like_excludes_the_clip_and_averages_its_frames(source, store):
     clip, padded = source.ids[11], source.ids[PADDED]
     matches = of.search(store, like=clip, top=100)
     ids, _, _ = brute(source, source.values["native"][11])
@@ -150,7 +150,7 @@ def test_like_leaves_the_clip_out_and_averages_frames(source, store):
     assert [match.id for match in matches] == [i for i in ids if i != padded][:3]
 
 
-def test_films_and_several_stores(source, store, query, tmp_path):
+def test_search_covers_films_of_several_stores(source, store, query, tmp_path):
     second = make_search_store(tmp_path / "b.zarr", 16, seed=3, films=("tt3", "tt4"), partial=False)
     matches = of.search([source.path, second.path], vector=query, films=["tt2", "tt4"], top=6)
     scores = {}
@@ -166,13 +166,13 @@ def test_films_and_several_stores(source, store, query, tmp_path):
         of.search([source.path, tmp_path / "c.zarr"], vector=query)
 
 
-def test_equal_cosines_come_in_the_order_of_rows(source, store):
+def test_tied_cosines_keep_the_order_of_rows(source, store):
     store.read_rows = lambda array, rows: np.ones((len(rows), WIDTH), np.float32)
     matches = of.search(store, vector=ONES, top=4)
     assert [match.id for match in matches] == source.ids[:4]
 
 
-def test_vector_from_a_file(source, store, query, tmp_path):
+def test_a_vector_is_read_from_a_file(source, store, query, tmp_path):
     np.save(tmp_path / "q.npy", query[None])
     (tmp_path / "q.json").write_text(json.dumps(query.tolist()))
     (tmp_path / "q.csv").write_text("\n".join(map(repr, query.tolist())))
@@ -211,7 +211,7 @@ def test_bad_input_is_one_line(arguments, facts, store):
 TEXT = "a photo of a happy woman"
 
 
-@each(list(MODELS))
+@on_each(list(MODELS))
 def test_text_search_equals_transformers(checkpoints, tmp_path, name):
     checkpoint = checkpoints[name]
     about = of.load_backbone(checkpoint, "cpu").about
@@ -244,7 +244,7 @@ KNOWN = "is installed; .*"
     ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, f"{KNOWN}shutil:rmtree=shutil"),
     ({"name": "vivit", "family": "vivit"}, "backbone vivit does not read texts; .*--like"),
 ])  # fmt: skip
-def test_store_chooses_no_code_path_or_download(tmp_path, monkeypatch, about, remedy):
+def test_a_stores_metadata_loads_no_code_or_download(tmp_path, monkeypatch, about, remedy):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "standard").mkdir()
     monkeypatch.setattr("obygaze_features.backbones.load_backbone", lambda *_: pytest.fail("loads"))
@@ -261,7 +261,7 @@ def text_of(page):
     return html.unescape(re.sub(r"<(?:style>.*?</style|[^>]*)>", "", page, flags=re.S))
 
 
-def test_the_command_gives_what_python_finds(obygaze, source, manifest, tmp_path):
+def test_the_command_gives_the_python_result(obygaze, source, manifest, tmp_path):
     result = obygaze("stores", "search", source.path, "--like", "tt1-003", "--top", 3, code=0)
     matches = of.search(source.path, like="tt1-003", top=3)
     lines = result.stdout.splitlines()
@@ -285,8 +285,8 @@ def test_the_command_gives_what_python_finds(obygaze, source, manifest, tmp_path
 
 
 @pytest.mark.parametrize("frames", [[], ["--frames"]])
-def test_what_is_shown_of_matches(obygaze, source, manifest, tmp_path, frames):
-    """On the strip of its film each is half way through its minute, or where its frame is."""
+def test_matches_are_shown_with_strip_and_picture(obygaze, source, manifest, tmp_path, frames):
+    """The mark on the film's strip is half way through the minute, or at the frame."""
     folder, thumbnails, report = (tmp_path / name for name in ("pages", "thumbs", "report.html"))
     folder.mkdir()
     write(thumbnails / "NOT-TO-BE-SHARED.txt", "Share <neither> of these.")
@@ -327,7 +327,7 @@ def test_what_is_shown_of_matches(obygaze, source, manifest, tmp_path, frames):
 
 
 def test_each_file_of_a_film_has_its_own_strip():
-    """The times of each start from 0."""
+    """The times of each file start at 0."""
     spans = {"a1": ("1.mp4", 0.0), "a2": ("1.mp4", 60.0), "b1": ("2.mp4", 0.0)}
     items = [Item(i, film="f", media=m, start=start, end=start + 60)
              for i, (m, start) in spans.items()]  # fmt: skip
@@ -345,7 +345,7 @@ def test_random_weights_give_one_warning(obygaze, tmp_path):
         assert result.stderr == f"WARNING: these cosines mean nothing: {path} has {note}\n"
 
 
-def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
+def test_invalid_options_are_refused_in_one_line(obygaze, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for options, facts in (
         (["-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
@@ -361,15 +361,15 @@ def test_bad_options_are_one_line(obygaze, source, tmp_path, monkeypatch):
         matches_page([Match("b", "", "s", 0.5)], describe_clips([]), thumbnails=tmp_path)
 
 
-def test_a_search_shows_the_words_of_what_it_found(obygaze, source, manifest, tmp_path):
+def test_a_search_shows_the_words_of_its_matches(obygaze, source, manifest, tmp_path):
     rows = [manifest[clip] for clip in manifest.items.ids]
     spoken = {row.id: f"line {number} <said> here" for number, row in enumerate(rows)}
     items = Items.of(replace(row, text=spoken[row.id]) for row in rows)
     of.Manifest("spoken", items).save(tmp_path / "spoken")
     search = ("stores", "search", source.path, "--like", "tt1-003", "--top", 3, "--manifest",
               tmp_path / "spoken")  # fmt: skip
-    found = json.loads(obygaze(*search, "--json").stdout)
-    assert [row["words"] for row in found] == [spoken[row["id"]] for row in found]
+    matches = json.loads(obygaze(*search, "--json").stdout)
+    assert [row["words"] for row in matches] == [spoken[row["id"]] for row in matches]
     printed = obygaze(*search, "-o", tmp_path / "m.csv", code=0).stdout
     obygaze(*search, "-o", tmp_path / "m.html", code=0)
     page = text_of((tmp_path / "m.html").read_text())

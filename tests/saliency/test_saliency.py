@@ -1,4 +1,4 @@
-"""Grad-CAM against finite differences in transformers' own models, and folders of its maps."""
+"""Grad-CAM against finite differences in transformers' own models, and folders of maps."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from transformers import CLIPModel, SiglipModel, XCLIPModel
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import UsageError
 from obygaze_features.saliency.maps import grad_cam, load_grad_cam_model, overlay
-from tests.backbones.conftest import each, tensor
+from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import text_features
 from tests.kit.files import csv_rows, refused
 
@@ -22,7 +22,7 @@ KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": Siglip
 
 
 def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[Any, Any]:
-    """Cosines and maps by the published model in double precision, whose activations are pushed."""
+    """Return cosines and maps by perturbing the published model in double precision."""
     model = KINDS[name].from_pretrained(folder).double().eval()
     texts = text_features(folder, KINDS[name].__name__, TEXTS)
     patches = slice(0, 16) if name == "tiny-siglip" else slice(1, 17)
@@ -43,7 +43,7 @@ def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[
             embedded = tensor(model.get_image_features(pixel_values=pixels))
         return torch.cosine_similarity(embedded, texts)
 
-    # Weights by central differences: of all patches at once, so divided by their number.
+    # Weights by central differences over all patches together, divided by their number.
     weights = []
     with torch.no_grad():
         for channel in range(32):
@@ -58,8 +58,8 @@ def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[
     return similarity, maps.view(-1, 4, 4)
 
 
-@each(list(KINDS))
-def test_maps_are_those_of_finite_differences(checkpoints, name):
+@on_each(list(KINDS))
+def test_maps_equal_finite_differences(checkpoints, name):
     model = load_grad_cam_model(checkpoints[name], "cpu")
     random = torch.Generator().manual_seed(2)
     images = torch.randint(0, 256, (2, 3, 32, 32), generator=random, dtype=torch.uint8)
@@ -78,9 +78,9 @@ def test_maps_are_those_of_finite_differences(checkpoints, name):
     assert not model.layer._forward_hooks
 
 
-@pytest.mark.parametrize(("kind", "what"), [("vivit", "texts"), ("clap", "images")])
-def test_what_reads_no_texts_or_images_is_refused(checkpoints, kind, what):
-    with pytest.raises(UsageError, match=f"the family {kind} does not read {what}"):
+@pytest.mark.parametrize(("kind", "medium"), [("vivit", "texts"), ("clap", "images")])
+def test_models_without_texts_or_images_are_refused(checkpoints, kind, medium):
+    with pytest.raises(UsageError, match=f"the family {kind} does not read {medium}"):
         load_grad_cam_model(checkpoints[f"tiny-{kind}"], "cpu")
 
 
@@ -120,7 +120,7 @@ def draw(obygaze, library, checkpoints):
     return draw
 
 
-def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
+def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
     result = draw("--by", "condition", text="a photo of a {emotion} person")
     assert (result.exit_code, result.stdout) == (0, f"20 maps in 2 groups -> {library / 'out'}\n")
     rows, maps = csv_rows(library / "out/images.csv"), np.load(library / "out/maps.npy")
@@ -165,7 +165,7 @@ def test_maps_of_images_and_the_means_of_groups(draw, library, checkpoints):
     assert np.corrcoef(middles.ravel(), means["NO"].ravel())[0, 1] > 0.95
 
 
-def test_images_that_cannot_be_read_are_named(draw, library):
+def test_unreadable_images_are_named(draw, library):
     (library / "images/p03.png").write_bytes(b"no image")
     (library / "images/p17.png").unlink()
     result = draw("--groups-only", backbone="tiny-xclip", code=3)
@@ -183,7 +183,7 @@ def test_images_that_cannot_be_read_are_named(draw, library):
     assert len(csv_rows(library / "out/images.csv")) == 18  # the old folder is still there
 
 
-def test_slips_are_one_line_and_nothing_is_written(draw, library):
+def test_user_errors_are_one_line_and_write_nothing(draw, library):
     for text, options, facts in (
         ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
         ("a {emotion", [], "a brace without its partner"),
@@ -194,7 +194,7 @@ def test_slips_are_one_line_and_nothing_is_written(draw, library):
         assert not (library / "out").exists()
 
 
-def test_groups_whose_names_make_no_file_names(draw, library, obygaze):
+def test_groups_get_distinct_valid_file_names(draw, library, obygaze):
     import_table(obygaze, library, (",NO\n", ",a/b\n", 4), (",NO\n", ",A_b\n", 4),
                  (",NO\n", ",O-Overlay\n", 2), (",NO\n", ",\n", -1))  # fmt: skip
     text = "a happy woman " * 30

@@ -1,4 +1,4 @@
-"""Toy stores that are made once, and copies of them that may be spoilt."""
+"""Toy stores that are made once, and copies of them to damage."""
 
 import shutil
 from collections.abc import Callable
@@ -12,8 +12,10 @@ from tests.kit import store as toys
 
 @pytest.fixture(scope="session")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of the same store of 18 rows as ``open.zarr``, ``final.zarr``, ``compressed.zarr``.
-    Its row 6 failed."""
+    """A folder of one store of 18 rows as ``open.zarr``, ``final.zarr``, ``compressed.zarr``.
+
+    Its row 6 failed.
+    """
     folder = tmp_path_factory.mktemp("sound")
     toys.a_store(folder / "open.zarr")
     for state in toys.STATES[1:]:
@@ -24,7 +26,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(sound: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Copies the sound store in a state: ``copy("final", "my.zarr")``."""
+    """Return a function that copies the sound store in a state: ``copy("final", "my.zarr")``."""
 
     def copy(state: str = "open", name: str = "toy.zarr") -> Path:
         return Path(shutil.copytree(sound / f"{state}.zarr", tmp_path / name))

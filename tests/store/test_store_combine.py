@@ -1,4 +1,4 @@
-"""New stores out of others, and how far two stores agree."""
+"""New stores from others, and comparisons of two stores."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def counts(store):
     return rows["done"], rows["failed"], rows["to_do"]
 
 
-def test_parts_make_the_whole(tmp_path, sound):
+def test_merged_parts_equal_the_whole_store(tmp_path, sound):
     blocks = [[0, 3], [1, 3], [2, 4]]
     parts = [toys.a_store(tmp_path / f"{n}.zarr", blocks=blocks[n]) for n in range(3)]
     finalise(parts[1], allow_incomplete=True)
@@ -37,11 +37,11 @@ def test_parts_make_the_whole(tmp_path, sound):
     toys.fill(writer)
     assert toys.contents(half.path) == toys.contents(sound / "open.zarr")
     before = half.attributes["licence"]  # what is stated of any part holds for the whole
-    both = of.merge([parts[0], of.open_store(parts[2]).set(licence="CC0")], tmp_path / "both.zarr")
-    assert both.attributes["licence"] == "; ".join(filter(None, [before, "CC0"]))
+    store = of.merge([parts[0], of.open_store(parts[2]).set(licence="CC0")], tmp_path / "both.zarr")
+    assert store.attributes["licence"] == "; ".join(filter(None, [before, "CC0"]))
 
 
-def test_a_row_that_failed_in_one_part_comes_from_the_other(tmp_path, path):
+def test_failed_rows_come_from_the_other_part(tmp_path, path):
     first = toys.a_store(tmp_path / "one.zarr", blocks=[])
     missing = Failed(Status.MISSING, "not there")
     toys.fill(toys.resume(first), None, lambda row: missing if row > 2 else toys.a_row(row))
@@ -57,8 +57,8 @@ def test_a_row_that_failed_in_one_part_comes_from_the_other(tmp_path, path):
     assert not (tmp_path / "none.zarr").exists()
 
 
-def test_films_become_one_store_and_again_several(tmp_path):
-    """As if one manifest had listed them all; a different block size does not matter."""
+def test_films_merge_into_one_store_and_split_again(tmp_path):
+    """The result is that of one manifest, whatever the block sizes."""
     first = toys.a_store(tmp_path / "one.zarr", 7, film="tt1")
     second = toys.a_store(tmp_path / "two.zarr", 5, film="tt2", block_rows=3)
     merged = of.merge([first, second], tmp_path / "both.zarr")
@@ -106,7 +106,7 @@ SLIPS = {
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_slip_is_one_line_and_makes_no_store(tmp_path, path, slip):
+def test_user_errors_are_one_line_and_make_no_store(tmp_path, path, slip):
     call, error, message = SLIPS[slip]
     with pytest.raises(error, match=message):
         call(of.open_store(path), tmp_path / "out.zarr")
@@ -114,7 +114,7 @@ def test_a_slip_is_one_line_and_makes_no_store(tmp_path, path, slip):
     assert len(of.open_store(path)) == 18
 
 
-def test_damage_is_not_handed_on(tmp_path, path):
+def test_damage_is_not_copied(tmp_path, path):
     part = toys.a_store(tmp_path / "part.zarr", blocks=[1, 2])
     flip_bit(part / "native/c/2/0", 30)
     before = toys.contents(part)
@@ -139,7 +139,7 @@ def test_damage_is_not_handed_on(tmp_path, path):
     assert not (tmp_path / "all.zarr").exists()
 
 
-def test_what_manifests_say_differently_is_all_kept(tmp_path):
+def test_differing_manifest_fields_are_all_kept(tmp_path):
     first = toys.a_store(tmp_path / "one.zarr", 6, blocks=[0])  # the rows 4 and 5 are to do
     plain = Manifest("theirs", Items.of([Item("tt2-000", film="tt2")]), licence="CC-BY-4.0")
     second = toys.a_store(tmp_path / "two.zarr", manifest=plain)
@@ -152,7 +152,7 @@ def test_what_manifests_say_differently_is_all_kept(tmp_path):
     assert verify(store.path) == []
 
 
-def test_rows_are_compared_by_cosine_and_the_worst_named(sound, tmp_path):
+def test_diff_compares_rows_by_cosine_and_names_the_worst(sound, tmp_path):
     def noisy(row):
         done = toys.a_row(row)
         if row == toys.FAILED:
@@ -176,7 +176,7 @@ def test_rows_are_compared_by_cosine_and_the_worst_named(sound, tmp_path):
     assert difference.rows["frames"].equal == difference.rows["frames"].n == 17
 
 
-def test_other_items_other_order_other_recipe(tmp_path):
+def test_diff_names_other_items_orders_and_recipes(tmp_path):
     left = of.open_store(toys.a_store(tmp_path / "one.zarr", 8))
     part_of_left = subset(left, tmp_path / "some.zarr", ids=["tt1-002", "tt1-005"])
     difference = left.diff(str(part_of_left.path))
@@ -198,8 +198,8 @@ def test_other_items_other_order_other_recipe(tmp_path):
     assert difference.to_json()["rows"]["native"]["worst"] == ()
 
 
-def test_equal_weights_decide_not_the_name(tmp_path):
-    """A store of before names its backbone's family, one of today what was typed."""
+def test_diff_compares_weights_not_names(tmp_path):
+    """Older stores name the backbone's family, newer ones what was typed."""
     today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy"}
     recipe = replace(toys.RECIPE, backbone=today)
     before = of.open_store(toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2]))
@@ -220,7 +220,7 @@ def test_equal_weights_decide_not_the_name(tmp_path):
 
 
 def test_whole_blocks_keep_their_shards(tmp_path):
-    """Blocks 1 and 2 become 0 and 1; the failed row and the row still to do stay as they are."""
+    """Blocks 1 and 2 become 0 and 1; the failed row and the row to do stay so."""
 
     def outcome(row):
         return None if row == 9 else toys.a_row(row)
@@ -247,8 +247,8 @@ def test_whole_blocks_keep_their_shards(tmp_path):
     assert list((part.path / "staging").iterdir()) == []
 
 
-def test_a_shard_that_is_not_the_recorded_one_is_not_copied(tmp_path):
-    """Its chunks are whole, but it is another's: it was exchanged after the commit."""
+def test_a_shard_that_differs_from_its_record_is_not_copied(tmp_path):
+    """Its chunks are sound, but it was exchanged after the commit."""
     path = toys.a_store(tmp_path / "toy.zarr", 8, blocks=[0, 1])
     name = fmt.shard_name(toys.ARRAYS[0], 0)
     second = toys.a_store(tmp_path / "other.zarr", 8, film="tt2")

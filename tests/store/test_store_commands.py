@@ -15,7 +15,7 @@ from tests.kit.files import refused
 from tests.kit.store import flip_bit
 
 
-def test_finalise_tells_what_it_did_and_what_is_next(obygaze, path, tmp_path):
+def test_finalise_prints_its_result_and_next_step(obygaze, path, tmp_path):
     first, again = (obygaze("stores", "finalise", path).stdout.splitlines() for _ in range(2))
     facts = [dict(line.split(maxsplit=1) for line in lines) for lines in (first, again)]
     assert [(about["path"], about["rows"], about["done"]) for about in facts] == [
@@ -28,7 +28,7 @@ def test_finalise_tells_what_it_did_and_what_is_next(obygaze, path, tmp_path):
     refused(obygaze("stores", "finalise", half), "lacks 14 of 18 rows")
 
 
-def test_damage_is_named_and_repaired(obygaze, path):
+def test_damage_is_reported_and_repaired(obygaze, path):
     flip_bit(path / "native/c/2/0", 3)
     (path / "staging/.1.partial").touch()
     result = obygaze("stores", "verify", path, code=1)
@@ -46,7 +46,7 @@ def test_damage_is_named_and_repaired(obygaze, path):
     assert "next: pull the store again, or restore" in result.stdout
 
 
-def test_status_says_how_far_each_store_is(obygaze, copy, tmp_path):
+def test_status_shows_the_progress_of_each_store(obygaze, copy, tmp_path):
     copy("final", "done.zarr")
     copy("final", ".gone.zarr.before-repair")
     for name in ("busy.zarr", "idle.zarr"):
@@ -71,7 +71,7 @@ def test_status_says_how_far_each_store_is(obygaze, copy, tmp_path):
     refused(obygaze("stores", "status", tmp_path / "done.zarr/native/c"), "has no stores", code=2)
 
 
-def test_a_manifest_is_given_its_licence_and_keeps_its_digest(obygaze, tmp_path):
+def test_setting_a_licence_keeps_the_digest(obygaze, tmp_path):
     before = toys.plain_manifest(3)
     before.save(tmp_path / "m")
     obygaze("manifests", "set", tmp_path / "m", "--licence", "CC-BY-4.0", "--name", "doors")
@@ -83,7 +83,7 @@ def test_a_manifest_is_given_its_licence_and_keeps_its_digest(obygaze, tmp_path)
     refused(obygaze("manifests", "set", tmp_path / "m"), "nothing to set", code=2)
 
 
-def test_a_subset_by_names_or_from_a_file(obygaze, path, tmp_path):
+def test_a_subset_is_named_by_ids_or_a_file(obygaze, path, tmp_path):
     names, out = tmp_path / "ids.txt", tmp_path / "some.zarr"
     names.write_text("tt1-003\ntt1-001\n")
     ask = ("stores", "subset", path, "-o", out)
@@ -113,7 +113,7 @@ SLIPS = [
 
 @pytest.fixture(scope="module")
 def names(sound, tmp_path_factory):
-    """Stores and archives: one that obygaze packed, and one that somebody zipped."""
+    """Stores and archives: one that obygaze packed, and one that somebody else zipped."""
     folder = tmp_path_factory.mktemp("names")
     (folder / "folder").mkdir()
     (folder / "folder/notes.txt").touch()
@@ -125,6 +125,6 @@ def names(sound, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("command", "code", "facts"), SLIPS)
-def test_a_slip_is_one_line(obygaze, names, command, code, facts):
+def test_user_errors_are_one_line(obygaze, names, command, code, facts):
     result = obygaze(*command.format(**names).split())
     refused(result, *(fact.format(**names) for fact in facts), code=code)

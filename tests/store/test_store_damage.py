@@ -49,7 +49,7 @@ def path(stores, state, tmp_path):
 
 
 def read_everything(path):
-    """All that a store can be asked, so that whatever is wrong with it comes up."""
+    """Read everything that a store has, so any damage appears."""
     store = open_store(path)
     store.info()
     assert len(store.sources) == len(store)
@@ -64,7 +64,7 @@ def read_everything(path):
     ("offset", "size"), [(2**63, 16), (0, 2**63), (2**64 - 1, 16), (8, 17), (0, 0), (10**6, 16)]
 )
 @pytest.mark.parametrize("state", ["open"], indirect=True)
-def test_an_index_that_points_anywhere_is_no_traceback(path, offset, size):
+def test_a_damaged_index_gives_no_traceback(path, offset, size):
     index = np.array([[offset, size], [16, 16]], "<u8").tobytes()  # its checksum is right
     shard = path / SHARD
     shard.write_bytes(shard.read_bytes()[:-36] + index + checksum(index))
@@ -77,7 +77,7 @@ def test_an_index_that_points_anywhere_is_no_traceback(path, offset, size):
     lambda shard: flip_bit(shard, -7), Path.unlink,
     *(partial(os.truncate, length=size) for size in (0, 3, 30)),
 ])  # fmt: skip
-def test_damage_of_a_whole_shard_names_its_rows(path, state, spoil):
+def test_a_lost_shard_names_its_rows(path, state, spoil):
     spoil(path / SHARD)
     hit = SHARD_HIT[state]
     more = f"{', '.join(hit[:3])} and of {len(hit) - 3} more" if len(hit) > 3 else ", ".join(hit)
@@ -88,7 +88,7 @@ def test_damage_of_a_whole_shard_names_its_rows(path, state, spoil):
 
 
 @pytest.mark.parametrize("state", ["open"], indirect=True)
-def test_a_damaged_record_hits_its_blocks_rows_and_no_others(path):
+def test_a_damaged_record_affects_only_its_block(path):
     record = path / "blocks/000001.json"
     before = record.read_bytes()
     for position in range(0, len(before), 29):
@@ -116,8 +116,8 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 @pytest.mark.parametrize("state", ["open"], indirect=True)
-def test_a_record_that_says_what_cannot_be_is_refused(path, wrong):
-    """Sealed as it is: what wrote it was wrong, not the disk."""
+def test_an_impossible_record_is_refused(path, wrong):
+    """Its seal is valid: the writer was wrong, not the disk."""
     record = dataclasses.replace(open_store(path).record_of(1), **wrong)
     (path / "blocks/000001.json").write_bytes(record.to_bytes())
     with pytest.raises(StoreError, match="it is not the commit record of block 1"):
@@ -175,7 +175,7 @@ def test_forged_metadata_is_one_line(path, forged):
 
 
 @pytest.mark.parametrize("state", ["final"], indirect=True)
-def test_a_table_of_rows_that_does_not_fit_is_named(path):
+def test_a_mismatched_table_of_rows_is_named(path):
     table = (path / "rows.csv").read_text()
     for wrong, line in [
         (table.replace("tt003,3", "tt003,1"), "does not match the store's ids and status"),

@@ -22,7 +22,7 @@ from tests.kit import store as toys
 from tests.kit.files import csv_rows
 
 
-def test_the_files_of_a_final_store(final, sound):
+def test_a_final_store_has_exactly_these_files(final, sound):
     names = set(toys.contents(final))
     coordinates = ("status", "id", "film")
     assert names == {
@@ -51,12 +51,12 @@ def test_the_files_of_a_final_store(final, sound):
     ((512,), "float32", 5, (8, 8)),
     ((512,), "float32", 2000, (2016, 32)),
 ])  # fmt: skip
-def test_shards_and_chunks_are_as_large_as_is_practical(shape, dtype, n, rows):
+def test_shards_and_chunks_have_practical_sizes(shape, dtype, n, rows):
     assert fmt.final_rows(ArraySpec("x", shape, dtype, ""), n) == rows
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_the_same_rows_by_obygaze_and_by_plain_zarr(tmp_path, monkeypatch, compress):
+def test_obygaze_and_plain_zarr_read_the_same_rows(tmp_path, monkeypatch, compress):
     monkeypatch.setattr(fmt, "SHARD_BYTES", 200)
     monkeypatch.setattr(fmt, "CHUNK_BYTES", 40)
     path, second = (toys.a_store(tmp_path / f"{name}.zarr", block_rows=3) for name in ("a", "b"))
@@ -76,7 +76,7 @@ def test_the_same_rows_by_obygaze_and_by_plain_zarr(tmp_path, monkeypatch, compr
     assert store.verify() == []
 
 
-def test_blocks_must_all_be_there_unless_said_otherwise(tmp_path):
+def test_finalise_needs_all_blocks_by_default(tmp_path):
     path = toys.a_store(tmp_path / "toy.zarr", blocks=[0, 3])
     with pytest.raises(StoreError, match="lacks 10 of 18 rows"):
         finalise(path)
@@ -107,7 +107,7 @@ def test_the_hub_reads_the_cards_licence_tags_and_size(tmp_path, licence, expect
     assert {"zarr", "croissant", open_store(path).info()["backbone"]["name"]} <= {*data.tags}
 
 
-def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypatch, obygaze):
+def test_the_card_is_complete_and_its_code_runs(sound, tmp_path, monkeypatch, obygaze):
     card = (sound / "final.zarr/README.md").read_text()
     for fact in ("ab" * 32, "CC0-1.0", "Somebody (2026)", "| `frames` | 18 × 2 × 3 | float16 |"):
         assert fact in card
@@ -131,9 +131,7 @@ def test_the_card_says_what_matters_and_its_code_runs(sound, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("state", "has_links"), [("open", True), ("final", True), ("final", False)]
 )
-def test_licence_and_citation_are_set_and_nothing_else(
-    obygaze, copy, state, has_links, monkeypatch
-):
+def test_set_changes_only_licence_and_citation(obygaze, copy, state, has_links, monkeypatch):
     if not has_links:  # a disk such as exFAT
         monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(errno.EPERM, "")))
     path = copy(state)
@@ -163,10 +161,10 @@ def test_licence_and_citation_are_set_and_nothing_else(
         open_store(path).set(licence="CC0")
 
 
-def test_the_date_of_publication_is_set_and_not_inherited(copy, obygaze, tmp_path):
+def test_the_publication_date_is_set_but_not_inherited(copy, obygaze, tmp_path):
     path = copy("final")
-    shown = obygaze("stores", "set", path, "--published", "2026-11-23").stdout
-    assert "published  2026-11-23" in shown
+    printed = obygaze("stores", "set", path, "--published", "2026-11-23").stdout
+    assert "published  2026-11-23" in printed
     assert json.loads((path / "croissant.json").read_text())["datePublished"] == "2026-11-23"
     assert verify(path) == []
     store = open_store(path)

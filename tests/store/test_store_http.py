@@ -1,4 +1,4 @@
-"""Stores read over HTTP: the same as on a disk, in few requests, whatever the network does."""
+"""Stores read over HTTP: the same as on disk, in few requests, whatever the network does."""
 
 import os
 import pickle
@@ -64,7 +64,7 @@ def as_user(url, user="ann:secret", query="?token=hush"):
 
 
 @pytest.mark.parametrize("state", toys.STATES)
-def test_everything_reads_as_from_the_folder(server, stores, state):
+def test_a_store_reads_as_from_its_folder(server, stores, state):
     here, there = open_store(stores / f"{state}.zarr"), open_store(f"{server.url}/{state}.zarr/")
     toys.assert_alike(there, here)
     item_ids = ["tt005", "tt200", "tt005", "tt033"]
@@ -79,8 +79,8 @@ def test_everything_reads_as_from_the_folder(server, stores, state):
 
 
 @pytest.mark.parametrize("name", ["final", "compressed"])
-def test_opening_takes_four_requests_and_a_clips_frames_four(stores, monkeypatch, name):
-    """From a server that names the version of each file, as most do."""
+def test_opening_and_reading_a_clip_take_four_requests_each(stores, monkeypatch, name):
+    """The server names the version of each file, as most do."""
     asked, get = [], serving._Handler.do_GET
     monkeypatch.setattr(
         serving._Handler, "do_GET", lambda self: asked.append(self.headers) or get(self)
@@ -97,7 +97,7 @@ def test_opening_takes_four_requests_and_a_clips_frames_four(stores, monkeypatch
         assert int(last) + 1 - int(first) <= CHUNK
 
 
-def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, stores, url, tmp_path):
+def test_a_subset_fetches_only_its_chunks(server, stores, url, tmp_path):
     store = open_store(url)
     store.read("frames", ["tt000"])
     server.forget()
@@ -124,7 +124,7 @@ def test_a_subset_takes_only_its_chunks_and_neighbours_together(server, stores, 
     assert len(server.requests) == 2 * 9  # the other records, and whether it is still the same
 
 
-def test_shards_are_read_at_once(server, stores):
+def test_shards_are_read_in_parallel(server, stores):
     """Each block of the open store is a shard."""
     store = open_store(f"{server.url}/open.zarr")
     _ = store.status
@@ -135,7 +135,7 @@ def test_shards_are_read_at_once(server, stores):
     assert 1 < max(peak) <= 8
 
 
-def test_damage_is_named_as_on_the_disk(url, own):
+def test_damage_is_named_as_on_disk(url, own):
     assert verify(url) == []
     flip_bit(own / "frames/c/0/0/0", 5 * CHUNK + 5)
     store = open_store(url)
@@ -154,7 +154,7 @@ def test_damage_is_named_as_on_the_disk(url, own):
 
 
 @pytest.mark.parametrize("versions", [False, True])
-def test_a_shard_that_is_open_gives_no_row_of_another_store(url, own, versions):
+def test_an_open_shard_gives_no_row_of_a_replacing_store(url, own, versions):
     with in_a_thread(second := make_server(own.parent, "127.0.0.1", 0)):
         if versions:
             url = f"http://127.0.0.1:{second.server_port}/final.zarr"
@@ -194,7 +194,7 @@ def test_a_store_without_a_list_of_checksums_is_read(url, own):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_makes_connections_of_its_own(server, url):
+def test_a_forked_process_opens_its_own_connections(server, url):
     store = open_store(url)
     _ = store.status
     before = server.connections
@@ -210,7 +210,7 @@ def test_a_fork_makes_connections_of_its_own(server, url):
 # Who asks is told to its server alone.
 
 
-def test_a_user_and_a_query_are_sent_and_never_shown(server, url, tmp_path):
+def test_credentials_are_sent_and_never_shown(server, url, tmp_path):
     store = open_store(as_user(url, "ann:s%40cret"))
     assert store.where == url
     assert "cret" not in repr(store)
@@ -226,7 +226,7 @@ def test_a_user_and_a_query_are_sent_and_never_shown(server, url, tmp_path):
     assert "Basic" not in str(problem.value)
 
 
-def test_who_asks_is_told_to_no_other_server(server, url, stores):
+def test_credentials_do_not_follow_redirects(server, url, stores):
     with serve(stores) as second:
         server.refuse = lambda path: (302, {"Location": f"{second.url}{path}?key=signed"})
         store = open_store(as_user(url))
@@ -249,7 +249,7 @@ def test_who_asks_is_told_to_no_other_server(server, url, stores):
     "http:/user:HUSH@127.0.0.1/x.zarr", "s3://WHO:HU/SH@bucket/x", "hf://datasets/x#HUSH",
 ])  # fmt: skip
 @pytest.mark.usefixtures("pauses")
-def test_no_address_is_shown_with_its_secret(server, obygaze, address):
+def test_no_message_shows_a_secret(server, obygaze, address):
     for command in ("info", "verify"):
         result = obygaze("stores", command, address.replace("SERVER", server.url))
         assert result.exit_code in (1, 2)
@@ -260,7 +260,7 @@ def test_no_address_is_shown_with_its_secret(server, obygaze, address):
 # Whatever the network and the server do, in the end a line says it.
 
 
-def test_a_connection_that_is_cut_is_tried_again(server, url, pauses):
+def test_a_dropped_connection_is_retried(server, url, pauses):
     chance, cuts = np.random.default_rng(3), {}
 
     def cut(path):
@@ -276,8 +276,8 @@ def test_a_connection_that_is_cut_is_tried_again(server, url, pauses):
     assert len(open_store(url)) == N
 
 
-def test_a_connection_that_is_cut_for_good_is_one_line(stores, pauses, monkeypatch):
-    """It is tried five times; once only where nobody answered before."""
+def test_a_lost_connection_is_one_line(stores, pauses, monkeypatch):
+    """It is tried five times, or once if nobody answered before."""
     with serve(stores) as served:
         url = f"{served.url}/final.zarr"
         store = open_store(url)
@@ -302,7 +302,7 @@ def test_a_connection_that_is_cut_for_good_is_one_line(stores, pauses, monkeypat
     assert len(pauses) == 8
 
 
-def test_what_is_not_there_is_one_line(server, url, tmp_path):
+def test_missing_files_are_one_line(server, url, tmp_path):
     with pytest.raises(StoreError, match=r"/x.zarr has no store: zarr.json is missing"):
         open_store(f"{server.url}/x.zarr")
     for status, line in [(403, "403 Forbidden; set credentials"), (418, "418")]:
@@ -331,7 +331,7 @@ def test_a_url_with_any_letters_is_read(server, stores, tmp_path, name):
     np.testing.assert_array_equal(store.read("frames", ["tt010"]), ROWS[10:11])
 
 
-def test_a_proxy_is_asked_where_there_is_one(server, url, monkeypatch):
+def test_a_configured_proxy_is_used(server, url, monkeypatch):
     monkeypatch.setenv("no_proxy", "")
     for proxy, sent in [
         (server.url, None), (as_user(server.url, "ann:s%40cret", ""), "Basic YW5uOnNAY3JldA=="),
@@ -345,7 +345,7 @@ def test_a_proxy_is_asked_where_there_is_one(server, url, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["checksums.json", "rows.csv"])
-def test_an_answer_without_end_fills_no_memory(url, own, monkeypatch, name):
+def test_an_endless_answer_is_refused(url, own, monkeypatch, name):
     monkeypatch.setattr(remote, "MAX_JSON_BYTES", 100_000)
     monkeypatch.setattr(remote, "MAX_FILE_BYTES", 300_000)
     with (own / name).open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Reading: the mapped way, Zarr's own, and other people's readers all say the same."""
+"""Reading: our mapped reader, Zarr, and other readers agree."""
 
 import gc
 import json
@@ -44,7 +44,7 @@ def without(values, rows):
     compress=st.booleans(),
     data=st.data(),
 )
-def test_every_reader_says_the_same_of_any_store(
+def test_every_reader_agrees_on_any_store(
     n, block_rows, shard_chunks, chunk_rows, shape, dtype, compress, data
 ):
     values = numbers(n, shape, dtype)
@@ -101,13 +101,13 @@ DONE = [0, 1, 2, 4, 5, 8]
 
 @pytest.fixture
 def source(tmp_path):
-    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is still to do."""
+    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is to do."""
     return open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[3])
 
 
 @pytest.fixture(params=["open", "final", "compressed", "finalised"])
 def either(source, request):
-    """The same store in its states; the third one is read by Zarr."""
+    """The same store in its states; Zarr reads the third."""
     if request.param == "finalised":
         finalise(source, allow_incomplete=True)
     elif request.param != "open":
@@ -157,14 +157,14 @@ SLIPS = {
 }  # fmt: skip
 
 
-def test_a_slip_of_reading_is_one_line(either):
+def test_user_errors_are_one_line(either):
     store = open_store(either)
     for call, error, message in SLIPS.values():
         with pytest.raises(error, match=message):
             call(store)
 
 
-def test_a_reader_sees_what_was_there_until_it_refreshes(source):
+def test_a_reader_sees_one_state_until_it_refreshes(source):
     store = open_store(source)
     assert store.status[6] == Status.TODO
     before = store.missing_rows().tolist()
@@ -182,8 +182,8 @@ def test_a_reader_sees_what_was_there_until_it_refreshes(source):
 
 
 @pytest.mark.parametrize("state", toys.STATES)
-def test_no_row_of_a_store_that_took_the_place(copy, tmp_path, state):
-    """The same ids, inode and time, as `rm -r` and `tar x` may give: only ctime tells."""
+def test_a_reader_gives_no_row_of_a_replaced_store(copy, tmp_path, state):
+    """Ids, inode and time are equal after `rm -r` and `tar x`: only ctime differs."""
     path, ids = copy(state), ["tt1-001", "tt1-003"]
     unread, asked, opened, partly = (open_store(path) for _ in range(4))
     assert asked.ids == partly.ids
@@ -230,7 +230,7 @@ def test_tensorstore_reads_every_state(either):
         np.testing.assert_array_equal(read, values)
 
 
-def test_the_seal_that_the_specification_works_out():
+def test_the_worked_seal_of_the_specification_holds():
     text = (Path(__file__).parents[2] / "stores/README.md").read_text()
     [(worked, sha256)] = re.findall(r"A worked seal: `(.*)` has\nSHA-256 `([0-9a-f]{64})`", text)
     record = fmt.BlockRecord.from_json({**json.loads(worked), "sha256": sha256})
@@ -267,7 +267,7 @@ def test_blocks_are_read_in_bounded_memory(tmp_path, final):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not list what is open")
-def test_few_shard_files_are_open_at_a_time(tmp_path, monkeypatch):
+def test_few_shard_files_are_open_together(tmp_path, monkeypatch):
     monkeypatch.setattr(row_reader, "MAX_OPEN_SHARDS", 8)
     rows = numbers(30, (2,), "float32")
     store = open_store(open_state(tmp_path / "a.zarr", {"native": rows}, block_rows=1))
@@ -292,7 +292,7 @@ def test_reading_loads_few_of_our_modules(final_store: Path):
 
 
 @pytest.mark.parametrize("order", ["sorted", "shuffled"])
-def test_a_large_stores_ids_are_found_as_by_a_dictionary(order):
+def test_ids_of_a_large_store_are_found_as_in_a_dictionary(order):
     ids = [f"tt{row:03d}-{'a' * (row % 5)}" for row in range(500)] + ["é", "Z", "tt1"]
     ids = sorted(ids) if order == "sorted" else np.random.default_rng(0).permutation(ids).tolist()
     row_of = {item_id: row for row, item_id in enumerate(ids)}

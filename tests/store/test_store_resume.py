@@ -55,7 +55,7 @@ def native(path) -> list[float]:
     return of.open_store(path).read("native", missing="nan")[:, 0].tolist()
 
 
-def test_shards_of_a_killed_run_do_not_leak_into_the_block(path):
+def test_shards_of_a_killed_run_do_not_enter_the_block(path):
     writer = resume(path)
     writer.write_block(0, [row(1), row(1)])
     (path / "blocks/000000.json").unlink()
@@ -72,7 +72,7 @@ def test_shards_of_a_killed_run_do_not_leak_into_the_block(path):
         assert files == {file.name: file.read_bytes() for file in expected}
 
 
-def test_what_was_committed_and_not_moved_is_read_and_moved(path):
+def test_committed_shards_are_read_and_moved_from_staging(path):
     record = resume(path).write_block(0, [row(1), row(2)])
     staged = path / f"staging/000000.native.{record.shards['native'][:16]}"
     os.replace(path / "native/c/0/0", staged)
@@ -85,8 +85,8 @@ def test_what_was_committed_and_not_moved_is_read_and_moved(path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("steps", [["os.fdopen"], ["os.link", "ctypes.CDLL"]])
-def test_a_record_that_a_kill_cut_short_is_no_block(path, monkeypatch, steps):
-    """Killed when its file is there and empty, and when it is written and has no name yet."""
+def test_a_truncated_record_is_not_a_block(path, monkeypatch, steps):
+    """The kill comes when the file is empty, and when it is written without a name."""
     writer, has_links = resume(path), not isinstance(os.link, Mock)
     child = os.fork()
     if not child:
@@ -104,7 +104,7 @@ def test_a_record_that_a_kill_cut_short_is_no_block(path, monkeypatch, steps):
 
 
 def overtaken(monkeypatch, name, meanwhile, after=False):
-    """Have something happen just before, or after, the commit's next call of a function."""
+    """Run something just before or after the commit's next call of a function."""
     call = getattr(commit, name)
 
     def overtaken(*args):
@@ -119,7 +119,7 @@ def overtaken(monkeypatch, name, meanwhile, after=False):
     monkeypatch.setattr(commit, name, overtaken)
 
 
-def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
+def test_the_second_writer_of_a_block_is_told(path, monkeypatch):
     first, second = resume(path), resume(path)
     overtaken(monkeypatch, "write_shard", lambda: first.write_block(0, [row(1), row(1)]))
     with pytest.raises(StoreError, match="another process wrote block 0"):
@@ -129,8 +129,8 @@ def test_of_two_writers_of_one_block_the_second_is_told(path, monkeypatch):
     assert list((path / "staging").iterdir()) == []
 
 
-def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
-    """Before it begins, and after its shards were written: the last look precedes the record."""
+def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
+    """Finalise before it begins, or after its shards, just before the record."""
     resume(path).write_block(0, [row(1), row(2)])
     late, later = resume(path), resume(path)
     finish = partial(finalise, path, allow_incomplete=True)
@@ -143,7 +143,7 @@ def test_a_store_finalised_under_a_writer_stays_as_it_is(path, monkeypatch):
     assert verify(path) == []
 
 
-def test_finalise_gives_way_to_a_writer(path, monkeypatch):
+def test_finalise_yields_to_an_active_writer(path, monkeypatch):
     writer, fill = resume(path), finalising._write_final
     writer.write_block(0, [row(0), row(1)])
 
@@ -207,7 +207,7 @@ def test_a_retry_of_an_older_record_leaves_the_newer_one(path, monkeypatch, betw
         assert verify(path) == []
 
 
-def test_claims_say_who_is_at_work(tmp_path):
+def test_claims_name_their_owner(tmp_path):
     ours, second = (Claims(tmp_path / "claims", lease=0.2) for _ in range(2))
     with ours.heartbeat():
         assert ours.take(3)
@@ -225,7 +225,7 @@ def test_claims_say_who_is_at_work(tmp_path):
         Claims(tmp_path / "file/claims").take(3)
 
 
-def test_an_owner_that_was_paused_past_its_lease_is_overtaken(tmp_path):
+def test_an_expired_lease_is_taken_over(tmp_path):
     path = toys.a_store(tmp_path / "toy.zarr", blocks=[])
     writers = [toys.resume(path) for _ in range(2)]
     paused, second = (BlockClaims({"": writer}) for writer in writers)
@@ -245,8 +245,8 @@ def test_an_owner_that_was_paused_past_its_lease_is_overtaken(tmp_path):
     assert verify(path) == []
 
 
-def test_a_claim_that_appears_between_two_looks_is_kept(tmp_path, monkeypatch):
-    """Two writers that start on a block together: the later one must not remove the claim."""
+def test_a_claim_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
+    """Two writers start a block together; the later one must keep the claim."""
     first, late = Claims(tmp_path / "claims"), Claims(tmp_path / "claims")
     exists, claimed = Path.exists, []
 

@@ -1,4 +1,4 @@
-"""What a store holds, and the values that it refuses to hold."""
+"""What a store holds, and the values that it refuses."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def write_row(folder, values, *specs):
     ("int32", 1.5, "has a value that int32 cannot hold"),
     ("int32", -1, "has a value that int32 cannot hold"),  # it stands for nothing
 ])  # fmt: skip
-def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, reason):
+def test_a_row_that_overflows_its_type_fails(tmp_path, dtype, value, reason):
     spec = ArraySpec("native", (2,), dtype, "two numbers")
     record, store = write_row(tmp_path, {"native": np.array([1.0, value])}, spec)
     assert record.status == (Status.NOT_FINITE if reason else Status.DONE,)
@@ -45,8 +45,8 @@ def test_a_row_is_done_if_its_type_holds_all_values(tmp_path, dtype, value, reas
     ([], 0, "frames has "),
     ([0, 2], 8, "frames has NaN or infinity"),  # a gap is not padding
 ])  # fmt: skip
-def test_padding_ends_at_the_same_share_of_all_arrays(tmp_path, frames, times, reason):
-    """These of 4 frames and this many of 8 times exist; the rest is padding."""
+def test_padding_ends_at_the_same_share_in_all_arrays(tmp_path, frames, times, reason):
+    """Rows have some of 4 frames and of 8 times; the rest is padding."""
     specs = (
         ArraySpec("frames", (4, 2), "float16", "a vector a frame", padded=True),
         ArraySpec("frame_index", (8,), "int32", "which frames", padded=True),
@@ -101,7 +101,7 @@ SLIPS = {
 
 
 @pytest.mark.parametrize("slip", SLIPS)
-def test_a_slip_is_one_line_and_changes_nothing(tmp_path, slip):
+def test_user_errors_are_one_line_and_change_nothing(tmp_path, slip):
     call, message = SLIPS[slip]
     half = open_state(tmp_path / "toy.zarr", {"native": numbers(5, (3,), "float32")}, [3], [2])
     before = {path: path.stat().st_mtime_ns for path in half.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""Stores on S3, by a server of its protocol on loopback, and addresses of other schemes."""
+"""Stores on S3, by a local server of its protocol, and addresses of other schemes."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64)
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """The store in all states, damaged, and with a list of checksums that is too large."""
+    """The store in all states, damaged, and with an oversized list of checksums."""
     folder = tmp_path_factory.mktemp("s3")
     in_all_states(folder, VALUES, failed=[7], todo=[5], block_rows=8)
     damaged = Path(shutil.copytree(folder / "final.zarr", folder / "damaged.zarr"))
@@ -54,13 +54,13 @@ def test_a_store_reads_as_from_the_folder(url, stores, name, tmp_path):
 
 @pytest.fixture
 def requests(caplog):
-    """The requests of S3, as (method, path)."""
+    """Return the requests to S3 as (method, path)."""
     caplog.set_level("INFO", "werkzeug")
     asked = re.compile(r"(GET|HEAD|PUT|POST) /(\S*) HTTP")
     return lambda: [match.groups() for match in map(asked.search, caplog.messages) if match]
 
 
-def test_a_row_takes_one_request_and_is_of_the_store_that_was_opened(url, stores, requests, caplog):
+def test_a_row_takes_one_request_from_the_opened_store(url, stores, requests, caplog):
     import boto3
 
     store = open_store(f"{url}/final.zarr")
@@ -100,7 +100,7 @@ def test_a_push_sends_checksums_and_reads_no_features_back(url, stores, requests
     assert len(features) < sent
 
 
-def test_an_upload_that_is_cut_begins_anew(url, stores, monkeypatch):
+def test_an_interrupted_upload_starts_over(url, stores, monkeypatch):
     call, cuts = schemes.S3Files._call, iter([True, True])
 
     def cut(files, method, name, *limit, **options):
@@ -115,8 +115,8 @@ def test_an_upload_that_is_cut_begins_anew(url, stores, monkeypatch):
     assert verify(f"{url}/cut.zarr") == []
 
 
-def test_a_file_is_read_back_where_the_server_compares_no_checksum(url, stores, monkeypatch):
-    """One that knows no checksums, and damages a file."""
+def test_files_are_read_back_without_server_checksums(url, stores, monkeypatch):
+    """The server knows no checksums, and damages a file."""
     call = schemes.S3Files._call
 
     def without_checksums(files, method, name, *limit, **options):
@@ -130,7 +130,7 @@ def test_a_file_is_read_back_where_the_server_compares_no_checksum(url, stores, 
         push(stores / "final.zarr", f"{url}/imitated.zarr")
 
 
-def test_damage_and_what_is_too_large_are_named(url, stores):
+def test_damage_and_oversized_files_are_named(url, stores):
     assert verify(f"{url}/damaged.zarr") == verify(stores / "damaged.zarr")
     for folder in (url, f"file://{stores}"):
         with pytest.raises(StoreError, match="its checksum is wrong; the row of tt001"):
@@ -139,7 +139,7 @@ def test_damage_and_what_is_too_large_are_named(url, stores):
             open_store(f"{folder}/large.zarr")
 
 
-def test_what_is_not_there_is_named(url, stores):
+def test_missing_buckets_and_stores_are_named(url, stores):
     for name in ("lab/none.zarr", "nobody/none.zarr", "lab/final.zarr/native/c"):
         with pytest.raises(StoreError, match=f"s3://{name} has no store: .*; check"):
             open_store(f"s3://{name}")

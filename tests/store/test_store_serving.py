@@ -1,4 +1,4 @@
-"""`obygaze stores serve`: files and ranges of them, of one folder and of nothing else."""
+"""`obygaze stores serve`: files and ranges of one folder, and nothing else."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ def port(folder):
 
 
 def ask(port, path, span="", verb="GET", host=""):
-    """By a plain client, which sends a path as it is."""
+    """Send a request by a plain client, which does not normalise the path."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     headers = {"Range": span, "Host": host}
     connection.request(verb, path, headers={key: value for key, value in headers.items() if value})
@@ -53,7 +53,7 @@ def ask(port, path, span="", verb="GET", host=""):
     return answer.status, data, answer.headers.get("Content-Range")
 
 
-def test_files_and_parts_of_them(port):
+def test_files_and_ranges_are_served(port):
     for span, first, stop in [
         ("bytes=0-0", 0, 1), ("bytes=5-99", 5, 100), ("bytes=2000-", 2000, 2304),
         ("bytes=2000-99999", 2000, 2304), ("bytes=-10", 2294, 2304), ("bytes=-99999", 0, 2304),
@@ -75,10 +75,10 @@ def test_files_and_parts_of_them(port):
 @pytest.mark.parametrize("body", [
     b"Content-Length: 34\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 ])  # fmt: skip
-@pytest.mark.parametrize("how", ["GET", "HEAD", "OPTIONS"])
-def test_a_body_is_not_taken_for_the_next_request(port, how, body):
-    """A web server in front would give the second answer to somebody else."""
-    head = f"{how} /empty HTTP/1.1\r\nHost: localhost\r\n".encode()
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_a_request_body_is_not_read_as_the_next_request(port, method, body):
+    """A web server in front would give the second answer to another client."""
+    head = f"{method} /empty HTTP/1.1\r\nHost: localhost\r\n".encode()
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(head + body + b"GET /deep/data HTTP/1.1\r\nA: b\r\n\r\n")
         connection.shutdown(socket.SHUT_WR)
@@ -91,12 +91,12 @@ def test_a_body_is_not_taken_for_the_next_request(port, how, body):
     "/%2e%2e/secret", "/deep/..%2f..%2fsecret", "//secret", "/link", "/link_folder/secret",
     "/..%5csecret", "/link_hidden", "/deep/data%00", "/c:secret", "/deep/data/x",
 ])  # fmt: skip
-def test_nothing_else_is_given(port, path):
+def test_nothing_outside_the_folder_is_served(port, path):
     assert ask(port, path) == (404, b"", None)
     assert ask(port, path, verb="PUT")[0] == 501
 
 
-def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder, sound):
+def test_the_command_prints_its_address_and_stops_on_ctrl_c(folder, sound):
     shutil.copytree(sound / "final.zarr", folder / "toy.zarr")
     command = [sys.executable, "-u", "-m", "obygaze_models.commands.main"]
     command += ["stores", "serve", str(folder), "--port", "0"]
@@ -111,7 +111,7 @@ def test_the_command_says_how_to_reach_it_and_ends_by_ctrl_c(folder, sound):
     assert process.returncode == 0
 
 
-def test_where_it_can_be_served(folder, port):
+def test_unusable_folders_and_ports_are_refused(folder, port):
     with pytest.raises(StoreError, match="data is not a folder"):
         make_server(folder / "deep/data", "127.0.0.1", 0)
     with pytest.raises(StoreError, match=f"at 127.0.0.1:{port}: Address already in use"):
@@ -128,8 +128,8 @@ READ = """
 
 
 @pytest.mark.gate
-def test_a_page_elsewhere_reads_only_where_it_may(folder, tmp_path):
-    """A browser decides; it asks first, because of the range."""
+def test_other_origins_read_only_when_allowed(folder, tmp_path):
+    """The browser decides, and asks first because of the range."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site/index.html").write_text("<!doctype html><title>Lab</title>")
     with in_a_thread(site := make_server(tmp_path / "site", "127.0.0.1", 0)), open_tab() as tab:

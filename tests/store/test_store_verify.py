@@ -41,12 +41,12 @@ def files(sound, tmp_path_factory):
     of_state = {}
     for state in STATES:
         path = folder / f"{state}.zarr"
-        every = sorted(file for file in path.rglob("*") if file.is_file() and file.name != fmt.LOG)
+        paths = sorted(file for file in path.rglob("*") if file.is_file() and file.name != fmt.LOG)
         arrays = {spec.name for spec in toys.ARRAYS}
-        data = [f for f in every if f.relative_to(path).parts[:2] in {(a, "c") for a in arrays}]
+        data = [f for f in paths if f.relative_to(path).parts[:2] in {(a, "c") for a in arrays}]
         store = open_store(path)
         values = {name: store.read(name, missing="nan") for name in store.arrays}
-        of_state[state] = path, data, [f for f in every if f not in data], values
+        of_state[state] = path, data, [f for f in paths if f not in data], values
         assert verify(path) == []
     return of_state
 
@@ -100,7 +100,7 @@ def test_a_flipped_bit_of_any_other_file_is_found(files, state, share, bit, data
     # Each of its checksums is right, yet it is not what the record names.
     (lambda p: shutil.copyfile(p / SHARD, p / "native/c/2/0"), "native/c/2/0", BLOCK_2, "it was c"),
 ])  # fmt: skip
-def test_repair_and_extraction_give_the_sound_store_again(path, sound, spoil, file, ids, reason):
+def test_repair_and_extraction_restore_the_store(path, sound, spoil, file, ids, reason):
     spoil(path)
     [entry] = harmful(path)
     assert (entry.file, entry.ids) == (file, ids)
@@ -114,7 +114,7 @@ def test_repair_and_extraction_give_the_sound_store_again(path, sound, spoil, fi
     assert toys.contents(path) == toys.contents(sound / "open.zarr")
 
 
-def test_what_a_killed_writer_left_is_harmless_and_no_part_of_the_final_store(path, sound):
+def test_leftovers_of_a_killed_writer_leave_the_final_store(path, sound):
     names = {
         "staging/.0a.partial",
         "staging/000001.native.0123456789abcdef",
@@ -133,7 +133,7 @@ def test_what_a_killed_writer_left_is_harmless_and_no_part_of_the_final_store(pa
     assert toys.contents(path) == toys.contents(sound / "final.zarr")
 
 
-def test_living_claims_are_respected(path):
+def test_active_claims_are_respected(path):
     claim = path / "claims/000003.json"
     claim.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
     for change in (repair, finalise):
@@ -146,7 +146,7 @@ def test_living_claims_are_respected(path):
 
 @pytest.mark.parametrize("state", STATES[:2])
 @pytest.mark.parametrize("name", ["zarr.json", "native/zarr.json", "ids/c/0/0", "items.csv"])
-def test_a_file_that_no_extraction_makes_comes_from_a_copy(copy, sound, state, name):
+def test_files_that_extraction_cannot_make_come_from_a_copy(copy, sound, state, name):
     store = copy(state)
     (store / name).unlink()
     assert name in {entry.file for entry in harmful(store)}
@@ -157,7 +157,7 @@ def test_a_file_that_no_extraction_makes_comes_from_a_copy(copy, sound, state, n
     assert toys.contents(store) == toys.contents(sound / f"{state}.zarr")
 
 
-def test_open_final_open_is_the_same_store_and_final_again(final, sound):
+def test_a_final_store_reopens_to_the_same_store(final, sound):
     assert not repair(final).reopened
     assert repair(final, reopen=True).reopened
     assert toys.contents(final) == toys.contents(sound / "open.zarr")
@@ -169,7 +169,7 @@ def test_open_final_open_is_the_same_store_and_final_again(final, sound):
 
 
 @pytest.mark.parametrize("name", ["README.md", "probe/native/c/0/0", "id/c/0"])
-def test_damage_to_what_no_row_needs_costs_no_row(final, sound, name):
+def test_damage_outside_the_rows_costs_no_row(final, sound, name):
     flip_bit(final / name, 5)
     assert (repair(final).reopened, open_store(final).status.all()) == (True, True)
     if "probe" in name:
@@ -179,7 +179,7 @@ def test_damage_to_what_no_row_needs_costs_no_row(final, sound, name):
         assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
-def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
+def test_repair_keeps_intact_blocks_of_a_final_store(tmp_path):
     path, manifest = tmp_path / "toy.zarr", toys.a_manifest(10)
     recipe = replace(toys.RECIPE, arrays=(ArraySpec("tokens", (80, 128), "float16", "large"),))
     writer = StoreWriter.create(path, manifest, recipe, block_rows=4)
@@ -200,7 +200,7 @@ def test_intact_blocks_of_a_damaged_final_store_stay(tmp_path):
     assert toys.contents(path) == before
 
 
-def test_flipped_bits_of_the_list_cost_no_row(copy, sound):
+def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
     """Nothing covers checksums.json itself: it is named, and the store is to be pulled again."""
     path, expected = copy("final"), toys.contents(sound / "final.zarr")
     dice, status = random.Random(5), open_store(sound / "final.zarr").status
@@ -221,7 +221,7 @@ def test_flipped_bits_of_the_list_cost_no_row(copy, sound):
 
 
 def test_a_shard_of_another_store_is_damage(final, tmp_path):
-    """Its chunks hold, so that the list may be wrong as well: no row is dropped."""
+    """Its chunks are sound, so the list may be wrong as well: no row is dropped."""
     second = toys.a_store(tmp_path / "other.zarr", film="tt2")
     finalise(second)
     (final / SHARD).chmod(0o644)
@@ -243,7 +243,7 @@ def test_a_shard_of_another_store_is_damage(final, tmp_path):
     ("final", "rows.csv", errno.EIO),
     ("final", "frames/zarr.json", errno.EMFILE),
 ])  # fmt: skip
-def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, number):
+def test_unreadable_files_are_not_reported_as_damage(copy, monkeypatch, state, name, number):
     path, opened = copy(state), Path.open
     before = toys.contents(path)
 
@@ -262,7 +262,7 @@ def test_what_cannot_be_read_now_is_no_damage(copy, monkeypatch, state, name, nu
 
 
 @pytest.mark.parametrize(("state", "count"), [("open", 4), ("final", 18)])
-def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
+def test_repair_asks_and_keeps_dropped_files(obygaze, copy, state, count):
     path = copy(state)
     flip_bit(path / SHARD, 3)
     before = toys.contents(path)
@@ -275,10 +275,10 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
     answer = json.loads(result.stdout)
     aside = path.with_name("toy.zarr.before-repair")
     assert (result.exit_code, len(answer["to_do"]), answer["aside"]) == (3, count, str(aside))
-    kept = toys.contents(aside)
-    assert b"obygaze stores repair" in kept.pop("kept-by-repair.txt")
-    assert kept.items() <= before.items()
-    assert kept.keys() >= set(before if state == "final" else {"blocks/000000.json", SHARD})
+    kept_files = toys.contents(aside)
+    assert b"obygaze stores repair" in kept_files.pop("kept-by-repair.txt")
+    assert kept_files.items() <= before.items()
+    assert kept_files.keys() >= set(before if state == "final" else {"blocks/000000.json", SHARD})
     assert verify(path) == []
     if state == "final":
         assert open_store(aside).is_final
@@ -286,11 +286,11 @@ def test_the_command_asks_and_keeps_what_it_drops(obygaze, copy, state, count):
     toys.fill(toys.resume(path), [0])
     flip_bit(path / SHARD, 4)
     assert f"previous files: {aside}-2 (rem" in obygaze("stores", "repair", path, "--yes").stdout
-    assert kept.items() <= toys.contents(aside).items()
+    assert kept_files.items() <= toys.contents(aside).items()
 
 
-def test_nothing_is_kept_through_a_link_that_is_there(path, tmp_path):
-    """Test that an archive with such a folder and a link beside its store is harmless."""
+def test_repair_writes_through_no_existing_link(path, tmp_path):
+    """An archive with such a folder, beside a link, is harmless."""
     elsewhere, aside = tmp_path / "elsewhere", path.with_name("toy.zarr.before-repair")
     (elsewhere / "c").mkdir(parents=True)
     aside.mkdir()

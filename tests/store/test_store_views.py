@@ -1,4 +1,4 @@
-"""The rows of a store as pandas, xarray, plain Zarr and torch know them."""
+"""The rows of a store in pandas, xarray, plain Zarr and torch."""
 
 import pickle
 import warnings
@@ -24,7 +24,7 @@ DONE = [0, 1, 2, 4, 5, 8]
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory):
-    """The folder of a manifest of rows 1 to 8: the last has no level, two have a concept."""
+    """A manifest of rows 1 to 8: the last has no level, two have a concept."""
     manifest, folder = toys.plain_manifest(9), tmp_path_factory.mktemp("labels") / "manifest"
     ids, levels = manifest.ids[1:8], ["EN", "S", "S", "HN", "S", "EN", "EN"]
     labels = LabelSet("mine", ids, levels, [("Look",), ("Body",), *[()] * 5])
@@ -34,7 +34,7 @@ def labelled(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is still to do."""
+    """Nine rows in blocks of two: row 3 failed, the block of rows 6 and 7 is to do."""
     folder = tmp_path_factory.mktemp("views")
     return toys.in_all_states(folder, VALUES, failed=[3], todo=[3])
 
@@ -44,7 +44,7 @@ def path(stores, request):
     return stores / f"{request.param}.zarr"
 
 
-def test_a_table_has_a_line_for_each_row_that_is_done(path):
+def test_a_table_has_a_line_per_finished_row(path):
     pytest.importorskip("pandas")
     table = to_pandas(open_store(path))
     assert table.index.name == "id"
@@ -58,7 +58,7 @@ def test_a_table_has_a_line_for_each_row_that_is_done(path):
     assert len(frames) == 2 * len(DONE)
 
 
-def test_a_dataset_of_xarray_has_every_array_by_id(path, labelled):
+def test_an_xarray_dataset_has_every_array_by_id(path, labelled):
     xarray = pytest.importorskip("xarray")
     dataset = open_store(path).to_xarray(manifest=labelled)
     assert dict(dataset.sizes) == {"item": 6, "frame": 2, "feature": 3, "concept": 12}
@@ -76,7 +76,7 @@ def test_a_dataset_of_xarray_has_every_array_by_id(path, labelled):
     assert list(open_store(path).to_xarray("frames")) == ["frames"]
 
 
-def test_columns_and_times_of_frames_have_their_names(tmp_path):
+def test_frames_have_named_columns_and_times(tmp_path):
     pytest.importorskip("xarray")
     classes, times = ("face", "hand", "sky"), ([0, 1, 2, 3], [0, 2, 4, np.nan])
     arrays = [ArraySpec("native", (3,), "float32", "", columns=classes),
@@ -111,12 +111,12 @@ def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
     item_id, frames = dataset[3]
     assert item_id == dataset.ids[3]
     np.testing.assert_array_equal(frames, VALUES["frames"][4])
-    some = StoreDataset(path, "native", ["tt008", "tt000"])
-    assert some.ids == ["tt008", "tt000"]
-    rows = np.stack([some[0][1], some[1][1]])
+    subset = StoreDataset(path, "native", ["tt008", "tt000"])
+    assert subset.ids == ["tt008", "tt000"]
+    rows = np.stack([subset[0][1], subset[1][1]])
     np.testing.assert_array_equal(rows, VALUES["native"][[8, 0]])
     with pytest.raises(IndexError):
-        some[2]
+        subset[2]
     with pytest.raises(StoreError, match="tt003 failed: row 3 is broken"):
         StoreDataset(path, "native", ["tt000", "tt003"])
     with pytest.raises(StoreError, match="no array nonsense"):
@@ -124,15 +124,15 @@ def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
     # A process that was forked opens the store for itself.
     opened = []
     monkeypatch.setattr(views, "open_store", lambda path: opened.append(path) or open_store(path))
-    assert some[0][1].tolist() == VALUES["native"][8].tolist()
+    assert subset[0][1].tolist() == VALUES["native"][8].tolist()
     assert opened == []
     monkeypatch.setattr(views.os, "getpid", lambda: -1)
-    assert some[0][1].tolist() == VALUES["native"][8].tolist()
+    assert subset[0][1].tolist() == VALUES["native"][8].tolist()
     assert opened == [path]
 
 
 def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
-    """A supervised loop needs no wrapper: torch's default collate takes the dictionaries."""
+    """torch's default collate takes the dictionaries, without a wrapper."""
     torch = pytest.importorskip("torch")
     dataset = open_store(path).dataset("frames", manifest=labelled)
     assert dataset.ids == ["tt001", "tt002", "tt004", "tt005"]  # done, and with a level
@@ -151,7 +151,7 @@ def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
 
 
 def test_a_stream_has_each_row_once_in_a_shuffled_order(tmp_path, monkeypatch):
-    """Of two stores, one behind a URL: batches mix runs, and no window is larger than asked."""
+    """Batches mix runs of two stores, one behind a URL, in bounded windows."""
     for number, name in enumerate("ab"):
         values = np.arange(600, dtype="float32")[:, None] + 1000 * number
         toys.open_state(tmp_path / f"{name}.zarr", {"native": values}, block_rows=100)
@@ -182,7 +182,7 @@ def test_a_stream_has_each_row_once_in_a_shuffled_order(tmp_path, monkeypatch):
         assert sorted(halves) == sorted(together)
 
 
-def test_a_dataset_travels_as_its_path_and_its_rows(tmp_path):
+def test_a_dataset_pickles_as_its_path_and_rows(tmp_path):
     path = open_state(tmp_path / "toy.zarr", VALUES, failed=[3], todo=[0])
     dataset = StoreDataset(path, "native")
     dataset[0]
@@ -206,7 +206,7 @@ def opened(address):
         return xarray.open_zarr(address).load()
 
 
-def test_xarray_opens_a_final_store_whole(final):
+def test_xarray_opens_every_array_of_a_final_store(final):
     pytest.importorskip("aiohttp")
     store, dataset = open_store(final), opened(final)
     sizes = {"item": 18, "frame": 2, "feature_5": 5, "feature_3": 3, "ids_1": 7}
@@ -226,8 +226,8 @@ def test_xarray_opens_a_final_store_whole(final):
         np.testing.assert_array_equal(group["probe/native"][:], probe)
 
 
-def test_a_store_of_before_is_joined_and_packed_as_it_is(tmp_path):
-    """Final stores had neither coordinates nor axes by these names; tests/golden reads them."""
+def test_an_older_final_store_is_joined_and_packed_unchanged(tmp_path):
+    """Older final stores lack coordinates and axes; tests/golden reads them."""
     golden = Path(__file__).parents[1] / "golden/data"
     before, part = open_store(golden / "final.zarr"), open_store(golden / "open.zarr")
     merged = merge([part, before], tmp_path / "merged.zarr").finalise()

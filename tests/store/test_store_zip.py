@@ -16,7 +16,7 @@ VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64)
 
 
 def pack(store, file):
-    """By Python's own zipfile, with fields of odd lengths before the data."""
+    """Zip by Python's zipfile, with fields of odd lengths before the data."""
     with zipfile.ZipFile(file, "w") as archive:
         for number, path in enumerate(sorted(p for p in store.rglob("*") if p.is_file())):
             info = zipfile.ZipInfo(path.relative_to(store).as_posix())
@@ -53,7 +53,7 @@ def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
         assert served.requests == []
 
 
-def test_large_archives_are_read_by_their_longer_numbers(stores, tmp_path, monkeypatch):
+def test_zip64_archives_are_read(stores, tmp_path, monkeypatch):
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)  # what the writer does from 2 GiB on
     file = pack(stores / "final.zarr", tmp_path / "long.zip")
     monkeypatch.undo()
@@ -62,7 +62,7 @@ def test_large_archives_are_read_by_their_longer_numbers(stores, tmp_path, monke
     np.testing.assert_array_equal(rows, frames)
 
 
-def test_a_bit_that_flips_is_found(stores, tmp_path):
+def test_a_flipped_bit_is_found(stores, tmp_path):
     content = bytearray((stores / "final.zip").read_bytes())
     at = content.index(VALUES["frames"][20].tobytes())
     content[at + 9] ^= 1

@@ -1,4 +1,4 @@
-"""Broken and cut films: each one clear line, and never a frame that is not itself."""
+"""Broken and truncated films: one clear line each, and never a wrong frame."""
 
 import contextlib
 import re
@@ -16,8 +16,8 @@ from obygaze_features.video.worker import examine
 from tests.kit.films import copy_packets, everything, numbers, write
 
 
-def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path):
-    """A download that was broken off, whose pictures come last; and a film without packets."""
+def test_unreadable_files_are_named_with_the_reason(tmp_path):
+    """Test an interrupted download whose pictures come last, and a film without packets."""
     film, half, bare = (tmp_path / name for name in ("x264.mp4", "half.mp4", "bare.mp4"))
     copy_packets([write(film, seconds=2)], half, options={"movflags": "faststart"})
     half.write_bytes(half.read_bytes()[: film.stat().st_size * 2 // 3])
@@ -34,7 +34,7 @@ def test_a_file_that_is_no_clip_is_named_with_the_reason(tmp_path):
 
 
 def test_frames_beyond_the_end_are_refused(tmp_path):
-    """Those of an AVI that is cut short are the ones that are there."""
+    """A truncated AVI ends with its last existing frame."""
     for name in ("x264.mp4", "x264.avi"):
         path = write(tmp_path / name, seconds=0.5)
         with pytest.raises(VideoError, match="cannot be decoded up to frame 12; it has 12 frames"):
@@ -125,8 +125,8 @@ KEEP_TIMES = {"avoid_negative_ts": "disabled"}
 
 
 @pytest.mark.parametrize("name", ["x264.mp4", "mpeg4.mp4"])
-def test_a_film_that_begins_between_keyframes(tmp_path, name):
-    """An edit list hides what has to be decoded first."""
+def test_a_film_may_begin_between_keyframes(tmp_path, name):
+    """An edit list hides frames that must be decoded first."""
     path = tmp_path / "cut.mp4"
     copy_packets([write(tmp_path / name)], path, key=1, zero=18, options=KEEP_TIMES)
     index = index_file(path)
@@ -143,7 +143,7 @@ def test_a_film_that_begins_between_keyframes(tmp_path, name):
     ("mpeg4.mp4", "cut.mkv"),
     ("mpeg4.mp4", "cut.avi"),
 ])  # fmt: skip
-def test_frames_of_a_part_that_was_cut_off_are_no_frames(tmp_path, name, cut_name):
+def test_frames_of_a_cut_off_part_are_not_counted(tmp_path, name, cut_name):
     path = tmp_path / cut_name
     film = write(tmp_path / name, gop=8)
     copy_packets([film], path, key=2, zero=8, options=KEEP_TIMES)

@@ -1,4 +1,4 @@
-"""Films at random, whole and damaged."""
+"""Random films, sound and damaged."""
 
 import random
 import sys
@@ -21,7 +21,7 @@ X264 = ("b-pyramid=none", "b-pyramid=strict", "ref=1", "ref=5", "slices=3", "b-a
 
 
 def any_film(dice: random.Random) -> dict[str, Any]:
-    """One of the kinds, with other keyframes, of another length, turned and so on."""
+    """Draw a film of some kind, length, rotation and keyframe interval."""
     name = dice.choice([*KINDS])
     film = {"codec": "libx264", "options": {}, "width": dice.choice([160, 176])} | KINDS[name]
     codec, is_loose = film["codec"], name.endswith(LOOSE)
@@ -45,7 +45,7 @@ def any_film(dice: random.Random) -> dict[str, Any]:
 
 
 def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
-    """Check a few samples to the pixel; say whether they could be decoded in pieces."""
+    """Check a few samples to the pixel; return True if they could be decoded in pieces."""
     oracle = upright(everything(path), film["rotation"])
     index = index_file(path)
     assert len(index) == len(oracle) == round(film["seconds"] * 24)
@@ -66,7 +66,7 @@ def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
 
 
 def gives_frames(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
-    """Whether frames are given after damage; if they are right nobody can tell."""
+    """Return True if a damaged film gives frames; nobody can tell if they are right."""
     data = bytearray(path.read_bytes())
     for _ in range(dice.randint(1, 4)):
         offset, size = dice.randrange(len(data)), dice.choice([1, 20, 400, 3000])

@@ -1,4 +1,4 @@
-"""Every kind of film: its frames, against the number drawn into each; its index, its spans."""
+"""Every kind of film: its frames against their drawn numbers, its index, its spans."""
 
 import hashlib
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ ROWS = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.gate) for
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_frame_is_the_one_of_its_number(tmp_path, name):
+def test_every_frame_has_its_number(tmp_path, name):
     path, rotation = write(tmp_path / name), KINDS[name].get("rotation", 0)
     oracle, ticks = upright(everything(path), rotation), []
     index = index_file(path, tick=lambda: ticks.append(1))
@@ -51,8 +51,8 @@ def test_every_frame_is_the_one_of_its_number(tmp_path, name):
         assert (decode_frames(path, [number], index=index).rgb == oracle[number]).all()
 
 
-def test_only_the_pieces_that_are_needed_are_read_and_a_changed_film_is_an_error(tmp_path):
-    """A film of which only a part is read needs not be whole elsewhere."""
+def test_only_needed_pieces_are_read_and_a_changed_film_refused(tmp_path):
+    """A film may be damaged outside the part that is read."""
     path, ticks = write(tmp_path / "x264.mp4", seconds=15), []
     index = index_file(path)
     decode_frames(path, [350], index=index, tick=lambda: ticks.append(1))
@@ -63,7 +63,7 @@ def test_only_the_pieces_that_are_needed_are_read_and_a_changed_film_is_an_error
 
 
 def by_the_clock(times: list[float], frames: int, rate: float) -> list[int]:
-    """The first frame at or after each tick; of too many, evenly, with both ends."""
+    """Return the first frame at or after each tick; of too many, evenly, with both ends."""
     times = [time - times[0] for time in times]
     ticks = [tick / rate for tick in range(1 + int((times[-1] + 1e-6) * rate))]
     firsts = [next(i for i, t in enumerate(times) if t >= tick - 1e-6) for tick in ticks]
@@ -101,7 +101,7 @@ BOTH = (Sampling(32), Sampling(12, rate=1))
 
 
 @pytest.mark.parametrize("name", ["x264.mp4", "variable.mkv", "x265-open.mp4", "mpeg4.avi"])
-def test_a_span_has_the_frames_that_are_shown_in_it(tmp_path, name):
+def test_a_span_has_the_frames_shown_in_it(tmp_path, name):
     path = write(tmp_path / name)
     index = index_file(path)
     for start, end in [(None, None), (0, 1), (1, 2), (0.51, 2.04), (1.5, 4.2), (1.5, None)]:
@@ -116,7 +116,7 @@ def test_a_span_has_the_frames_that_are_shown_in_it(tmp_path, name):
         index.span(path, 7, 9)
 
 
-def test_a_fingerprint_tells_films_apart(tmp_path):
+def test_fingerprints_distinguish_films(tmp_path):
     path = write(tmp_path / "x264.mp4")
     first = fingerprint(path, index_file(path))
     head = hashlib.sha256(path.read_bytes()[: 1 << 20]).hexdigest()
@@ -131,7 +131,7 @@ def test_a_fingerprint_tells_films_apart(tmp_path):
     assert fingerprint(long).endswith(f" head={head}")
 
 
-def test_a_span_is_examined_and_what_is_unusual_has_a_name(tmp_path):
+def test_unusual_spans_are_reported_by_name(tmp_path):
     path = write(tmp_path / "upright.mp4", seconds=15)
     film = SimpleNamespace(**examine(path, index_file(path), start=1, end=14, samplings=BOTH))
     assert (film.width, film.height, film.rotation) == (120, 160, 90)

@@ -1,4 +1,4 @@
-"""Files that ask for more memory or time than any film takes, and long films that do not."""
+"""Files that ask for more memory or time than any film needs, and long films that do not."""
 
 import struct
 import subprocess
@@ -36,14 +36,14 @@ def hear(decoder: Decoder, path: Path, *samplings: SoundSampling, start=None, en
 
 
 def peak_mib(decoder: Decoder) -> float:
-    """The most memory that the process had, with what it shares."""
+    """Return the process's peak memory, with what it shares."""
     assert decoder._process is not None
     status = Path(f"/proc/{decoder._process.pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def write_wav(path: Path, rate: int, samples: np.ndarray, listed: int | None = None) -> Path:
-    """Of any rate, and with any number of bytes in its header."""
+    """Write a WAV file of any rate, with any number of bytes in its header."""
     data = (samples * 32_767).astype("<i2").tobytes()
     size = len(data) if listed is None else listed
     fmt = struct.pack("<IHHIIHH", 16, 1, 1, rate, 2 * rate % 2**32, 2, 16)
@@ -53,7 +53,7 @@ def write_wav(path: Path, rate: int, samples: np.ndarray, listed: int | None = N
 
 
 def write_gap(path: Path, hours: float) -> Path:
-    """Four packets, with `hours` between the second and the third."""
+    """Write four packets, with `hours` between the second and the third."""
     write_sound(path, "pcm_s16le", NOISE[:4096], later=[(0.04, 3600 * hours)])
     return path
 
@@ -63,7 +63,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 @needs_linux
 def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
-    """One of these asked for 59.6 GiB."""
+    """One of these files asked for 59.6 GiB."""
     write_wav(tmp_path / "good.wav", 48_000, NOISE)
     lines = "ffconcat version 1.0\nfile good.wav\nduration 1000000\nfile good.wav\n"
     (tmp_path / "list.mp4").write_text(lines)
@@ -86,7 +86,7 @@ def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
 
 @needs_linux
 def test_long_sound_takes_the_memory_of_its_windows(tmp_path, decoder):
-    """Of 25 minutes 64 windows of 10 seconds, 123 MB; all that is heard was once kept twice."""
+    """64 windows of 10 seconds from 25 minutes take 123 MB; they were once kept twice."""
     signal = np.tile(NOISE[:8000], 1500)
     path = write_wav(tmp_path / "long.wav", 8000, signal)
     length, places = hear(decoder, path, CLAP)["spans"]["48000"]
@@ -104,8 +104,8 @@ def test_long_sound_takes_the_memory_of_its_windows(tmp_path, decoder):
     ("exact.wav", "pcm_s16le"), ("clock.mkv", "flac"), ("none.aac", "aac"), ("more.wav", None),
 ])  # fmt: skip
 @pytest.mark.parametrize(("start", "end"), [(None, None), (1.5, None), (2.25, 37.5)])
-def test_windows_are_those_of_the_whole_clip(tmp_path, name, codec, start, end):
-    """Also where the header has the wrong length, or none."""
+def test_windows_equal_those_of_the_whole_clip(tmp_path, name, codec, start, end):
+    """The header may have a wrong length, or none."""
     signal, path = np.concatenate([np.roll(NOISE, n) for n in range(40)]), tmp_path / name
     if codec:
         write_sound(path, codec, signal)
@@ -135,7 +135,7 @@ def test_decoding_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
         sound.decode_sound(path, None, None, [16_000])
 
 
-def test_lists_of_other_files_are_not_read(tmp_path):
+def test_playlists_of_other_files_are_not_read(tmp_path):
     write(tmp_path / "x264.ts", seconds=1)
     image = tmp_path / "p%03d.png"
     for path in (image, tmp_path / "p000.png"):
@@ -157,7 +157,7 @@ def test_lists_of_other_files_are_not_read(tmp_path):
 
 @needs_linux
 def test_a_worker_limits_its_own_memory():
-    """To 4 GiB, which OBYGAZE_MAX_PIXELS changes."""
+    """The limit is 4 GiB, which OBYGAZE_MAX_PIXELS changes."""
     code = (
         "from obygaze_features.video.worker import limit_memory; import numpy as np, sys;"
         "limit = limit_memory(); np.empty(limit - 2**28, 'u1'); print(limit);"
@@ -172,7 +172,7 @@ def test_a_worker_limits_its_own_memory():
 
 @needs_linux
 @pytest.mark.parametrize("name", ["x264.mp4", "mpeg4.avi"])
-def test_pictures_that_take_too_much_memory_are_no_damage(tmp_path, name):
+def test_pictures_beyond_the_memory_limit_are_not_damaged(tmp_path, name):
     write(tmp_path / name, seconds=0.25, width=1920, height=1080)
     request = {"task": "decode", "path": str(tmp_path / name), "start": None, "end": None}
     request |= {"skip": 0, "samplings": [{"frames": 4}]}
@@ -194,7 +194,7 @@ def test_pictures_that_take_too_much_memory_are_no_damage(tmp_path, name):
 
 
 def test_hearing_a_film_decodes_none_of_its_pictures(tmp_path):
-    """In a transport stream only the decoder can number frames; sound needs no numbers."""
+    """Numbering frames of a transport stream needs a decoder; sound needs no numbers."""
     path = write_sound(tmp_path / "film.ts", "aac", NOISE, pictures=4)
     with av.open(path) as container:
         pictures = sum(packet.size > 0 for packet in container.demux(video=0))

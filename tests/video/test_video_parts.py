@@ -1,4 +1,4 @@
-"""A clip whose frames are more than one answer of a decoder takes."""
+"""Clips whose frames exceed one answer of a decoder."""
 
 import tempfile
 import time
@@ -25,14 +25,14 @@ from tests.kit.films import everything, numbers, write
 
 @pytest.fixture
 def decoder():
-    """A worker, its memory, and a list that gets an entry for each packet."""
+    """A worker, its memory, and a list with an entry for each packet."""
     with tempfile.TemporaryFile() as file:
         memory, packets = Memory(file.fileno()), []
         yield Worker(memory, lambda: packets.append(1)), memory, packets
 
 
 def ask_parts(worker, memory, path, count, **more):
-    """All parts of the first frames of a film, each with its frames."""
+    """Return all parts of a film's first frames, each with its frames."""
     request = {"task": "decode", "path": str(path), "start": None, "end": None}
     request |= {"samplings": [{"frames": count}], **more}
     done, left = more.get("skip", 0), 1
@@ -47,7 +47,7 @@ def ask_parts(worker, memory, path, count, **more):
     *((name, [172, 44, 0]) for name in ("open.avi", "mpeg4.avi", "mjpeg.avi", "x264.ts")),
     ("x264.mp4", [180, 60, 0]),  # a part ends before a keyframe, of which there is one in twelve
 ])  # fmt: skip
-def test_parts_are_the_frames_and_a_slow_film_is_decoded_once(tmp_path, decoder, name, left):
+def test_parts_equal_the_frames_and_slow_films_decode_once(tmp_path, decoder, name, left):
     worker, memory, packets = decoder
     path = write(tmp_path / name, seconds=12.5)
     index = index_file(path)
@@ -81,8 +81,8 @@ def test_another_clip_in_between_and_a_new_process_get_the_same_frames(tmp_path,
     assert numbers(again) == [*range(150, 168)]
 
 
-def test_a_part_is_bounded_by_its_bytes(tmp_path, decoder):
-    """Of pictures of 4K a part has ten."""
+def test_parts_are_bounded_in_bytes(tmp_path, decoder):
+    """A part of 4K pictures has ten frames."""
     worker, memory, _ = decoder
     path = tmp_path / "grey.mp4"
     picture = np.full((2160 * 3 // 2, 3840), 128, np.uint8)
@@ -104,7 +104,7 @@ def test_a_part_is_bounded_by_its_bytes(tmp_path, decoder):
       for name in ("open.mkv", "x265-open.mp4", "vp9.webm", "open.avi")),
 ])  # fmt: skip
 def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, checkpoints, name):
-    """But an AVI by one, from its start."""
+    """An AVI is decoded by one process, from its start."""
     write(tmp_path / name, seconds=24)
     item, used = Item("film", media=name), []
     tiny = of.load_backbone(f"tiny={checkpoints['tiny-xclip']}", "cpu")
@@ -113,11 +113,11 @@ def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, ch
         reader = ItemReader(tmp_path, [seeing])
         with Decoders(workers, stall_timeout=60) as decoders:
             read = partial(reader.read, names=[seeing.name])
-            [(_, whole)] = decoders.map(read, [item], ahead=0)
+            [(_, result)] = decoders.map(read, [item], ahead=0)
             used.append(sum(decoder._process is not None for decoder in decoders._decoders))
-        parts = whole.inputs[seeing.name]
+        parts = result.inputs[seeing.name]
         assert len(parts) > 3
-        seen = torch.cat(parts), whole.source, whole.sampled[seeing.name]["frame_time"]
+        seen = torch.cat(parts), result.source, result.sampled[seeing.name]["frame_time"]
         if workers == 1:
             alone = seen
     assert torch.equal(seen[0], alone[0])
@@ -128,7 +128,7 @@ def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, ch
     assert torch.equal(seen[0], expected)
 
 
-def test_of_several_parts_that_fail_the_first_is_named():
+def test_the_first_of_several_failing_parts_is_named():
     with Decoders(3, stall_timeout=60) as decoders:
         first, *_ = decoders._decoders
         assert first.share(lambda decoder, task: task + 1, range(9)) == [*range(1, 10)]

@@ -1,4 +1,4 @@
-"""Sound: a span's samples are those of its times, against the signal that was written."""
+"""Sound: samples of a span against the written signal."""
 
 import tracemalloc
 import wave
@@ -22,7 +22,7 @@ def cut(path: Path, start: float | None, end: float | None, rate: int = RATE, **
 
 
 def part(signal: np.ndarray, start: float | None, end: float | None, rate: int = RATE):
-    """The samples of a span, and silence after the signal's end."""
+    """Return the samples of a span, with silence after the signal's end."""
     first, last = round((start or 0) * rate), len(signal) if end is None else round(end * rate)
     return np.pad(signal, (0, max(0, last - len(signal))))[first:last].astype(np.float32)
 
@@ -34,8 +34,8 @@ def part(signal: np.ndarray, start: float | None, end: float | None, rate: int =
     ("aac.mp4", "aac", 44_100), ("mp3.mp3", "libmp3lame", 44_100),
     ("opus.ogg", "libopus", 48_000), ("opus.webm", "libopus", 48_000),
 ])  # fmt: skip
-def test_a_span_has_the_samples_that_were_written_there(tmp_path, name, codec, rate):
-    """And that FFmpeg cuts. Encoders put some first to get going (AAC, MP3, Opus)."""
+def test_a_span_has_the_samples_written_there(tmp_path, name, codec, rate):
+    """FFmpeg cuts the same. Encoders put some samples first (AAC, MP3, Opus)."""
     seconds, is_lossless = np.arange(5 * rate) / rate, codec in ("pcm_s16le", "flac")
     sweep = 0.4 * np.sin(2 * np.pi * (300 * seconds + 120 * seconds**2))
     fading = sweep * np.minimum(1, 4 * (5 - seconds))  # of an edge AAC's decoder makes noise up
@@ -59,7 +59,7 @@ def test_a_span_has_the_samples_that_were_written_there(tmp_path, name, codec, r
 
 
 def test_late_starts_and_gaps_are_silent(tmp_path):
-    """The clock of Matroska counts milliseconds: after a gap of whole frames it tells samples."""
+    """Matroska counts milliseconds; after a gap of whole frames it is exact."""
     for name, codec, gap in (("late.mp4", "flac", 36_000), ("late.mkv", "pcm_s16le", 36 * 1024)):
         signal, before = NOISE[: 4608 * 60], 4608 * 20
         later = [(0, 1.5), (before / RATE, gap / RATE)]
@@ -72,8 +72,8 @@ def test_late_starts_and_gaps_are_silent(tmp_path):
             np.testing.assert_array_equal(sound, part(heard, start, end))
 
 
-def test_a_rate_and_channels_that_change_midway(tmp_path):
-    """As in a recording of television: a stereo film after a mono one, at another rate."""
+def test_rate_and_channels_may_change_midway(tmp_path):
+    """In television recordings a stereo film may follow a mono one, at another rate."""
     tone = 0.4 * np.sin(2 * np.pi * 440 * np.arange(140 * 1024) / RATE)
     first = write_sound(tmp_path / "first.ts", "aac", tone, rate=48_000)
     twice = np.stack([tone[: 3 * 44_100]] * 2, 1)  # at a lower pitch
@@ -91,7 +91,7 @@ def test_a_rate_and_channels_that_change_midway(tmp_path):
 
 
 def write_wave(path: Path, stereo: np.ndarray) -> Path:
-    """Of channels without names."""
+    """Write channels without names."""
     with wave.open(str(path), "wb") as file:
         file.setparams((2, 2, RATE, 0, "NONE", ""))
         file.writeframes((stereo * 32_768).astype("<i2").tobytes())
@@ -114,7 +114,7 @@ def test_tracks_are_chosen_and_channels_count_alike(tmp_path):
 
 
 def test_long_sound_takes_the_memory_of_what_is_returned(tmp_path):
-    """Not that of the file's rate and channels."""
+    """The file's rate and channels do not matter."""
     path, seen = write_wave(tmp_path / "long.wav", np.zeros(100 * RATE * 2, np.float32)), []
     tracemalloc.start()
     try:
@@ -136,7 +136,7 @@ def write_part(path: Path, codec: str, **settings) -> Path:
 @pytest.mark.parametrize(("name", "codec"), [
     ("cut.wav", "pcm_s16le"), ("cut.flac", "flac"), ("cut.mkv", "flac"), ("cut.mp3", "libmp3lame"),
 ])  # fmt: skip
-def test_a_file_without_an_end_is_heard_to_where_it_breaks_off(tmp_path, name, codec):
+def test_a_truncated_file_is_read_to_its_break(tmp_path, name, codec):
     path = write_part(tmp_path / name, codec)
     sound = cut(path, 1, None)
     assert 1.5 < len(sound) / RATE < 2.3
@@ -148,8 +148,8 @@ def test_a_file_without_an_end_is_heard_to_where_it_breaks_off(tmp_path, name, c
             cut(path, start, 6)
 
 
-def test_sound_that_cannot_be_heard_is_named(tmp_path):
-    """Damage counts where it is heard; not in the first packets, which measure a file's frames."""
+def test_unusable_sound_is_named(tmp_path):
+    """Damage counts where sound is read, but not in the first packets, which measure frames."""
     packets, lossless = write_sound(tmp_path / "packets.mkv", "flac", NOISE), tmp_path / "x.m4a"
     with av.open(packets) as container:
         first = bytes(next(container.demux(audio=0)))
