@@ -65,10 +65,10 @@ lint: $(READY)
 	@$(BIN)/python .ci/budget.py
 
 faults: $(READY)
-	@OBYGAZE_KEEP_COUNTS=1 $(BIN)/python -m pytest -m faults
+	@OBYGAZE_KEEP_COUNTS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m faults
 
 fuzz: $(READY)
-	@OBYGAZE_KEEP_COUNTS=1 $(BIN)/python -m pytest -m fuzz tests/fuzz
+	@OBYGAZE_KEEP_COUNTS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m fuzz tests/fuzz
 
 interop: $(READY)
 	@.ci/interop

@@ -31,7 +31,10 @@ from tests.kit.models import write_checkpoint
 from tests.kit.store import contents as store_files
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+    pytest.mark.xdist_group("ray"),  # whose clusters share the machine
+]
 
 
 @pytest.mark.parametrize(("nodes", "options", "plan"), [
@@ -241,6 +244,7 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
             manifest.save(home)
         command = [sys.executable, "-c", COMMAND, "features", "extract", home, "--videos", films]
         command += ["--backbone", f"tiny={weights}", "-o", output, "--engine", "ray", *more]
+        command += ["--ray-cpus", 2]  # as many threads as `whole_store` had
         process = subprocess.Popen(
             [*map(str, command), "--device", "cpu"], start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -1,5 +1,6 @@
 """The counts of long tests that the docs show: benchmarks/results/fuzz.json and faults.json."""
 
+import fcntl
 import json
 import os
 from datetime import UTC, datetime
@@ -13,6 +14,9 @@ def keep_counts(test: str, kind: str, **counts: int) -> None:
     if not os.environ.get("OBYGAZE_KEEP_COUNTS"):
         return
     path = RESULTS / f"{test}.json"
+    lock = os.open(RESULTS, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # other workers of this run keep theirs
     rows = json.loads(path.read_text()) if path.exists() else {}
     rows[kind] = {"made": f"{datetime.now(UTC):%Y-%m-%d}", **counts}
     path.write_text(json.dumps(rows, indent=2) + "\n")
+    os.close(lock)
