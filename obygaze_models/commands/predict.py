@@ -268,17 +268,23 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
 
 @click.command()
 @folder_argument("model")
-@output_options("The ONNX file.")
-def export(model: Path, output: Path, overwrite: bool) -> None:
-    """Write a MODEL as ONNX, for other languages.
+@click.option("--tensorboard", is_flag=True, help="Write the losses of a run's networks.")
+@output_options("The ONNX file, or the folder for TensorBoard.")
+def export(model: Path, tensorboard: bool, output: Path, overwrite: bool) -> None:
+    """Write a MODEL as ONNX, or how a run's networks learned for TensorBoard.
 
     Networks, logistic regression and bottlenecks with a linear head are supported.
 
     \b
-    Example:
+    Examples:
       obygaze models export models/sure -o sure.onnx
+      obygaze models export runs/level --tensorboard -o logs
     """
-    from obygaze_models.experiments.exports import export_onnx
+    from obygaze_models.experiments.exports import export_history, export_onnx
 
+    if tensorboard:
+        fits = export_history(model, output, overwrite=overwrite)
+        echo(f"losses of {counted(fits, 'fit')} -> {output}; next: tensorboard --logdir {output}")
+        return
     export_onnx(model, output, overwrite=overwrite)
     echo(f"features in, probabilities out -> {output}")

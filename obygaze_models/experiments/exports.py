@@ -1,4 +1,4 @@
-"""Exports for other programs: predictions for spreadsheets and ELAN, and models as ONNX.
+"""Exports for other programs: spreadsheets, ELAN, ONNX and TensorBoard.
 
 Each film gets a table or a document. The rows are a model's predictions, or a run's held-out
 predictions, where each clip's come from fits that were not trained on it.
@@ -20,7 +20,7 @@ from scipy.special import logit
 from obygaze_features.annotations.grid import number_stretches
 from obygaze_features.common.elan import to_pfsx
 from obygaze_features.common.figures import level_colours
-from obygaze_features.common.files import refuse_to_overwrite, write_bytes
+from obygaze_features.common.files import new_folder, refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import (
@@ -43,7 +43,7 @@ from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
-from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id
+from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id, load_run
 from obygaze_models.explain.parts import mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
 from obygaze_models.saved.persistence import load_model
@@ -397,6 +397,52 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     )
     onnx.checker.check_model(written)
     write_bytes(output, written.SerializeToString())
+
+
+def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> int:
+    """Write the losses of a run's networks, epoch by epoch, for TensorBoard.
+
+    Parameters
+    ----------
+    folder
+        The run.
+    output
+        A folder, which gets one for each fit: ``tensorboard --logdir FOLDER`` shows it.
+    overwrite
+        Replace an earlier folder.
+
+    Returns
+    -------
+    The number of fits.
+    """
+    protos = need("tensorboard.compat.proto.event_pb2", extra="tensorboard")
+    records = need("tensorboard.summary.writer.record_writer", extra="tensorboard")
+    histories = {}
+    for row in load_run(folder).models():
+        estimator, _ = load_model(row["folder"])
+        if history := getattr(estimator, "history_", None):
+            histories[Path(row["model"]) / row["folder"].name] = history
+    if not histories:
+        raise ExperimentError(f"{folder} has no network with a history. Run mlp, for example")
+    with new_folder(output, overwrite=overwrite) as logs:
+        for name, history in histories.items():
+            (logs / name).mkdir(parents=True)
+            with (logs / name / "events.out.tfevents.obygaze").open("wb") as file:
+                writer = records.RecordWriter(file)
+                for event in _loss_events(protos, history):
+                    writer.write(event.SerializeToString())
+                writer.flush()
+    return len(histories)
+
+
+def _loss_events(protos: Any, history: Sequence[Mapping[str, float]]) -> Iterator[Any]:
+    """Yield TensorBoard's events of a network, with the epoch as step."""
+    yield protos.Event(file_version="brain.Event:2")
+    for row in history:
+        event = protos.Event(step=int(row["epoch"]))
+        for key in row.keys() - {"epoch"}:
+            event.summary.value.add(tag=key, simple_value=row[key])
+        yield event
 
 
 def _layers(estimator: Any, path: Path) -> list[Layer]:

@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from sklearn.linear_model import LogisticRegression
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
@@ -421,3 +422,25 @@ def test_onnxruntime_predicts_the_same(marked, tmp_path, estimator):
     assert session.get_modelmeta().custom_metadata_map["classes"] == "HN, S"
     again = run_obygaze("models", "export", model, "-o", tmp_path / "model.onnx")
     assert (again.exit_code, "already exists" in again.stderr) == (1, True)
+
+
+def test_tensorboard_reads_the_losses_of_each_network(make_run, tmp_path):
+    run = make_run("losses", estimators=("logistic", {"name": "mlp", "max_iter": 3}))
+    logs = tmp_path / "logs"
+    run_obygaze("models", "export", run.folder, "--tensorboard", "-o", logs, code=0)
+    networks = [row["folder"] for row in run.models() if row["model"] == "mlp"]
+    assert sorted(path.name for path in (logs / "mlp").iterdir()) == sorted(
+        folder.name for folder in networks
+    )
+    for folder in networks:
+        reader = EventAccumulator(str(logs / "mlp" / folder.name)).Reload()
+        history = om.load_model(folder)[0].history_
+        for loss in ("train_loss", "validation_loss"):
+            events = reader.Scalars(loss)
+            assert [event.step for event in events] == [row["epoch"] for row in history]
+            assert [event.value for event in events] == pytest.approx(
+                [row[loss] for row in history]
+            )
+    linear = make_run("linear", estimators=("logistic",))
+    result = run_obygaze("models", "export", linear.folder, "--tensorboard", "-o", logs)
+    assert (result.exit_code, "no network with a history" in result.stderr) == (1, True)
