@@ -68,7 +68,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # a small installation has no xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Run the tests of a file on one worker, in order, because they share fixtures."""
+    """Run the tests of a file on one worker, in order, because they share fixtures.
+
+    Those of `make faults` and `make fuzz` take minutes each, and run on any worker.
+    """
+    if config.getoption("dist") != "loadscope":
+        return None
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
