@@ -451,9 +451,13 @@ def _exchange(new: Path, path: Path) -> None:
     Only Linux can (renameat2). Elsewhere it takes two steps; if the second fails, the first is
     undone.
     """
-    with contextlib.suppress(OSError):
+    try:
         _renameat2(new, path, _RENAME_EXCHANGE)
         return
+    except OSError as problem:
+        # Other errors may come after the swap; a second one would undo it.
+        if problem.errno not in (errno.EPERM, *_UNSUPPORTED):
+            raise
     aside = new.with_suffix(".replaced")
     os.rename(path, aside)
     try:
