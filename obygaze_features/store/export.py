@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,17 +90,40 @@ def _iter_rows(
 
 
 class _Hdf5Output:
-    """A file for HDF5, which crashes if a write fails; failures are noted instead of raised."""
+    """A file for HDF5, which crashes if a write fails; failures are noted instead of raised.
+
+    Signals wait for `check`, too, because h5py drops what is raised while it calls a method here:
+    the write would be lost, and the export would go on.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("r+b", buffering=0)
         self._error: OSError | None = None
-        self.seek, self.tell, self.close = self._file.seek, self._file.tell, self._file.close
+        self._signals: list[int] = []
+        self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self.seek, self.tell = self._file.seek, self._file.tell
+
+    def __enter__(self) -> _Hdf5Output:
+        if threading.current_thread() is threading.main_thread():  # no other may take signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    signal.signal(number, lambda number, _: self._signals.append(number))
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._file.close()
 
     def check(self) -> None:
-        """Raise the failure of an earlier write, if there was any."""
+        """Raise the failure of an earlier write, or handle a signal, if there was any."""
         if self._error is not None:
             raise self._error
+        if self._signals:
+            number = self._signals.pop()
+            self._handlers[number](number, None)
 
     def write(self, data: Any) -> int:
         rest = memoryview(data).cast("B")
@@ -131,7 +157,7 @@ class _Hdf5Output:
 def _write_hdf5(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
     import h5py
 
-    with contextlib.closing(_Hdf5Output(path)) as output:
+    with _Hdf5Output(path) as output:
         try:
             with h5py.File(output, "w") as file:
                 _fill_hdf5(file, output, store, specs)

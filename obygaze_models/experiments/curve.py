@@ -206,7 +206,7 @@ def _score(
             if before is not None:
                 change = estimate_mean(_array(means - before), cross_validated=crossed)
             estimate = estimate_mean(_array(means), cross_validated=crossed)
-            score = restrict(estimate, metric, [len(data)])
+            score = replace(restrict(estimate, metric, [len(data)]), p_value=None)
             title = plan.experiment.title_of(model)
             points.append(CurvePoint(title, test, size, score, change))
             before = means

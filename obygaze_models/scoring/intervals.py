@@ -164,7 +164,7 @@ class Estimate:
     groups
         The number of groups that count.
     p_value
-        The p-value of the t test that the mean (for example, a difference) is 0.
+        The p-value of the t test that a mean difference is 0; None for a score.
     """
 
     value: float | None
@@ -265,7 +265,8 @@ def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
             estimate = estimate_weighted(scored.together[key], cross_validated=crossed)
         else:
             estimate = estimate_mean(scored.values[key].to_numpy(), cross_validated=crossed)
-        estimates[key] = restrict(estimate, key, scored.class_counts)
+        restricted = restrict(estimate, key, scored.class_counts)
+        estimates[key] = replace(restricted, p_value=None)  # of a score of 0, which nobody asks
     return estimates
 
 
