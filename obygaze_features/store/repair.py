@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from obygaze_features.common.files import (
+    clear_unfinished,
     disk_errors,
     link_or_copy,
     new_folder,
@@ -80,6 +81,7 @@ def repair(
     """
     with disk_errors(Path(path), StoreError, unchanged=KEPT):
         store = open_store(path)
+        clear_unfinished(store.path)  # the store that a killed repair replaced
         if not store.is_final:
             refuse_while_written(store)
         damage = tuple(entry for entry in verify(store.path) if not entry.harmless)
