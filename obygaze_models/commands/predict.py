@@ -26,6 +26,7 @@ from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option, stores_argument
 
 if TYPE_CHECKING:
+    from obygaze_models.experiments.run import TrainedModel
     from obygaze_models.saved.inference import PartScore
 
 
@@ -45,10 +46,10 @@ def train(
 ) -> None:
     """Train a model for use, on all clips of an EXPERIMENT.
 
-    Only one fold is held out, to stop the training: the last with clips of every class, or the last
-    few if no single fold has. Nothing is left to test the model on, so run the experiment to see
-    how well such a model does. With the official protocol the test set is left out, and the model
-    is that of a run.
+    If the estimator uses validation clips, a fold is held out to stop the training: the last with
+    clips of every class, or the last few if no single fold has. Nothing is left to test the model
+    on, so run the experiment to see how well such a model does. With the official protocol the test
+    set is left out, and the model is that of a run.
 
     \b
     Examples:
@@ -67,18 +68,30 @@ def train(
         return
     for line in model.join.brief.lines():
         echo(f"  {line}")
-    held_out = f"{model.validated:,} held out to choose and to stop"
+    parts = [f"{model.task}: trained on {_describe_training(model)}"]
     if model.seen > model.trained + model.validated:
         use = "its concepts were learned from" if "concepts" in model.facts else "it counted"
-        held_out += f"; with all clips that {use}, it has seen {model.seen:,}"
-    trained = counted(model.trained, "clip")
-    echo(f"{model.task}: trained on {trained}, {held_out} -> {model.path}")
+        parts.append(f"with all clips that {use}, it has seen {model.seen:,}")
+    echo(f"{'; '.join(parts)} -> {model.path}")
     echo(f"card -> {model.path / 'README.md'}")
     echo_warnings(model.warnings)
     from obygaze_models.saved.about import read_about
 
     stores = " ".join(["STORE"] * read_about(model.path).description.features.stores)
     echo(f"next: obygaze models predict {for_shell(model.path)} {stores}")
+
+
+def _describe_training(model: TrainedModel) -> str:
+    """Say how many clips a model learned from, and what became of the others."""
+    text = counted(model.trained, "clip")
+    if model.drawn_away:
+        total = counted(model.trained + model.drawn_away + model.validated, "clip")
+        drawn_away = counted(model.drawn_away, "was", "were")
+        text = f"{model.trained:,} of {total}: {drawn_away} drawn away so that classes are "
+        text += "equally large"
+    if model.validated:
+        text += f", {model.validated:,} held out to choose and to stop"
+    return text
 
 
 @click.command()

@@ -446,6 +446,6 @@ def rows_of_same_folds(data: ClipDataset, train: Array, validation: Array) -> tu
     column does not describe the draw, and the rows themselves are returned.
     """
     folds, held = np.unique(data.folds[train]), np.unique(data.folds[validation])
-    if len(np.intersect1d(folds, held)) or min(*folds, *held) < 0:
+    if len(np.intersect1d(folds, held)) or min([*folds, *held]) < 0:
         return train, validation
     return np.flatnonzero(np.isin(data.folds, folds)), np.flatnonzero(np.isin(data.folds, held))

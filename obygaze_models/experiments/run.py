@@ -185,6 +185,8 @@ class TrainedModel:
         Its task.
     trained, validated
         The numbers of clips it learned from, and of those that stopped the training.
+    drawn_away
+        The number of clips that balance left out.
     seen
         The number of all clips that it has seen; concepts are learned from more.
     join
@@ -199,6 +201,7 @@ class TrainedModel:
     task: str
     trained: int
     validated: int
+    drawn_away: int
     seen: int
     join: Join
     facts: dict[str, Any]
@@ -218,7 +221,8 @@ def train_model(
 
     No clips are left to test the model; `run_experiment` measures how well such a model does. The
     clips of the last fold that has every class (of the last few folds, if no single fold has) stop
-    the training; in a run they would be tested.
+    the training; in a run they would be tested. An estimator that uses no validation clips is
+    trained on these, too.
     With the official protocol they are left out, and the model is what a run would have trained.
 
     Parameters
@@ -257,10 +261,13 @@ def train_model(
         log(f"{experiment.name}: {plan.division.note}")
     problem, spec = problems[learned], experiment.learners[name]
     soft = experiment.is_soft
-    fold = _fold_of_all(plan, problem)
+    fold = _fold_of_all(plan, problem, validate=spec.uses_validation)
     planned = PlannedFit(name, spec, problem, fold, experiment.balance, soft=soft)
     labels = problem.train.labels(plan.data)
-    for part, rows in (("training", fold.train), ("validation", fold.validation)):
+    parts = {"training": fold.train}
+    if spec.uses_validation:
+        parts["validation"] = fold.validation
+    for part, rows in parts.items():
         if problem.train.target.missing(problem.train, labels[rows]):
             raise ExperimentError(
                 f"the {part} clips of {problem.train.key} do not have every class. Label at least "
@@ -272,20 +279,26 @@ def train_model(
             fit = planned.fit(plan.data)
     except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
         raise ExperimentError(f"{name} cannot be trained: {one_line(reason)}") from reason
-    about, counts = about_model(plan, planned, fit), (len(fold.train), len(fold.validation))
+    about, trained = about_model(plan, planned, fit), len(fold.train)
+    validated = len(fold.validation) if spec.uses_validation else 0
+    drawn_away = max(fold.drawn_from - trained, 0)
     with new_folder(output, overwrite=overwrite, marker="model.json", allow_missing=True) as folder:
         folder.rmdir()
         save_model(fit.estimator, folder, about)
-        card = model_card(output.name, about, plan.manifest, trained=counts[0], validated=counts[1])
+        card = model_card(output.name, about, plan.manifest, trained=trained, validated=validated)
         write_text(folder / CARD, card)
     return TrainedModel(
-        output, problem.train.key, *counts, len(fit.seen), plan.join, fit.facts,
+        output, problem.train.key, trained, validated, drawn_away, len(fit.seen), plan.join,
+        fit.facts,
         origin_warnings(plan.manifest.items, plan.store.attributes),
     )  # fmt: skip
 
 
-def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
-    """Return a fold that trains on all clips except the last folds, which stop the training."""
+def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
+    """Return a fold that trains on all clips.
+
+    With `validate`, the last folds are left out, to stop the training.
+    """
     data, seed = plan.data, plan.experiment.seed
     if plan.division.protocol == "official":  # the test set is not used, not even to stop
         [fold] = plan.division.folds(data, problem, seed=seed)
@@ -297,11 +310,15 @@ def _fold_of_all(plan: Plan, problem: Problem) -> Fold:
         folds, last = draw_folds(labels, seed), N_FOLDS - 1
     rows = np.flatnonzero((labels >= 0) & (folds >= 0))
     classes = len({*labels[rows].tolist()})
-    held = _held_out(folds[rows], labels[rows], last, classes)
-    train = rows[~held]
+    held = np.zeros(len(rows), bool)
+    if validate:
+        held = _held_out(folds[rows], labels[rows], last, classes)
+    pool = rows[~held]
     kind = find_protocol(plan.division.protocol)
-    train = balanced(train, labels, seed, plan.experiment.balance or kind.default_balance or "none")
-    return Fold(0, "all but one fold", seed, train, rows[held], {})
+    balance = plan.experiment.balance or kind.default_balance or "none"
+    train = balanced(pool, labels, seed, balance)
+    name = "all but one fold" if validate else "all clips"
+    return Fold(0, name, seed, train, rows[held], {}, drawn_from=len(pool))
 
 
 def _held_out(folds: NDArray[Any], labels: NDArray[Any], last: int, classes: int) -> NDArray[Any]:

@@ -334,7 +334,7 @@ def model_card(
         reading=reading,
         weights=" and ".join(weights),
         trained=counted(trained, "clip"),
-        validated=validated,
+        validated=f", and {validated:,} to\n  choose and to stop" if validated else "",
         more=f"; {more:,} more, which {purpose}" if more > 0 else "",
         licence=manifest.licence or "licence not stated",
         citation=manifest.citation or "",

@@ -98,9 +98,11 @@ def test_a_model_for_use_needs_a_stopping_fold_of_every_class(write, world, tmp_
     """Here the last fold has only Easy Negatives."""
     pairs = zip(world.folds, world.levels, strict=True)
     folds = [10 if pair == (9, "EN") else pair[0] for pair in pairs]
-    write(parts=[Split("late", world.ids, folds)], split="late", estimators=["logistic"])
-    run_obygaze("models", "train", "sure.toml", "-o", "sure", code=0)
-    assert not {*world.clips("EN", "S", folds=[8])} & {*om.load_model("sure")[1]["seen"]}
+    folds[world.ids.index(world.clips("S", folds=[9])[0])] = 7
+    write(parts=[Split("late", world.ids, folds)], split="late", estimators=["mlp"])
+    result = run_obygaze("models", "train", "sure.toml", "-o", "sure", code=0)
+    held = len(world.clips("EN", "S", folds=[8]))  # one more than in the later folds
+    assert f", {held} held out" in result.stdout
 
 
 def test_ten_clips_suffice_to_train_a_model(write, world, tmp_path):
@@ -300,8 +302,22 @@ def test_a_model_for_use_is_balanced_as_in_a_run(world, tmp_path, task, negative
     assert counts[False] == negatives * counts[True] > 0
 
 
-def test_a_model_for_use_trains_on_all_folds_but_the_last(world, model):
-    trained = world.clips("HN", "S", folds=range(9))
+def test_what_became_of_each_clip_is_printed(world, tmp_path):
+    """There are 50 clips of each level, and five of each are in the last fold."""
+    keys = {"train_negatives": ["EN", "HN"]}
+    _, plain = train(tmp_path, world, "logistic", "plain", **keys)
+    assert "on 100 of 150 clips: 50 were drawn away so that classes are equally" in plain.stdout
+    assert "held out" not in plain.stdout
+    assert "and 0 to" not in (tmp_path / "plain/README.md").read_text()
+    _, stopped = train(tmp_path, world, {"name": "mlp", "max_iter": 2}, "stopped", **keys)
+    assert "on 90 of 150 clips: 45 were drawn away" in stopped.stdout
+    assert "15 held out to choose and to stop" in stopped.stdout
+    cut = {"name": "logistic", "threshold": "validation"}
+    assert "90 clips, 10 held out" in train(tmp_path, world, cut, "cut")[1].stdout
+
+
+def test_a_model_that_uses_no_validation_clips_trains_on_all(world, model):
+    trained = world.clips("HN", "S")
     rows = [world.ids.index(clip) for clip in trained]
     labels = [world.levels[row] == "S" for row in rows]
     plain = LogisticRegression(solver="liblinear").fit(world.features[rows], labels)
@@ -319,9 +335,13 @@ def test_a_model_for_use_trains_on_all_folds_but_the_last(world, model):
         assert cautious == (UNSURE if 0.3 <= probability <= 0.7 else label)
 
 
-def test_unseen_clips_are_scored_or_named(world, model, tmp_path):
+def test_unseen_clips_are_scored_or_named(world, tmp_path):
     manifest, labels = Manifest.load(world.manifest), Manifest.load(world.manifest).labels()
     seen, new = (world.clips("HN", "S", folds=folds) for folds in (range(9), [9]))
+    old = labels.where(lambda clip: clip in seen)
+    manifest.with_parts(labels=[old]).save(tmp_path / "old")
+    split = {"manifest": tmp_path / "old", "split": None}
+    model, _ = train(tmp_path, world, "logistic", **split)
     for name, ids in (("one", [*seen, *world.clips("HN", folds=[9])]), ("both", [*seen, *new])):
         of_ids = labels.where(lambda clip, ids=ids: clip in ids)
         manifest.select(ids=ids).with_parts(labels=[of_ids]).save(tmp_path / name)

@@ -503,7 +503,8 @@ def test_no_folds_are_drawn_for_a_protocol_without_them(own, experiment, tmp_pat
         assert run.record.split == ""
         assert {row["fold"] for row in csv_rows(run.folder / "clips.csv")} == {""}
         assert text in [message.text for message in messages_of(run.record)]
-    trained = om.train_model(chosen, tmp_path / "model")
+    stopped = structs.replace(chosen, estimators=("mlp",))
+    trained = om.train_model(stopped, tmp_path / "model")
     assert 5 < trained.trained / trained.validated < 10  # one in ten stops it
 
 
