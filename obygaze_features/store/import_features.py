@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,6 +104,12 @@ def import_features(
     if not isinstance(ids, Path | str | None):
         ids = _require_texts(ids)
     named = source if isinstance(source, Mapping) else {"native": source}
+    for name, file in named.items():
+        if not isinstance(file, str | os.PathLike):
+            raise UsageError(
+                f"{name}: features are read from a file (got a {type(file).__name__}). "
+                'Save them first: numpy.save("X.npy", X)'
+            )
     paths = {name: Path(file) for name, file in named.items()}
     is_stated = bool(backbone or preprocessing or precision)
     slips = {

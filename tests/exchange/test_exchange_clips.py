@@ -264,3 +264,11 @@ def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
     store = import_features(path, items, tmp_path / "s.zarr", in_order=True)
     assert store.block_rows == 64
     assert store.status.all()
+
+
+def test_values_in_memory_are_refused_with_a_remedy(tmp_path):
+    for source in (VALUES, {"native": VALUES}):
+        with pytest.raises(UsageError, match=r"numpy\.save"):
+            import_features(source, manifest(), tmp_path / "s.zarr", in_order=True)
+    with pytest.raises(UsageError, match=r"to_csv"):
+        Manifest.from_csv(pd.DataFrame({"id": ["a"]}))
