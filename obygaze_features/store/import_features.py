@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def import_features(
     path: Path | str,
     *,
     kind: str | None = None,
-    ids: Path | str | Sequence[str] | None = None,
+    ids: Path | str | Iterable[str] | None = None,
     in_order: bool = False,
     recipe: Path | str | None = None,
     backbone: str | None = None,
@@ -86,7 +87,8 @@ def import_features(
     kind
         ``npy``, ``pth`` or ``hdf5`` (default: from the file's name).
     ids
-        The item of each row, for files without ids: ids, or a file with them.
+        The item of each row, for files without ids: a sequence of ids, such as a column of a
+        table, or a file with them.
     in_order
         Row i is item i of the manifest.
     recipe
@@ -99,12 +101,20 @@ def import_features(
         Retry rows that failed in an earlier run.
     """
     output = require_store_name(Path(path))
+    if not isinstance(ids, Path | str | None):
+        ids = _require_texts(ids)
     named = source if isinstance(source, Mapping) else {"native": source}
+    for name, file in named.items():
+        if not isinstance(file, str | os.PathLike):
+            raise UsageError(
+                f"{name}: features are read from a file (got a {type(file).__name__}). "
+                'Save them first: numpy.save("X.npy", X)'
+            )
     paths = {name: Path(file) for name, file in named.items()}
     is_stated = bool(backbone or preprocessing or precision)
     slips = {
         "pass a recipe, or backbone, preprocessing and precision, not both": recipe and is_stated,
-        "pass --ids or --in-order, not both": ids and in_order,
+        "pass --ids or --in-order, not both": ids is not None and in_order,
         "no source; name a file or a folder of features": not paths,
     }
     for slip, is_made in slips.items():
@@ -130,6 +140,19 @@ def import_features(
     return _fill_store(opened, features_recipe, manifest, output, retry_failed=retry_failed)
 
 
+def _require_texts(ids: Iterable[object]) -> list[str]:
+    """Return ids of any sequence as a list; raise `UsageError` if one is not a text."""
+    texts: list[str] = []
+    for row, value in enumerate(ids):
+        if not isinstance(value, str):
+            raise UsageError(
+                f"ids: the id of row {row} is not a text (got {shorten(repr(value))}). "
+                "Pass the manifest's ids as texts"
+            )
+        texts.append(str(value))
+    return texts
+
+
 def _open_source(
     paths: Mapping[str, Path],
     kind: str | None,
@@ -153,7 +176,9 @@ def _open_source(
         f"has all arrays (got {len(paths)} files); import each into a separate store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),
-        "already has ids; use --ids and --in-order only with a single matrix": (ids and has_ids),
+        "already has ids; use --ids and --in-order only with a single matrix": (
+            ids is not None and has_ids
+        ),
     }
     for slip, is_made in slips.items():
         if is_made:

@@ -332,7 +332,11 @@ def compare(
 
 @models.command()
 @folder_argument("experiment")
-@click.option("--films", default="2,5,10,15", show_default=True, help="Films to train on.")
+@click.option(
+    "--films",
+    show_default="2,5,10,15, or up to as many as possible",
+    help="Films to train on.",
+)
 @click.option(
     "--draws",
     type=click.IntRange(1),
@@ -344,7 +348,12 @@ def compare(
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
 def curve(
-    experiment: Path, films: str, draws: int, output: Path | None, overwrite: bool, as_json: bool
+    experiment: Path,
+    films: str | None,
+    draws: int,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Score an EXPERIMENT by the number of annotated films, to see if more would help.
 
@@ -360,7 +369,7 @@ def curve(
     if output:
         check_figure_path(output, overwrite=overwrite)
     try:
-        sizes = [int(size) for size in films.split(",")]
+        sizes = None if films is None else [int(size) for size in films.split(",")]
     except ValueError:
         raise UsageError(
             f"--films: not whole numbers (got {films}). Write, for example, 2,5,10."

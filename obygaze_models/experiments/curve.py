@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DRAWS = 5
+SIZES = (2, 5, 10, 15)
+"""The numbers of films if none are passed, without those that are too large."""
 WIDTH = 100
 
 
@@ -105,7 +107,7 @@ class Curve:
 
 def learning_curve(
     experiment: Experiment | str | Path,
-    films: Sequence[int],
+    films: Sequence[int] | None = None,
     *,
     draws: int = DRAWS,
     log: Callable[[str], None] = lambda _: None,
@@ -117,8 +119,9 @@ def learning_curve(
     experiment
         An `Experiment`, or the TOML file of one. Its tests stay as they are.
     films
-        The number of annotated films. For a model that uses validation clips, some of them are
-        films that validate.
+        The numbers of annotated films (default: 2, 5, 10 and 15; with fewer training films, as
+        many as possible in place of larger numbers). For a model that uses validation clips, some
+        of them are films that validate.
     draws
         How often the films are drawn; those of fewer films are among those of more.
     log
@@ -129,7 +132,8 @@ def learning_curve(
     balance = plan.experiment.balance or PROTOCOLS[plan.division.protocol].default_balance
     if balance == "undersample":  # of the films that are drawn
         plan = make_plan(structs.replace(experiment, balance="none"))
-    sizes, failed = sorted({*films}), 0
+    sizes = _default_sizes(plan) if films is None else sorted({*films})
+    failed = 0
     tables: dict[tuple[int, int], list[pd.DataFrame]] = {}
     todo = [(fit, draw, size) for fit in plan.fits() for draw in range(draws) for size in sizes]
     with threadpool_limits(1):
@@ -147,26 +151,57 @@ def learning_curve(
     return _score(plan, tables, draws)
 
 
+def _default_sizes(plan: Plan) -> list[int]:
+    """Return `SIZES`; the largest possible number of films replaces those that are too large."""
+    largest = min((_largest_size(plan, planned) for planned in plan.fits()), default=max(SIZES))
+    return sorted({min(size, largest) for size in SIZES})
+
+
+def _largest_size(plan: Plan, planned: PlannedFit) -> int:
+    """Return the largest number of films that a fit can train on and validate with."""
+    trains, validates = _films_of(plan, planned)
+    size = len(trains) + len(validates)
+    while size and not _is_possible(planned, size, len(trains), len(validates)):
+        size -= 1
+    return size
+
+
+def _films_of(plan: Plan, planned: PlannedFit) -> tuple[Array, Array]:
+    """Return the films of a fit's training clips and of its validation clips."""
+    fold, groups = planned.fold, plan.data.groups
+    trains, validates = (
+        np.setdiff1d(np.unique(groups[rows]), [""]) for rows in (fold.train, fold.validation)
+    )
+    return trains, validates
+
+
+def _validating_films(planned: PlannedFit, size: int, trains: int, validates: int) -> int:
+    """Return how many of `size` films validate."""
+    if not (planned.spec.uses_validation and validates):
+        return 0
+    return max(1, round(size * validates / (trains + validates)))
+
+
+def _is_possible(planned: PlannedFit, size: int, trains: int, validates: int) -> bool:
+    """Return True if a fit has enough films to train on and validate with."""
+    held = _validating_films(planned, size, trains, validates)
+    return 0 < size - held <= trains and held <= validates
+
+
 def _restrict(
     plan: Plan, planned: PlannedFit, size: int, draw: int, balance: str
 ) -> PlannedFit | None:
     """Return a fit to the clips of a number of films; None if they lack a class."""
     fold, groups = planned.fold, plan.data.groups
     chance = np.random.default_rng([fold.seed, draw])
-    trains, validates = (
-        chance.permutation(np.setdiff1d(np.unique(groups[rows]), [""]))
-        for rows in (fold.train, fold.validation)
-    )
-    held = 0
-    if planned.spec.uses_validation and len(validates):
-        share = len(validates) / (len(trains) + len(validates))
-        held = max(1, round(size * share))
-    if not 0 < size - held <= len(trains) or held > len(validates):
+    trains, validates = (chance.permutation(films) for films in _films_of(plan, planned))
+    if not _is_possible(planned, size, len(trains), len(validates)):
         raise ExperimentError(
             f"{plan.experiment.name!r}: {planned.name} cannot learn from {size} films (got "
             f"{len(trains)} to train and {len(validates)} to validate). Take from 2 to "
-            f"{len(trains)}."
+            f"{_largest_size(plan, planned)}."
         )
+    held = _validating_films(planned, size, len(trains), len(validates))
     train = fold.train[np.isin(groups[fold.train], trains[: size - held])]
     validation = fold.validation[np.isin(groups[fold.validation], validates[:held])]
     task, labels = planned.task, plan.labels_of(planned.task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
@@ -206,7 +207,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             force_setattr(self, key, _as_held(key, getattr(self, key)))
         for entry in self.estimators if isinstance(self.estimators, tuple) else ():
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
-                path = f"{type(entry).__module__}:{type(entry).__qualname__}"
+                path = _public_path(type(entry))
                 raise ExperimentError(
                     f"{self.name!r}: estimators are names, or tables with a name and options "
                     f"(got {shorten(repr(entry))}). Write {{'name': '{path}', ...}}"
@@ -724,3 +725,13 @@ def _document() -> None:
 
 
 _document()
+
+
+def _public_path(kind: type) -> str:
+    """Return the shortest path from which a class can be imported: "MODULE:CLASS"."""
+    parts = kind.__module__.split(".")
+    for length in range(1, len(parts)):
+        module = sys.modules.get(".".join(parts[:length]))
+        if getattr(module, kind.__qualname__, None) is kind:
+            return f"{'.'.join(parts[:length])}:{kind.__qualname__}"
+    return f"{kind.__module__}:{kind.__qualname__}"

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 import numpy as np
 
+from obygaze_features.common.files import write_files
 from obygaze_features.common.tables import format_spreadsheet
-from obygaze_features.common.text import counted, find_closest, shorten_digest
+from obygaze_features.common.text import counted, find_closest, join_some, shorten_digest
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.labels import name_key
@@ -103,14 +104,35 @@ class Predictions:
             return self.classes
         return [f"probability_{name}" for name in self.classes]
 
-    def to_csv(self) -> str:
-        """Return a table with the class, probabilities and seen_in_training of each clip."""
+    def __repr__(self) -> str:
+        info = self.about.description
+        clips = counted(len(self.ids), "clip")
+        return f"Predictions({info.model or info.estimator}, {clips}: {join_some(self.classes)})"
+
+    @overload
+    def to_csv(self, path: None = None, *, overwrite: bool = False) -> str: ...
+    @overload
+    def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None: ...
+    def to_csv(self, path: str | Path | None = None, *, overwrite: bool = False) -> str | None:
+        """Return or write a table with the class, probabilities and seen_in_training of each clip.
+
+        Parameters
+        ----------
+        path
+            The file to write; without one, the table is returned as a text.
+        overwrite
+            Replace the file if it exists.
+        """
         shares = {
             name: [f"{value:.6f}" for value in values]
             for name, values in zip(self.columns, self.probabilities.T.tolist(), strict=True)
         }
         first = {"id": self.ids, "prediction": self.predicted}
-        return format_spreadsheet(first | shares | {"seen_in_training": self.seen})
+        table = format_spreadsheet(first | shares | {"seen_in_training": self.seen})
+        if path is None:
+            return table
+        write_files({Path(path): table}, overwrite=overwrite)
+        return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from obygaze_features.backbones.preprocess import CLIP_TORCHVISION
-from obygaze_features.errors import StoreError
+from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Status, StoreWriter, open_store
 from obygaze_features.store.finalise import finalise
@@ -242,6 +243,17 @@ def test_small_rows_share_large_blocks_and_fail_alone(tmp_path):
     assert imported.read(ids=["b", "c"]).tolist() == [[5, 5], [5, 5]]
 
 
+@pytest.mark.parametrize("kind", [tuple, np.array, pd.Series, pd.Index])
+def test_ids_are_any_sequence_of_texts(kind, tmp_path):
+    path = save(tmp_path / "x.npy", np.arange(3, dtype=np.float32).reshape(3, 1))
+    ids = kind(["c", "a", "b"])
+    store = import_features(path, named("a", "b", "c"), tmp_path / "s.zarr", ids=ids)
+    assert store.read(ids=["a", "b", "c"]).tolist() == [[1], [2], [0]]
+    for slip in ({"ids": kind([1, 2, 3])}, {"ids": ids, "in_order": True}):
+        with pytest.raises(UsageError, match="ids"):
+            import_features(path, named("a", "b", "c"), tmp_path / "t.zarr", **slip)
+
+
 def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
     items = named(*(f"c{row}" for row in range(20_000)))
     path = save(tmp_path / "x.npy", np.zeros((20_000, 2), np.float32))
@@ -252,3 +264,11 @@ def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
     store = import_features(path, items, tmp_path / "s.zarr", in_order=True)
     assert store.block_rows == 64
     assert store.status.all()
+
+
+def test_values_in_memory_are_refused_with_a_remedy(tmp_path):
+    for source in (VALUES, {"native": VALUES}):
+        with pytest.raises(UsageError, match=r"numpy\.save"):
+            import_features(source, manifest(), tmp_path / "s.zarr", in_order=True)
+    with pytest.raises(UsageError, match=r"to_csv"):
+        Manifest.from_csv(pd.DataFrame({"id": ["a"]}))

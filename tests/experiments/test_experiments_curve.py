@@ -77,5 +77,17 @@ def test_the_command_prints_a_table_and_draws_a_figure(by_film, world, obygaze, 
     points = json.loads(obygaze(*words, "--json", code=0).stdout)["points"]
     assert all(f"{point['score']['value']:.3f}" in printed.stdout for point in points)
     refused(obygaze("models", "curve", toml, "--films", "2,nine"), "2,nine", code=2)
+    refused(obygaze("models", "curve", toml, "--films", "2,15"), "15 films", code=1)
+    default = obygaze("models", "curve", toml, "--draws", 1, "--json", code=0).stdout
+    assert json.loads(default)["points"] == points
     with pytest.raises(ExperimentError, match="cannot learn from 9 films"):
         om.learning_curve(toml, [9])
+
+
+@pytest.mark.parametrize("estimator", ["logistic", "mlp"])
+def test_default_sizes_end_with_the_largest_possible(estimator, by_film):
+    changed = structs.replace(by_film, estimators=(estimator,))
+    points = om.learning_curve(changed, draws=1).points
+    assert {point.films for point in points} == {2, 4}
+    with pytest.raises(ExperimentError, match=r"from 5 films .* Take from 2 to 4"):
+        om.learning_curve(changed, [2, 5], draws=1)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from pympi.Elan import Eaf
 
@@ -14,7 +15,7 @@ from obygaze_features.annotations import Film, Segment, Timelines
 from obygaze_features.annotations.export import elan_files
 from obygaze_features.common.elan import Annotation
 from obygaze_features.common.tables import format_rows, format_spreadsheet
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_models.experiments import exports
 from tests.conftest import run_obygaze
@@ -53,6 +54,24 @@ def annotations(root, tier_name):
     [tier] = [tier for tier in root.iter("TIER") if tier.get("TIER_ID") == tier_name]
     notes = tier.iter("REF_ANNOTATION")
     return {note.get("ANNOTATION_REF"): note.findtext("ANNOTATION_VALUE") for note in notes}
+
+
+def test_predictions_are_written_to_a_file_and_shown_in_a_line(model, store, tmp_path):
+    predictions, path = om.predict(model, store), tmp_path / "p.csv"
+    assert predictions.to_csv(path) is None
+    assert pd.read_csv(path)["id"].tolist() == predictions.ids
+    assert path.read_text(encoding="utf-8") == predictions.to_csv()
+    path.write_text("mine")
+    with pytest.raises(OutputExists, match="already exists"):
+        predictions.to_csv(str(path))
+    assert path.read_text() == "mine"
+    predictions.to_csv(str(path), overwrite=True)
+    assert path.read_text(encoding="utf-8") == predictions.to_csv()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["p.csv"]
+    shown = repr(predictions)
+    assert len(shown) < 100
+    for fact in ("logistic", f"{len(predictions.ids)} clips", *predictions.classes):
+        assert fact in shown
 
 
 def test_pympi_reads_the_predictions_and_times(model, store, tmp_path):

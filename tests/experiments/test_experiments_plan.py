@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from sklearn.linear_model import LogisticRegression
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, ObygazeError
@@ -527,3 +528,8 @@ def test_two_estimators_cannot_share_a_name():
         with pytest.raises(ExperimentError, match="two estimators are called 'mlp on a alone'"):
             om.Experiment("x", **asked, positives=["S"], train_negatives=["EN"],
                           estimators=estimators)  # fmt: skip
+
+
+def test_an_estimator_object_is_refused_with_its_public_path(experiment):
+    with pytest.raises(ExperimentError, match=r"'sklearn.linear_model:LogisticRegression'"):
+        structs.replace(experiment, estimators=[LogisticRegression()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 from obygaze_features.common.cli import levels_option, table_options
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.common.text import join_some
-from obygaze_features.errors import ManifestError
+from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items import items
 from obygaze_features.items.items import Items, are_ids, id_problem, media_stem, name_film, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
@@ -89,6 +90,11 @@ def import_manifest(
     annotator
         The annotator, if one person made the labels; the label set gets this name.
     """
+    if not isinstance(source, str | os.PathLike):
+        raise UsageError(
+            f"a manifest is read from a file (got a {type(source).__name__}). "
+            'Save the table first: table.to_csv("clips.csv", index=False)'
+        )
     source = Path(source)
     table = _with_items(_read(source, columns, delimiter))
     labelled = "level" in table.columns
