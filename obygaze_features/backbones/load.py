@@ -47,7 +47,7 @@ def load_backbone(
     spec
         A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face hub; the path of a
         checkpoint of a known layout; the name of another package's entry point, or
-        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. ``NAME=`` before it renames its
+        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. Prefix with ``NAME=`` to rename the
         store. Files that the hub's cache lacks are downloaded. Or an object: a `Backbone`, a
         function that makes one, or a torch module with a `transform`.
     device
@@ -63,7 +63,7 @@ def load_backbone(
     sampling
         Frames at a rate instead of the backbone's own sampling; see `resample`.
     track
-        The number of the sound track to hear, from 1 (default: each file's own default).
+        The audio track to use, counting from 1 (default: each file's own default).
     """
     check_precision(precision)
     device = choose_device(device)
@@ -171,11 +171,13 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
             ("module", backbone.module, Module),
             ("sampling", backbone.sampling, SoundSampling if backbone.hears else Sampling),
             ("preprocessing", backbone.preprocessing, steps),
-            *(("arrays", spec, ArraySpec) for spec in backbone.arrays),
+            *(("an entry of arrays", spec, ArraySpec) for spec in backbone.arrays),
         ):
             if not isinstance(value, kind):
                 actual = type(value).__name__
-                raise BrokenBackbone(f"{plugin}: {name} has a {actual}, not a {kind.__name__}")
+                raise BrokenBackbone(
+                    f"{plugin}: {name} must be of type {kind.__name__} (got {actual})"
+                )
     return backbone
 
 

@@ -149,7 +149,7 @@ def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
 
 @contextlib.contextmanager
 def loading(folder: Path) -> Iterator[None]:
-    """Raise errors of transformers, torch and safetensors over a checkpoint as `BackboneError`."""
+    """Re-raise errors from transformers, torch and safetensors as `BackboneError`."""
     with translate(BackboneError, folder, "cannot be loaded: {}; download the checkpoint again"):
         try:
             yield

@@ -62,11 +62,12 @@ class Preprocessing:
         Height and width to which frames are resized first, ignoring their aspect ratio and without
         antialiasing.
     middle
-        The rounding of half of an odd margin: ``down``, or to the ``even`` number.
+        How to round half of an odd margin: ``down``, or to the nearest ``even`` number.
     mode
         One of `MODES`.
     transform
-        Replaces all this: from a frame, uint8 ``[3,H,W]``, to the network's input ``[3,h,w]``.
+        A function that replaces all of the above and maps a frame, uint8 ``[3,H,W]``, to the
+        network's input ``[3,h,w]``.
     """
 
     shortest_edge: int | None

@@ -217,10 +217,10 @@ def load_speech(model: str, path: Path, mode: str) -> Backbone:
 
 
 def load_whisper(path: Path, mode: str) -> Backbone:
-    """Load the encoder of a Whisper (Radford et al., 2022).
+    """Load the encoder of a Whisper model (Radford et al., 2022).
 
-    It hears windows of 30 seconds; shorter clips are filled with silence. The embedding of a window
-    is the mean of the states that its sound covers, without those of the silence after it.
+    It takes windows of 30 seconds; shorter clips are padded with silence. The embedding of a window
+    is the mean of its states, excluding the trailing silence.
     """
     model, _, make_backbone = load_sound(
         path, "WhisperModel", "WhisperFeatureExtractor", itemgetter("chunk_length"),

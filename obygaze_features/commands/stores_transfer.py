@@ -197,8 +197,8 @@ def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
     """Serve the stores in a FOLDER to other machines while this runs.
 
-    Everybody who can reach the address may read all files in the folder, and nobody can write: use
-    a separate folder. Ctrl-C ends it.
+    Anyone who can reach the address can read every file in the folder, so use a separate folder.
+    Nobody can write to it. Ctrl-C ends it.
 
     \b
     Examples:

@@ -166,7 +166,7 @@ def level_colours(codes: Sequence[str]) -> list[str]:
 
 
 def ink_on(colour: str) -> str:
-    """Return the text colour on a level's colour: dark on light ones, else light."""
+    """Return the text colour for a level's background: dark on light colours, otherwise light."""
     return INK if colour in (LIGHT["l1"], LIGHT["l2"], LIGHT["l3"]) else PAPER
 
 

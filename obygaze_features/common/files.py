@@ -492,7 +492,7 @@ def to_json(value: Any) -> str:
 
 
 def read_bytes(path: Path, error: type[ObygazeError]) -> bytes:
-    """Read a file; raise `error` if it cannot be read or may never end."""
+    """Read a file; raise `error` if it cannot be read, or is a device or a pipe."""
     require_readable(path, error)
     with translate(error, path, "cannot be read: {}", foreign=OSError):
         return path.read_bytes()

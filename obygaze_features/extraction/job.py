@@ -258,7 +258,10 @@ def _shared_block_rows(stores: Iterable[Store]) -> int | None:
     sizes = {store.block_rows: store.path for store in stores}
     if len(sizes) > 1:
         described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
-        raise UsageError(f"{described} rows per block; extract into them one after the other")
+        raise UsageError(
+            f"stores must have the same block size ({described} rows per block). Extract into each "
+            "separately"
+        )
     return next(iter(sizes), None)
 
 

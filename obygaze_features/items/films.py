@@ -19,7 +19,7 @@ _YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 
 
 def film_titles(items: Items) -> dict[str, str]:
-    """Return the title of each film, with its year if we know it, else as the source has it."""
+    """Return each film's title and year if known, otherwise the title given in the source."""
     of_source = zip(items.films, items.extra.get(TITLE_COLUMN, []), strict=False)
     return {film: title for film, title in of_source if title} | known_titles()
 

@@ -13,7 +13,7 @@ from obygaze_features.common.files import refuse_to_overwrite, to_json, write_fi
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import Table, format_spreadsheet, map_columns, read_table
-from obygaze_features.common.text import counted, shorten
+from obygaze_features.common.text import shorten
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.models import LanguageModel, SentenceEncoder
 
@@ -176,9 +176,12 @@ def score_captions(
     too_long = [row for row, values in enumerate(scores) if None in values.values()]
     complete = [row for row, values in enumerate(scores) if None not in values.values()]
     if not complete:
+        captions_are = (
+            "the only caption is" if len(too_long) == 1 else f"all {len(too_long):,} captions are"
+        )
         raise BiasError(
-            f"{table.path}: {counted(len(too_long), 'caption')}, all longer than {model.name} "
-            f"can read ({model.tokenizer.max_tokens:,} tokens)"
+            f"{table.path}: {captions_are} longer than the {model.tokenizer.max_tokens:,} tokens "
+            f"that {model.name} can read"
         )
     scored = table.select(table.columns, complete)
     tokens = zip(scored["id"], encoder.count_tokens(scored["caption"]), strict=True)

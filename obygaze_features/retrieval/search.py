@@ -250,7 +250,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     about = store.attributes["backbone"]
     name, family, digest = str(about["name"]), str(about.get("family")), about["weights_sha256"]
     no_texts = UsageError(
-        f"{store.where}: its backbone {name} does not read texts; search by a clip (--like ID) "
+        f"{store.where}: its backbone {name} cannot encode text; search by a clip (--like ID) "
         "or by a vector (--vector FILE)"
     )
     if any(candidate.name == family and not candidate.embeds_texts for candidate in families()):

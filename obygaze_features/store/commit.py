@@ -283,7 +283,9 @@ def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
         with np.errstate(over="ignore", invalid="ignore"):
             value = computed.astype(spec.dtype, copy=False)
         if value.shape != spec.shape:
-            raise StoreError(f"a row of {spec.name} has shape {spec.shape} (got {value.shape})")
+            raise StoreError(
+                f"a row of {spec.name} must have shape {spec.shape} (got {value.shape})"
+            )
         is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
         if not is_exact or not _is_storable(value, spec):
             is_finite = (

@@ -81,8 +81,8 @@ class Store:
         """Return the row of an id in every array."""
         if not isinstance(item_id, str) or (item_id in self.arrays and item_id not in self):
             raise UsageError(
-                f"{self.where}: rows are selected by id (got {item_id!r:.60}); for example "
-                f"store[store.ids[0]], or all rows of an array: store.read({self.arrays[0]!r})"
+                f"{self.where}: select a row by id, such as store[store.ids[0]] "
+                f"(got {item_id!r:.60}); to read a whole array, use store.read({self.arrays[0]!r})"
             )
         row = self._row_of.get(item_id, -1)
         if not self._row_reader.is_done(row):

@@ -117,7 +117,7 @@ class Remote(Location):
         return True
 
     def identify(self) -> object:
-        """Return the list of checksums, which a push sends first; None without such a list."""
+        """Return the checksum list, or None if the store has none. A push sends it first."""
         with contextlib.suppress(FileNotFoundError):
             return self._fetch(fmt.CHECKSUMS, (None, None)).data
         return None

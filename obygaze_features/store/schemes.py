@@ -256,7 +256,7 @@ class HubFiles(HttpFiles):
 
 
 def open_files(address: str) -> Files:
-    """Open the files of a folder: a path here, or a URL with one of `SCHEMES`."""
+    """Open the files of a folder: a local path, or a URL with one of `SCHEMES`."""
     scheme = address.partition("://")[0] if is_url(address) else "file"
     if scheme not in SCHEMES:
         *schemes, last = SCHEMES

@@ -120,7 +120,7 @@ def decode_sound(
         kept_ranges = {rate: windows(rate, length) for rate, length in lengths.items()}
         if all(excerpts[rate].has(*span) for rate, spans in kept_ranges.items() for span in spans):
             return Sound(excerpts, label)
-    raise VideoError(path, "changes while it is read")
+    raise VideoError(path, "changed while it was being read")
 
 
 def _refuse_missing(

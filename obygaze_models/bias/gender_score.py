@@ -186,9 +186,9 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
         np.asarray(values, dtype=float) for values in (probability, similarity, confidence)
     )
     for name, values in (("probability", p), ("confidence", sure)):
-        _refuse(name, values, ~((values >= 0) & (values <= 1)), "is not from 0 to 1")
-    _refuse("similarity", sim, ~((sim >= -1) & (sim <= 1 + _ROUNDING)), "is not from -1 to 1")
-    _refuse("similarity", sim, sim == -1, "has no gender score, as 1 + similarity is a divisor")
+        _refuse(name, values, ~((values >= 0) & (values <= 1)), "must be between 0 and 1")
+    _refuse("similarity", sim, ~((sim >= -1) & (sim <= 1 + _ROUNDING)), "must be between -1 and 1")
+    _refuse("similarity", sim, sim == -1, "must be above -1, because 1 + similarity is a divisor")
     sim = np.minimum(sim, 1)
     return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))
 
@@ -261,7 +261,7 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
             scores |= {f"score_{gender}": _score(table, f"_{gender}") for gender in GENDERS}
         genders = _genders(table)
         if genders is None and not has_variants:
-            raise BiasError(f"{path}: no caption names a man or a woman. Add a column group")
+            raise BiasError(f"{path}: no caption names a man or a woman. Add a 'group' column")
         return ScoredCaptions(table, genders, scores)
 
 
@@ -278,9 +278,9 @@ def all_objects(captions: ScoredCaptions) -> dict[str, Any]:
     return _measure(captions, ALL_OBJECTS, list(range(len(captions.table))))
 
 
-def _refuse(name: str, values: Array, bad: Array, reason: str) -> None:
+def _refuse(name: str, values: Array, bad: Array, rule: str) -> None:
     if bad.any():
-        raise BiasError(f"{name} {values[bad].flat[0]:g} {reason}")
+        raise BiasError(f"{name} {rule} (got {values[bad].flat[0]:g})")
 
 
 def _higher(man: float, woman: float) -> str:

@@ -85,9 +85,9 @@ def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
             if "_" in cell:  # Python reads 0_5 as 5
                 raise ValueError
         except ValueError:
-            raise table.problem(row, f"{column} {shorten(cell)} is not a number") from None
+            raise table.problem(row, f"{column} must be a number (got {shorten(cell)})") from None
         if not low <= value <= high:
-            raise table.problem(row, f"{column} {cell} is not from {low:g} to {high:g}")
+            raise table.problem(row, f"{column} must be between {low:g} and {high:g} (got {cell})")
     return values
 
 

@@ -158,8 +158,9 @@ def predict(
 
     MODEL may also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. A row also has the film's title, the
-    annotators' level and concepts, and the concepts' contributions to the log-odds if they add up.
-    With --next, a run needs a STORE: all fits of its model predict the clips that none has seen.
+    annotators' level and concepts, and the concepts' contributions, for models whose contributions
+    sum to the log-odds. With --next, a run needs a STORE: every fit of its model predicts the clips
+    that no fit has seen.
 
     \b
     Examples:

@@ -43,12 +43,14 @@ class TreeArrays:
         if nodes == 0 or any(array.shape != (nodes,) for array in arrays):
             raise ExperimentError("a tree's arrays must have the same length")
         if self.value.ndim != 2 or len(self.value) != nodes:
-            raise ExperimentError(f"a tree of {nodes} nodes has values of {self.value.shape}")
+            raise ExperimentError(
+                f"a tree with {nodes} nodes has values of shape {self.value.shape}"
+            )
         if any(array.dtype.kind != "i" for array in arrays[:3]):
             raise ExperimentError("a tree's node numbers must be whole numbers")
         inner = self.left != -1
         if ((self.right != -1) != inner).any():
-            raise ExperimentError("a tree's node has one child (needs two or none)")
+            raise ExperimentError("a tree node has one child (must have two or none)")
         parents = np.flatnonzero(inner)
         # Children come after their parents, so every path ends.
         for children in (self.left[inner], self.right[inner]):

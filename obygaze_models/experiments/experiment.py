@@ -218,15 +218,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     def _settle_protocol(self, table: dict[str, Any]) -> None:
         """Move options that are separate keys, and replace a table with only a name by the name."""
         if not isinstance(table.get("name"), str):
-            raise ExperimentError(
-                f'{self.name!r}: the table protocol has no name. Add name = "split"'
-            )
+            raise ExperimentError(f'{self.name!r}: [protocol] has no name. Add name = "split"')
         for key in PROTOCOL_KEYS:
             if key in table:
                 if getattr(self, key) not in (None, table[key]):
                     raise ExperimentError(
-                        f"{self.name!r}: {key} is set twice, with another value in the table "
-                        "protocol. Leave one out"
+                        f"{self.name!r}: {key} has different values at the top level and in "
+                        "[protocol]. Remove one"
                     )
                 force_setattr(self, key, table.pop(key))
         force_setattr(self, "protocol", table if len(table) > 1 else table["name"])

@@ -116,7 +116,7 @@ def _data_warnings(plan: Plan) -> Iterator[RunWarning]:
 
 
 def messages_of(record: RunRecord) -> Iterator[RunWarning]:
-    """Yield all limits of a run's scores: its warnings, then those that follow from its counts."""
+    """Yield every limitation of a run's scores: its warnings, then those implied by its counts."""
     yield from leak_warnings(record.leaks)
     yield from (warning for warning in record.warnings if warning.code != "leak")
     yield from _film_messages(record)
@@ -148,7 +148,7 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
 
 
 def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
-    """Yield the limits of means over films."""
+    """Yield the limitations of means over films."""
     films, noun = record.films, group_noun(record.films.by)
     if films.note:
         yield RunWarning("films", "", f"This {films.note}.")

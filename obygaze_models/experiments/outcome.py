@@ -217,13 +217,13 @@ class FinishedFits:
         return not_saved
 
     def begin(self) -> None:
-        """Make the folder unless it exists; raise `OutputExists` if another run writes it."""
+        """Make the folder if needed; raise `OutputExists` if another run is writing to it."""
         if not self.folder.exists():
             # Another process may make it at the same time.
             with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
                 write_text(folder / HEADER, json.dumps(self._identity, indent=1) + "\n")
         if _read_identity(self.folder) != self._identity:
-            raise OutputExists(f"another run writes {self.folder}. Choose another output")
+            raise OutputExists(f"another run is writing to {self.folder}. Choose another output")
 
     def become(self, output: Path, models: Collection[str], *, overwrite: bool = False) -> None:
         """Rename the folder with its tables to `output`, keeping only these models.

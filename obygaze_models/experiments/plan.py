@@ -475,9 +475,9 @@ def _check_features(data: ClipDataset, experiment: Experiment) -> None:
     broken = np.flatnonzero(~(np.isfinite(data.X) | absent).all(axis=1))
     if len(broken):
         named = ", ".join(data.ids[row] for row in broken[:5])
+        clips = counted(len(broken), f"clip ({named}) has", f"clips (such as {named}) have")
         raise ExperimentError(
-            f"{counted(len(broken), 'clip has', 'clips have')} features that are not finite, "
-            f"such as {named}. Verify the store and extract them again"
+            f"{clips} non-finite features. Verify the store and extract the affected clips again"
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)

@@ -259,8 +259,8 @@ class Run:
         recorded = self.record.experiment.stores
         if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
-                f"{self.folder}: its features are on another machine ({redact_url(remote[0])}), "
-                "which a file must not choose. If you trust it, pass it as store="
+                f"{self.folder}: its features are at {redact_url(remote[0])}. For safety, a run "
+                "file cannot choose a remote store. If you trust it, pass store="
             )
         return open_stores([*recorded] if store is None else store)
 

@@ -224,8 +224,8 @@ def evaluate_moments(
             notes.append(f"{annotator} marked no {' or '.join(names)} in these films: no scores")
     if not annotators:
         raise ExperimentError(
-            f"the timelines {timelines.name} have no segment of {' or '.join(names)} in these "
-            f"films. Choose from {', '.join(scheme.name_of.values())} with --positives"
+            f"the timelines {timelines.name} have no segments labelled {' or '.join(names)} in "
+            f"these films. Choose from {', '.join(scheme.name_of.values())} with --positives"
         )
     if outside := sum(film.outside for entry in annotators for film in entry.films):
         notes.append(

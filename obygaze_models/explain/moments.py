@@ -92,11 +92,11 @@ class Moments:
     Parameters
     ----------
     moments
-        In order of film and time.
+        The moments, in order of film and time.
     frames
         The probability of each frame.
     thresholds
-        Of each clip.
+        The threshold of each clip.
     min_length, close_gaps
         As in `find_moments`.
     title
@@ -104,9 +104,9 @@ class Moments:
     media
         The name of each film's file.
     warnings
-        What a reader must know.
+        The warnings that a reader needs.
     part
-        What a frame is called: ``window`` where a row stands for several, or for sound.
+        The word for a frame: ``window`` if a row covers several frames, or sound.
     """
 
     moments: list[Moment]
@@ -283,7 +283,7 @@ def moment_figure(
         Its id or title; by default the first. Of a clip whose position in the film is unknown,
         the clip's id.
     timelines
-        Annotators' segments, drawn above, a row an annotator.
+        Annotators' segments, drawn above, with a row per annotator.
     manifest
         The clips' labels, drawn below the segments.
     """

@@ -152,8 +152,8 @@ def concept_quality(
     """Score the concepts of bottlenecks on test clips, for each model, task and concept.
 
     Hard Negative and Sure clips with a concept are compared with all clips without it. Not Sure
-    clips are ignored. If the levels are not ObyGaze's, all clips count. Networks are left out,
-    because a bottleneck's concepts explain them.
+    clips are ignored. If the levels are not ObyGaze's, all clips count. Networks are left out
+    because they have no concepts of their own; a bottleneck's concepts explain them.
     """
     values = values_of(reasons[reasons["kind"].isin(["sum", "path"])])
     rows, ids = pd.factorize(values["id"])

@@ -163,7 +163,7 @@ class FilmFacts:
 
     @property
     def sentence(self) -> str:
-        """The share of clips that annotators mark, then the model's ranking of them."""
+        """A sentence on the share of clips that are marked, and on how the model ranks them."""
         noun, levels = self.head.source.noun, self.head.source.positives
         total = len(self.clips)
         counts = {

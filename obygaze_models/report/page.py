@@ -145,8 +145,9 @@ def _require_classes(runs: Sequence[ReportRun]) -> None:
         if any(record.task(test).target.is_numeric for test in record.tests):
             raise ExperimentError(
                 f'{record.experiment.name!r}: a page needs classes (got target = "'
-                f'{record.experiment.target}"). Print its scores with models run, or use models '
-                "compare and models predict; predictions.csv has each clip."
+                f'{record.experiment.target}"). Print its scores with "obygaze models run", or use '
+                '"obygaze models compare" and "obygaze models predict"; predictions.csv has each '
+                "clip."
             )
 
 

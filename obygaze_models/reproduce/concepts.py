@@ -176,7 +176,7 @@ def _trees(context: ReproductionContext) -> Needs:
     draws=True,
 )
 def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Draw the trees of both readings and both trainings."""
+    """Draw the trees for both readings and both training sets."""
     if not runs:
         return Artifacts([Table(TREE_COLUMNS)])
     setting = context.settings()[0]

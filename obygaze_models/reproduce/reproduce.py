@@ -228,7 +228,7 @@ def _train(
                 runs[name] = run_experiment(experiment, folder / name, memo=memo)
     except BrokenProcessPool:
         raise ExperimentError(
-            "a process that made runs was killed. If memory is short, free some, or "
+            "a worker process was killed. If memory is low, free some, or "
             "reproduce one table or figure at a time, which needs one process"
         ) from None
     return runs

@@ -271,7 +271,7 @@ def read_models(folder: Path) -> dict[str, About]:
 def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on each kind of clip whose predictions do not test the model.
 
-    `seen` maps clips to `seen_in_training`.
+    `seen` maps each clip to its result from `seen_in_training`.
     """
     counts, total = Counter(seen.values()), counted(len(seen), "clip")
     if counts["yes"]:

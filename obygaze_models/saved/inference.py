@@ -182,13 +182,13 @@ class PartScore:
     Parameters
     ----------
     clips, positives
-        The numbers of scored clips, and of those with the last class.
+        The number of scored clips, and how many of them have the last class.
     classes
         The number of classes that they have. With 1 there is nothing to tell apart.
     scores
         None where a score is undefined.
     baselines
-        What guessing scores at this share of positives; empty unless there are two classes.
+        The scores of guessing at this share of positives; empty unless there are two classes.
     """
 
     clips: int
@@ -440,7 +440,8 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         )
     if info.reads == "groups":
         raise ExperimentError(
-            f"the model ({info.estimator}) reads each clip's film, not features; no store fits"
+            f"the model ({info.estimator}) predicts from each clip's film, not its features, so it "
+            "cannot be used with a store"
         )
     backbones = features.backbone, msgspec.convert(store.attributes["backbone"], Backbone)
     needed, actual = ([part.name for part in backbone.each] for backbone in backbones)

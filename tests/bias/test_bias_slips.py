@@ -25,7 +25,7 @@ SLIPS = {
     ],
     "gender-score t.csv": [
         (SCORED + "a,man,.5,0,.5\na,man,.5,-1,.5\n", "line 3: similarity -1 has no"),
-        (SCORED + "a,man,.5,0,0_1\n", "confidence '0_1' is not a number"),
+        (SCORED + "a,man,.5,0,0_1\n", "confidence must be a number (got '0_1')"),
         (SCORED + "a,wman,.5,0,.5\n", "unknown group 'wman'; did you mean woman?"),
         ("P(c),P_man,sim_man\n.5,.5,0\n", "'probability_woman', 'similarity_woman'"),
         ("caption,P,sim,P(c)\na dog,.125,0,.5\n", "no caption names a man or a woman"),
@@ -34,7 +34,10 @@ SLIPS = {
         ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),
         ("image_id,group,subject\na,x,Eve\n", "--rater NAME"),
         ("image_id,group,ann\na,x,1\na,x,0\n", "line 3: duplicate image_id 'a'"),
-        (f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n", "neutral 1.5 is not from 0 to 1"),
+        (
+            f"image_id,group,{CLASSES}\na,x,0,0,1.5,0,0\n",
+            "neutral must be between 0 and 1 (got 1.5)",
+        ),
         (f"image_id,group,{CLASSES}\na,x,0,0,0,0,0\n", "line 2: all probabilities are 0"),
         (f"image_id,group,classifier,{CLASSES}\na,x,1,0,0,1,0,0\n", "Rename the column"),
     ],

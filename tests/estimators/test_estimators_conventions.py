@@ -322,7 +322,7 @@ SLIPS = [
     (lambda: tree(left=[1, 2, -1]), "has one child"),
     (lambda: tree(feature=[2, -2, -2]), "a column that is not among its 2"),
     (lambda: tree(threshold=[0.5]), "same length"),
-    (lambda: tree(value=np.zeros((2, 2))), "a tree of 3 nodes has values of"),
+    (lambda: tree(value=np.zeros((2, 2))), "a tree with 3 nodes has values of shape"),
 ]  # fmt: skip
 
 

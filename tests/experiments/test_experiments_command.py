@@ -361,7 +361,10 @@ def test_impossible_requests_to_models_are_refused(world, model, tmp_path):
     for call, fact in (
         (lambda: om.predict(model, world.store, band=(0.7, 0.3)), "two probabilities in order"),
         (lambda: om.predict(model, world.store, ids=lost), "no clip tt2-0017; did you mean tt2-0"),
-        (lambda: om.predict(prior, world.store), "reads each clip's film, not features"),
+        (
+            lambda: om.predict(prior, world.store),
+            "predicts from each clip's film, not its features",
+        ),
         (lambda: om.predict_frames(model, world.store), "does not predict frames"),
     ):
         with pytest.raises(ExperimentError, match=fact):

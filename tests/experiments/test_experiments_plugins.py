@@ -599,9 +599,9 @@ def test_experiment_keys_may_be_in_the_options_table(experiment):
     changes = {"split": None, "protocol": {"name": "leave-film-out", "min_clips": 3}}
     table = structs.replace(experiment, **changes)
     assert (table.protocol, table.min_clips) == ("leave-film-out", 3)
-    with pytest.raises(ExperimentError, match="min_clips is set twice"):
+    with pytest.raises(ExperimentError, match="min_clips has different values"):
         structs.replace(experiment, **changes, min_clips=4)
-    with pytest.raises(ExperimentError, match="protocol has no name"):
+    with pytest.raises(ExperimentError, match=r"\[protocol\] has no name"):
         structs.replace(experiment, protocol={"repeats": 3})
 
 

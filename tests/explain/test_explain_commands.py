@@ -174,7 +174,9 @@ def test_user_errors_are_one_line(obygaze, arguments, code, fact):
 def test_mismatched_clips_and_models_are_refused(explain, world):
     missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
-    refused(explain("prior", "tt0-003"), "(film-prior) reads each clip's film, not features")
+    refused(
+        explain("prior", "tt0-003"), "(film-prior) predicts from each clip's film, not its features"
+    )
     with pytest.raises(ValueError, match="does not record its features"):
         check_features({}, of.open_store(world.store))
 

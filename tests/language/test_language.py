@@ -254,8 +254,8 @@ def test_only_exchangeable_words_are_exchanged(caption, variants):
     (f"{HEAD}a,x,y,nan,man,\n", "from 0 to 1 (got 'nan')"),
     (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK]; fill it with --variants"),
     ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
-    (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "2 captions, all longer than mine can read "
-     "(64 tokens)"),
+    (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "all 2 captions are longer than the 64 "
+     "tokens that mine can read"),
     ("id,caption,object\na,a dog,dog\n", "no caption has variants with man and woman"),
 ])  # fmt: skip
 def test_an_invalid_table_is_refused_in_one_line(score, content, facts):

@@ -242,7 +242,7 @@ KNOWN = "is installed; .*"
     ({"name": "standard"}, f"{KNOWN}NAME=FOLDER"),  # a folder that is there
     ({"name": "lab/model"}, f"{KNOWN}NAME=FOLDER"),  # of the Hub
     ({"name": "shutil:rmtree", "family": "shutil:rmtree"}, f"{KNOWN}shutil:rmtree=shutil"),
-    ({"name": "vivit", "family": "vivit"}, "backbone vivit does not read texts; .*--like"),
+    ({"name": "vivit", "family": "vivit"}, "backbone vivit cannot encode text; .*--like"),
 ])  # fmt: skip
 def test_a_stores_metadata_loads_no_code_or_download(tmp_path, monkeypatch, about, remedy):
     monkeypatch.chdir(tmp_path)

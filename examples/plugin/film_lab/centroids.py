@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 
 class Centroids(ClassifierMixin, BaseEstimator):
-    """The nearer mean of the training clips."""
+    """A nearest-mean classifier."""
 
     def __init__(self, sharpness=1.0):
         self.sharpness = sharpness
