@@ -33,6 +33,7 @@ EXTRAS = {
     "remote": "stores over networks",
     "ray": "extraction driven by Ray",
     "onnx": "models as ONNX files",
+    "tensorboard": "losses for TensorBoard",
     "umap": "maps of clips by UMAP",
     "timm": "networks of timm and torchvision",
 }

@@ -432,7 +432,7 @@ def test_bad_input_is_one_line():
     within = FrameScores([Axis("f", "a")], ["a"], np.array([0]), np.array([9]), np.ones(1), [""])
     for bad_moments, segments, message in (
         (moments, elsewhere, r"mine have other films \(tt0000002\) than"),
-        (moments, none, r"no segment of Sure in these films.*Easy Negative.*--positives"),
+        (moments, none, r"no segments labelled Sure in these films.*Easy Negative.*--positives"),
         (om.Moments([], within), none, "times within clips"),
     ):
         with pytest.raises(ExperimentError, match=message):

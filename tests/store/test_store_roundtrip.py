@@ -72,7 +72,7 @@ SLIPS = {
     "too many rows": (lambda w: w.write_block(2, [None, None]), r"block 2 has 1 row \(got 2\)"),
     "shape": (
         lambda w: w.write_block(2, [Done({"native": np.ones(2)}, None)]),
-        r"native has shape \(3,\) \(got \(2,\)\)",
+        r"native must have shape \(3,\) \(got \(2,\)\)",
     ),
     "array unknown": (
         lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
