@@ -231,6 +231,7 @@ def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.Monke
 
 PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/agreement": "",
+    "how-to/arrays": "p is from the paired t test,",
     "how-to/association": "d 1.506042, T 2.295120, p 0.05\n1.649786\n",
     "how-to/caption-scores": "True 1.0 True\n",
     "how-to/captions": "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",

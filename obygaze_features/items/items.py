@@ -241,7 +241,7 @@ class Items:
             wanted = dict.fromkeys(as_list(ids))
             if not wanted.keys() <= self.row_of.keys():
                 self.row(next(name for name in wanted if name not in self.row_of))
-            rows = [row for row in rows if self.ids[row] in wanted]
+            rows = sorted(set(map(self.row_of.__getitem__, wanted)).intersection(rows))
         return self.take(rows, check=False)
 
     @cached_property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from obygaze_features.common.figures import (
     text_width,
     wrap,
 )
-from obygaze_features.common.files import refuse_to_overwrite, write_text
+from obygaze_features.common.files import new_file, refuse_to_overwrite
 from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError
@@ -50,6 +51,10 @@ MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
 UMAP_AXES = (
     "UMAP places clips that are alike near each other; distances between far ones mean little."
 )
+PIECE = 4096
+"""The clips whose facts are turned into JSON at a time."""
+_DATA = Html("<!-- data -->")
+"""The place of the clips' facts in a page that is not filled yet."""
 MAX_CIRCLES = 5000
 """The most clips that a page draws as elements, which slow browsers; more go on a canvas."""
 
@@ -66,10 +71,10 @@ class ClipMap:
     axes: str
     ids: list[str]
     points: NDArray[np.float64]
-    groups: dict[str, list[int]]
+    groups: dict[str, array[int]]
     """The rows of each group."""
     colours: dict[str, str]
-    legends: dict[str, dict[str, list[int]]]
+    legends: dict[str, dict[str, array[int]]]
     """The rows of each name under ``film``, ``level``, ``concept`` and ``color``."""
     color: str
     film: str
@@ -94,7 +99,11 @@ def write_map(
     (refuse_to_overwrite if is_page else check_figure_path)(output, overwrite=overwrite)
     clip_map = map_clips(store, **options, link=link_to(report, output))
     if is_page:
-        write_text(output, map_page(clip_map))
+        with (
+            new_file(output, overwrite=overwrite) as unfinished,
+            unfinished.open("w", encoding="utf-8", newline="\n") as page,
+        ):
+            page.writelines(map_page(clip_map))
     else:
         save_figure(draw_map(clip_map), output, overwrite=overwrite)
     return clip_map
@@ -182,8 +191,8 @@ def draw_map(clip_map: ClipMap) -> Figure:
     return figure
 
 
-def map_page(clip_map: ClipMap) -> str:
-    """Return the map as a page: legends highlight groups, and a click opens a clip."""
+def map_page(clip_map: ClipMap) -> Iterator[str]:
+    """Yield the map as a page, in pieces: legends highlight groups, and a click opens a clip."""
     groups = clip_map.groups
     # More colours cannot be distinguished, so all clips have the same.
     swatches = {} if len(groups) > len(SERIES) else clip_map.colours
@@ -193,7 +202,13 @@ def map_page(clip_map: ClipMap) -> str:
     colours = np.full(len(places), "s1", object)
     for group, rows in groups.items():
         colours[rows] = swatches.get(group, "s1")
-    picture = _picture(clip_map, places, colours.tolist())
+    words = map(clip_map.clips.words, clip_map.ids)
+    about = {"title": clip_map.title, "link": clip_map.clips.link}
+    is_large = len(places) > MAX_CIRCLES
+    if is_large:  # drawn by the page's script
+        picture = fill("canvas", clips=_DATA, **about)
+    else:
+        picture = fill("dots", dots=_draw_dots(places, colours, words), **about)
     keys = {}
     for noun, rows_of in clip_map.legends.items():
         buttons = [
@@ -208,43 +223,48 @@ def map_page(clip_map: ClipMap) -> str:
         "map", title=clip_map.title, axes=clip_map.axes, picture=picture, films=keys.pop("film"),
         keys=Html("".join(keys.values())),
     )  # fmt: skip
-    return document(clip_map.title, body, style=page_part("pages.css"), script=page_part("map.js"))
+    style, script = page_part("pages.css"), page_part("map.js")
+    before, _, after = document(clip_map.title, body, style=style, script=script).partition(_DATA)
+    yield before
+    if is_large:
+        yield from _clip_json(places, colours, words)
+    yield after
 
 
-def _picture(clip_map: ClipMap, places: NDArray[np.float64], colours: Sequence[str]) -> Html:
-    """Draw a dot for each clip, or leave many to the page's script."""
-    about = {"title": clip_map.title, "link": clip_map.clips.link}
-    words = map(clip_map.clips.words, clip_map.ids)
-    if len(places) > MAX_CIRCLES:
-        return fill("canvas", clips=_canvas_json(places, colours, words), **about)
+def _draw_dots(places: NDArray[np.float64], colours: NDArray[Any], words: Iterable[str]) -> Html:
     dots = [
         fill("dot", colour=colour, x=x, y=y, words=of_clip)
         for colour, (x, y), of_clip in zip(colours, places.tolist(), words, strict=True)
     ]
-    return fill("dots", dots=Html("".join(dots)), **about)
+    return Html("".join(dots))
 
 
-def _canvas_json(places: NDArray[np.float64], colours: Sequence[str], words: Iterable[str]) -> Html:
-    """Return what the script draws, made column by column: their numbers take far more memory."""
+def _clip_json(
+    places: NDArray[np.float64], colours: NDArray[Any], words: Iterable[str]
+) -> Iterator[str]:
+    """Yield the JSON of what the script draws, in pieces: objects take far more memory."""
     names = [*dict.fromkeys(colours)]
     numbers = {name: number for number, name in enumerate(names)}
-    columns = {
-        "x": places[:, 0], "y": places[:, 1], "words": words,
-        "colours": names, "colour_of": (numbers[name] for name in colours),
+    columns: dict[str, Iterable[Any]] = {
+        "x": places[:, 0].tolist(), "y": places[:, 1].tolist(), "words": words,
+        "colour_of": (numbers[name] for name in colours),
     }  # fmt: skip
-    texts = []
+    yield f'{{"colours":{script_json(names)}'
     for name, column in columns.items():
-        cells = column.tolist() if isinstance(column, np.ndarray) else list(column)
-        texts.append(f'"{name}":{script_json(cells)}')
-    return Html(f"{{{','.join(texts)}}}")
+        cells, separator = iter(column), f',"{name}":['
+        while piece := list(islice(cells, PIECE)):
+            yield separator + script_json(piece)[1:-1]
+            separator = ","
+        yield "]"
+    yield "}"
 
 
-def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, list[int]]:
+def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, array[int]]:
     """Return the rows of each name, in `order` or in the order of the names."""
-    rows: dict[str, list[int]] = {}
+    rows: dict[str, array[int]] = {}
     for row, own in enumerate(names):
         for name in filter(None, own):
-            rows.setdefault(name, []).append(row)
+            rows.setdefault(name, array("q")).append(row)
     return {name: rows[name] for name in order or sorted(rows) if name in rows}
 
 

@@ -154,7 +154,7 @@ def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
     is_whole = np.array_equal(old, store.rows_of_block(old_block))
     if record is None or not is_whole or store.block_rows != output.block_rows:
         return False
-    return any(record.status) and copy_block(output, block, store, record)
+    return any(record.status) and copy_block(output.path, block, store, record)
 
 
 def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:

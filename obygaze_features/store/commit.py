@@ -38,7 +38,7 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import final_error, read_attributes
 from obygaze_features.store.reader import Store
-from obygaze_features.store.shards import write_shard
+from obygaze_features.store.shards import MappedFile, write_shard
 
 MAX_COPIED_ROW = 2**16
 """The most bytes of a row that is checked together with others."""
@@ -102,21 +102,34 @@ def commit_block(
         return _publish(store, record, instead_of)
 
 
-def copy_block(store: Store, block: int, source: Store, record: BlockRecord) -> bool:
-    """Write a block that is exactly a block of an open store, copying its shards.
+def copy_block(folder: Path, block: int, source: Store, record: BlockRecord) -> bool:
+    """Copy a block of an open store into a folder that no other process sees yet.
 
-    Writes nothing and returns False if a shard does not match its record.
+    Writes no record and returns False if a shard does not match its record.
     """
-    with disk_errors(store.path, StoreError):
-        refuse_if_final(store)
-        copied = replace(record, block=block)
-        for spec in store.specs:
-            sha256 = record.shards[spec.name]
-            if sha256 and not _stage_copy(store, block, source, record, spec):
-                _withdraw(store, copied)
-                return False
-        _publish(store, copied)
-        return True
+    for spec in source.specs:
+        sha256 = record.shards[spec.name]
+        if sha256 is None:
+            continue
+        file = _map_shard(source, record, spec)
+        if file is None or hashlib.sha256(file.bytes.data).hexdigest() != sha256:
+            return False
+        target = folder / fmt.shard_name(spec, block)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.bytes.data)
+        file.forget()
+    copied = replace(record, block=block)
+    (folder / fmt.record_name(block)).write_bytes(copied.to_bytes())
+    return True
+
+
+def _map_shard(store: Store, record: BlockRecord, spec: ArraySpec) -> MappedFile | None:
+    """Return a block's shard, moved into its array or still staged; None without such a file."""
+    staged = fmt.staged_name(spec, record.block, record.shards[spec.name] or "")
+    for name in (staged, fmt.shard_name(spec, record.block)):
+        with contextlib.suppress(FileNotFoundError):
+            return store.location.map(name)
+    return None
 
 
 def _publish(
@@ -156,29 +169,6 @@ def _stage(
     finally:
         temporary.unlink(missing_ok=True)
     return sha256
-
-
-def _stage_copy(
-    store: Store, block: int, source: Store, record: BlockRecord, spec: ArraySpec
-) -> bool:
-    """Copy and flush a shard of another store; return False if its checksum is wrong."""
-    sha256 = record.shards[spec.name] or ""
-    file = None
-    for name in (fmt.staged_name(spec, record.block, sha256), fmt.shard_name(spec, record.block)):
-        with contextlib.suppress(FileNotFoundError):
-            file = file or source.location.map(name)
-    if file is None or hashlib.sha256(file.bytes.data).hexdigest() != sha256:
-        return False
-    target = store.path / fmt.staged_name(spec, block, sha256)
-    temporary = target.with_name(f".{uuid.uuid4().hex}.partial")
-    try:
-        temporary.write_bytes(file.bytes.data)
-        file.forget()
-        sync_path(temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
 
 
 def _retire(expected: BlockRecord, path: Path, retired: Path) -> bool:

@@ -233,15 +233,19 @@ def evaluate(
 ) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST.
 
-    STORE has the features. Clips that the model has seen in training are counted, and the rest are
-    scored separately. The scores of guessing at the same share of positives are shown below.
+    STORE has the features. Clips that the model has seen in training are counted. The rest are
+    scored separately, and so are those of films that it has not seen. The scores of guessing at the
+    same share of positives are shown below.
 
     \b
     Examples:
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
       obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
     """
+    from obygaze_features.items.items import group_noun
+
     scored = om.evaluate(model, stores, manifest, labels=labels)
+    group = group_noun(scored.grouped_by)
     if as_json:
         echo_json(asdict(scored))
     else:
@@ -249,6 +253,9 @@ def evaluate(
         if scored.unseen.clips and scored.seen:
             echo()
             _echo_part("not seen in training", scored.unseen, scored.measure)
+        if 0 < scored.apart.clips < scored.unseen.clips:
+            echo()
+            _echo_part(f"of {group}s not seen in training", scored.apart, scored.measure)
         if scored.missing:
             missing = counted(len(scored.missing), "clip")
             echo(f"{missing} have no features here, such as {join_some(scored.missing, 5)}")
@@ -261,6 +268,9 @@ def evaluate(
                 f"train the model{rest}"
             ]
         )
+    if shared := scored.unseen.clips - scored.apart.clips:
+        clips = counted(shared, "unseen clip is", "unseen clips are")
+        echo_warnings([f"{clips} of {group}s in its training, so they test it on no new {group}"])
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:

@@ -28,7 +28,7 @@ from obygaze_models.experiments.division import OFFICIAL, RELEASED, RELEASED_CON
 from obygaze_models.experiments.experiment import Experiment, as_toml
 from obygaze_models.experiments.fit import class_weight_options
 from obygaze_models.experiments.predictions import called_of, split_by
-from obygaze_models.experiments.record import LeakCount, RunRecord, Skipped
+from obygaze_models.experiments.record import IN_NO_FOLD, LeakCount, RunRecord, Skipped
 from obygaze_models.experiments.summary import (
     BALANCED,
     WIDTH,
@@ -415,10 +415,10 @@ def why_untested(plan: Plan, film: str) -> str:
         sizes = dict(zip(task.class_titles, counts, strict=True))
         rarest = min(sizes, key=sizes.__getitem__)
         if plan.division.protocol == "leave-film-out" and sizes[rarest] < needed:
-            return f"{counted(sizes[rarest], 'clip')} of {rarest}; {needed} are needed to test"
+            return f"{counted(sizes[rarest], 'clip')} of {rarest}, below min_clips = {needed}"
         if is_alone and len(sizes) == 2 and not sizes[rarest]:
             return f"no clip of {rarest}"
-    return "not in a test fold"
+    return IN_NO_FOLD
 
 
 def nothing_learnt(plan: Plan, reason: Skipped) -> str:

@@ -472,8 +472,8 @@ def _about_models(plan: Plan) -> dict[str, ModelRecord]:
 
 def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
     """Return the description to save with a model: its task, features and clips."""
-    seen = sorted(plan.data.ids[row] for row in fit.seen.tolist())
-    items = plan.manifest.items
+    data, items = plan.data, plan.manifest.items
+    seen = sorted(data.ids[row] for row in fit.seen.tolist())
     return {
         "model": planned.name,
         "estimator": planned.spec.name,
@@ -489,8 +489,9 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         **({"cut": fit.cut} if planned.spec.threshold else {}),
         **({"spread": fit.spread} if fit.target == ORDERED else {}),
         "features": plan.about_features(frames=fit.reads == "frames"),
-        # For others who score it: the clips that it has seen, also under other ids.
+        # For others who score it: the clips that it has seen, under any id, and their films.
         "seen": seen,
         "footage": footage_of(items, seen),
+        "seen_groups": {data.grouped_by: sorted({*data.groups[fit.seen].tolist()} - {""})},
         "warnings": [asdict(warning) for warning in origin_warnings(items, plan.store.attributes)],
     }

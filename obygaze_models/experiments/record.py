@@ -30,6 +30,7 @@ FORMAT = "obygaze-run"
 FORMAT_VERSION = 7
 RECORD = "run.json"
 MAX_FILMS_NAMED = 3
+IN_NO_FOLD = "not in a test fold"
 MAKE = "obygaze models run EXPERIMENT.toml"
 
 _SOME = msgspec.Meta(min_length=1)
@@ -196,9 +197,11 @@ class Films(_Part, frozen=True, kw_only=True):
         total = f"tests {', and '.join(parts)}" if parts else ""
         if not self.untested or not self.tested:
             return total
-        if self.tested <= MAX_FILMS_NAMED:
-            return f"{total}: {', '.join(self.titles.values())}"
         reasons = [f"{title} ({reason})" for title, reason in self.untested.items()]
+        if self.tested <= MAX_FILMS_NAMED:
+            tested = ", ".join(self.titles.values())
+            lacking = [text for text in reasons if IN_NO_FOLD not in text]
+            return f"{total}: {tested}" + (f"; not {join_some(lacking, 1)}" if lacking else "")
         return f"{total}, not {join_some(reasons, MAX_FILMS_NAMED)}"
 
 

@@ -88,6 +88,7 @@ class Description(msgspec.Struct):
     features: Features = Features()
     seen: list[str] = []
     footage: dict[str, list[tuple[float, float] | None]] = {}
+    seen_groups: dict[str, list[str]] = {}
     warnings: list[RunWarning] = []
     cut: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
     spread: tuple[float, float] = (1.0, 0.0)

@@ -209,9 +209,14 @@ class ModelScore:
     every
         The scores on all clips.
     unseen
-        The scores on clips that the model has not seen in training: only they test it.
+        The scores on clips that the model has not seen in training.
+    apart
+        The scores on the unseen clips of groups of which it has seen no clip: only these test it
+        on something new.
     seen
-        The other clips.
+        The clips that it has seen.
+    grouped_by
+        The column of these groups: ``film``, unless its experiment names another.
     missing
         Annotated clips that the store lacks.
     warnings
@@ -223,7 +228,9 @@ class ModelScore:
     task: str
     every: PartScore
     unseen: PartScore
+    apart: PartScore
     seen: list[str]
+    grouped_by: str
     missing: list[str]
     warnings: list[RunWarning]
     measure: str | None
@@ -384,16 +391,32 @@ def evaluate(
         own = None if ranks is None else ranks[rows]
         return _score_part(task.target, codes[rows], probabilities[rows], own)
 
-    every, unseen = score_rows(np.arange(len(codes))), score_rows(np.flatnonzero(~seen))
+    grouped_by, shared = _in_seen_groups(about, manifest, predictions.ids)
     return ModelScore(
         task=about.description.task,
-        every=every,
-        unseen=unseen,
+        every=score_rows(np.arange(len(codes))),
+        unseen=score_rows(np.flatnonzero(~seen)),
+        apart=score_rows(np.flatnonzero(~seen & ~shared)),
         seen=np.array(predictions.ids)[seen].tolist(),
+        grouped_by=grouped_by,
         missing=sorted(set(code_of) - set(predictions.ids)),
         warnings=[*predictions.warnings, *_level_warnings(about, scheme)],
         measure=measure,
     )
+
+
+def _in_seen_groups(
+    about: Mapping[str, Any], manifest: Manifest, clips: Sequence[str]
+) -> tuple[str, Array]:
+    """Return the column of a model's groups, and mark clips of groups that it has seen.
+
+    A model of an earlier version records no groups, and a manifest may lack the column.
+    """
+    [(column, seen)] = [*description_of(about).seen_groups.items()][:1] or [("film", [])]
+    if column not in manifest.items.columns:
+        return column, np.zeros(len(clips), dtype=bool)
+    cells = manifest.items.column(column)
+    return column, np.isin([cells[manifest.items.row(clip)] for clip in clips], seen)
 
 
 def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:

@@ -350,9 +350,36 @@ def test_unseen_clips_are_scored_or_named(world, tmp_path):
         for name in ("one", "both")
     )
     assert "all clips have the same class" in single.stdout
-    assert single.stderr.endswith("only the rest test it\n")
+    assert "only the rest test it\n" in single.stderr
     _, _, apart = pair.stdout.partition("not seen in training: ")
     assert apart.startswith(f"{len(world.clips('S', folds=[9]))} of {len(new)} positive")
+
+
+def test_unseen_clips_of_films_in_training_are_scored_apart(world, tmp_path):
+    """What balance drew away is of the same films; only clips of other films are a test."""
+    manifest, labels = Manifest.load(world.manifest), Manifest.load(world.manifest).labels()
+    film_of = dict(zip(manifest.ids, manifest.items.films, strict=True))
+    few = [clip for clip in world.clips("S") if film_of[clip] not in ("tt0", "tt1")][::2]
+    others = [clip for clip in world.clips("HN") if film_of[clip] not in ("tt0", "tt1")]
+    trained = labels.where(lambda clip: clip in {*few, *others})
+    manifest.with_parts(labels=[trained]).save(tmp_path / "some")
+    model, _ = train(tmp_path, world, "logistic", manifest=tmp_path / "some", split=None)
+    scored = om.evaluate(model, world.store, world.manifest)
+    seen = {*om.load_model(model)[1]["seen"]}
+    part = [clip for clip in world.clips("HN", "S") if clip not in seen]
+    new = [clip for clip in part if film_of[clip] in ("tt0", "tt1")]
+    assert len(part) > len(new)  # balance drew some clips of the other films away
+    assert (scored.unseen.clips, scored.apart.clips) == (len(part), len(new))
+    assert scored.grouped_by == "film"
+    of_new = manifest.select(ids=new)
+    of_new.save(tmp_path / "new")
+    alone = om.evaluate(model, world.store, tmp_path / "new")
+    assert alone.every.scores == scored.apart.scores
+    shown = run_obygaze("models", "evaluate", model, world.store, world.manifest)
+    assert f"of films not seen in training: {scored.apart.positives:,} of" in shown.stdout
+    assert f"{len(part) - len(new)} unseen clips are of films in its training" in shown.stderr
+    unshared = run_obygaze("models", "evaluate", model, world.store, tmp_path / "new")
+    assert "unseen clips" not in unshared.stderr
 
 
 def test_impossible_requests_to_models_are_refused(world, model, tmp_path):

@@ -221,7 +221,7 @@ def test_every_film_is_tested_in_a_run(world, make_run, tmp_path):
     manifest.with_parts(labels=[replace(labels, levels=levels)]).save(tmp_path / "m")
     films = make_run("few", manifest=tmp_path / "m", split=None, protocol="leave-film-out",
                      estimators=("majority",)).record.films  # fmt: skip
-    assert films.untested == {"tt1": "4 clips of S; 10 are needed to test"}
+    assert films.untested == {"tt1": "4 clips of S, below min_clips = 10"}
     assert films.note == f"tests {FILMS - 1} of {FILMS} films, not tt1 ({films.untested['tt1']})"
 
 

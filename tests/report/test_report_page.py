@@ -176,10 +176,11 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
 
 
 def test_one_film_tested_gives_no_interval(run):
-    untested = dict.fromkeys({*run.record.films.titles} - {"tt1"}, "too few clips")
+    untested = dict.fromkeys(sorted({*run.record.films.titles} - {"tt1"}), "too few clips")
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = with_record(run, films=films)
-    assert f"This tests 1 of {FILMS} films: tt1." in show(alarms, single)
+    expected = f"This tests 1 of {FILMS} films: tt1; not tt0 (too few clips) and 3 more."
+    assert expected in show(alarms, single)
     assert any("other films than tt1" in line for line in show(limits, single))
     clips = run.clips().assign(group="tt1")
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])

@@ -60,7 +60,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     own = replace(items, extra={"own": items.ids})
     large = map_clips(store, color="own", manifest=of.Manifest("n", own))
     assert len(large.groups) == 30
-    assert not re.search('pressed="true"|swatch s', map_page(large))
+    assert not re.search('pressed="true"|swatch s', "".join(map_page(large)))
     monkeypatch.setattr(clip_map_module, "MAX_GROUPS", 1)
     top_groups = map_clips(store, color="director", manifest=of.Manifest("n", items)).groups
     assert {name: len(rows) for name, rows in top_groups.items()} == {"A": 28, "others": 2}
@@ -116,9 +116,9 @@ def test_many_clips_are_drawn_like_a_few(source, store, manifest, tmp_path, monk
     """A canvas replaces the circles; names, keys and pointer work the same."""
     small, large = tmp_path / "few.html", tmp_path / "many.html"
     clip_map = map_clips(store, manifest=manifest)
-    small.write_text(map_page(clip_map))
+    small.write_text("".join(map_page(clip_map)))
     monkeypatch.setattr(clip_map_module, "MAX_CIRCLES", 29)
-    large.write_text(map_page(clip_map))
+    large.write_text("".join(map_page(clip_map)))
     alpha = "map.getContext('2d').getImageData({}, {}, 1, 1).data[3]"
     with open_tab() as tab:
         tab.open(small)
@@ -159,7 +159,7 @@ def test_a_page_of_100_000_clips_opens_in_three_seconds(tmp_path):
     path, seconds = tmp_path / "map.html", []
     clips, colours = describe_clips([], manifest), dict.fromkeys(films, "s1")
     large = ClipMap(clips, "Many", "", ids, points, films, colours, {"film": films}, "film", "")
-    path.write_text(map_page(large))
+    path.write_text("".join(map_page(large)))
     with open_tab() as tab:
         for _ in range(3):
             began = time.monotonic()
