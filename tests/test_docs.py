@@ -231,7 +231,6 @@ def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.Monke
 
 PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/agreement": "",
-    "how-to/arrays": "p is from the paired t test,",
     "how-to/association": "d 1.506042, T 2.295120, p 0.05\n1.649786\n",
     "how-to/caption-scores": "True 1.0 True\n",
     "how-to/captions": "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
@@ -273,6 +272,14 @@ def test_pages_run(
     for name in [names] if isinstance(names, str) else names:
         page.run(read(name))
     assert page.printed == PRINTED[names]
+
+
+@pytest.mark.gate
+def test_arrays_become_a_table(page: Page) -> None:
+    page.run(read("how-to/arrays"))
+    assert re.search(r"^ +logistic +0\.73 +0\.60 +0\.87 +8$", page.printed, re.MULTILINE)
+    assert "minus logistic" in page.printed
+    assert Path("arrays/report.html").is_file()
 
 
 def test_every_key_of_an_experiment_is_described() -> None:
