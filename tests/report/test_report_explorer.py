@@ -441,7 +441,7 @@ def test_films_play_only_from_the_chosen_folder(tab, results, page_of):
         sources = tab.texts("#clip source", "src")
         if address is None:
             assert sources == []
-            assert "Type the whole path" in tab.text(".play ~ [role=status]")
+            assert "Type the full path" in tab.text(".play ~ [role=status]")
         else:
             assert sources[0] == f"{address}tt0000000.mp4#t=60,120"
             assert all(source.startswith(address) for source in sources)

@@ -180,11 +180,11 @@ def test_one_film_tested_gives_no_interval(run):
     films = {"tested": 1, "also_trained": 0, "titles": {"tt1": "tt1"}, "untested": untested}
     single = with_record(run, films=films)
     assert f"This tests 1 of {FILMS} films: tt1." in show(alarms, single)
-    assert any("other films than tt1" in line for line in show(limits, single))
+    assert any("films other than tt1" in line for line in show(limits, single))
     clips = run.clips().assign(group="tt1")
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
-    assert "alike in all other rows. At 1" in plain(figures[-1][1])
+    assert "the same in all other rows. At 1" in plain(figures[-1][1])
     assert "interval includes" not in figures[-1][0]
 
 
@@ -199,7 +199,7 @@ def test_unrequested_concepts_are_not_blamed_on_methods(results):
     assert "“Methods”" not in detected("concepts")
     assert detected("concepts").endswith("No model of this page was trained to detect Posture.")
     assert "trained to detect" not in detected("first")
-    learned, measured = "one concept: the mean over films", "the mean over its fits, plus and"
+    learned, measured = "one concept: its mean over films", "its mean over fits, plus and"
     assert learned in detected("concepts")
     assert measured not in detected("concepts")
     assert measured in detected("first")
@@ -316,7 +316,7 @@ def test_the_table_names_uncounted_films_and_missing_intervals(results):
         return score_tables(prepare_runs([run]))[0].caption
 
     films = results["films"]
-    assert caption(films).startswith(f"Means over {FILMS} films; in brackets 95% intervals. Levels")
+    assert caption(films).startswith(f"Means over {FILMS} films; 95% intervals in brackets. Levels")
     left_out = [f"tt{number}" for number in range(11, 18)]
     titles = {"tt11": "The Left Out"} | {name: name for name in left_out[1:]}
     scores = [to_builtins(score) for score in films.record.scores]
