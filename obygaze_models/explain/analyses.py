@@ -57,7 +57,7 @@ class AnalysisTable:
 
 
 def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
-    """Read an analysis from JSON, which may come from anywhere and is checked."""
+    """Read and check an analysis from JSON."""
     try:
         analysis = msgspec.convert(read_json(path, ExperimentError), Analysis)
         return analysis, describe_analysis(analysis)
@@ -125,8 +125,8 @@ def analyse(
         test = test.select(labels_of_test == len(fitted.classes_) - 1)
     if not len(test):
         raise ExperimentError(
-            f"{folder} was trained on all labelled clips of {manifest}. Use a model of a run "
-            "(RUN/models/...), which keeps clips for testing"
+            f"{folder} was trained on all labelled clips of {manifest}. Use a run's model "
+            "(RUN/models/...), because runs keep clips for testing"
         )
     result: Any
     if kind == "tcav":
@@ -175,7 +175,7 @@ def _read_clips(
 
 
 def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
-    """Return the columns of these concepts in the annotations."""
+    """Return the annotations' columns for these concepts."""
     names = clips.concept_names
     if missing := [name for name in concepts if name not in names]:
         raise ExperimentError(

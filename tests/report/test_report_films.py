@@ -199,7 +199,7 @@ def test_any_label_scheme_has_a_page(tmp_path):
     lanes = data["timelines"]["films"]["f1"]["lanes"]
     assert [lane["length"] for lane in lanes] == [[7000], [20000]]
     assert "“uneasy”: if one annotator marks part of a clip, the whole clip counts" in page.text
-    assert "objectif" not in page.text.partition("Found")[2]
+    assert "objectif" not in page.text.partition("Findings")[2]
     one_level = Timelines.of("one", [Segment("f1", name, 0, 30, "S") for name in ("anna", "bert")])
     text = Page(om.report(one_level, tmp_path / "one.html").read_text(encoding="utf-8")).text
     assert "1 of 1 clip is Sure" in text
@@ -423,7 +423,7 @@ def test_every_control_moves_along_the_axis(page):
     assert f"{FILM}-003" in page.text("#clip-body")
     assert HOSTILE not in page.text("#clip-body")
     page.press("ArrowLeft", "ArrowLeft")
-    assert f"Note of {HOSTILE}{HOSTILE}" in page.text("#clip-body")
+    assert f"Note by {HOSTILE}{HOSTILE}" in page.text("#clip-body")
     page.press("Escape")
     page.click(f"{TRACKS} .pictures img:last-child")
     page.run("new Promise(after => setTimeout(after, 400))")

@@ -168,7 +168,7 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
     # They come first; and the paper's numbers are beside ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
-    top = page.text.partition("Found")[0]
+    top = page.text.partition("Findings")[0]
     assert "Not a real result: it is random" in top
     assert "LEAKAGE: up to 5 of the 10 test clips of EN vs S were used to train" in top
     assert page.row("first") == ["EN vs S", "10", "2–4", "0", "1"]
@@ -358,11 +358,11 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     )
     changed = replace(changed, folder=folder)
     notes = [plain(note.text) for note in concept_notes(prepare_runs([changed]))]
-    odd, rare = "Look in 3, Body in 2. Why: is odd.", "Posture in 1, Voice in 1. Why: too rare."
+    odd, rare = "Look in 3, Body in 2. Reason: is odd.", "Posture in 1, Voice in 1. Reason: too rare."
     [odd] = [note for note in notes if note.endswith(odd)]
     [rare] = [note for note in notes if note.endswith(rare)]
     assert ["3 fits of pcbm-tree" in note for note in (odd, rare)] == [True, True]
-    assert any("Voice in 2. Why: they cannot be seen" in note for note in notes)
+    assert any("Voice in 2. Reason: they cannot be seen" in note for note in notes)
     assert ["unreliable" in note for note in (odd, rare)] == [True, False]
     assert not any("odd" in line for line in show(alarms, changed) + show(cautions, changed))
 

@@ -81,7 +81,7 @@ def test_clips_play_at_their_time_and_arrow_keys_advance(tab, page, run):
         else:
             wait_for(lambda start=start: tab.run(NOW) > start, f"{film} plays: {tab.text(NOTE)}")
             assert start <= tab.run(NOW) < end
-            assert "Plays " in tab.text(NOTE)
+            assert "Playing " in tab.text(NOTE)
         tab.press("ArrowRight")
     tab.press("ArrowLeft")
     wait_for(lambda: tab.text("#clip-place").startswith(f"{len(with_file) - 1} of"), "one back")
@@ -94,7 +94,7 @@ def test_a_clip_opened_alone_waits_for_play(tab, page):
     tab.open(page, width=390, fragment=f"#clip={WEBM}-002")
     assert tab.run("document.querySelectorAll('dialog video').length") == 0
     tab.click(".play button")
-    wait_for(lambda: f"Plays {WEBM}.webm." in tab.text(NOTE), tab.text(NOTE))
+    wait_for(lambda: f"Playing {WEBM}.webm." in tab.text(NOTE), tab.text(NOTE))
     for scheme in ("light", "dark"):
         tab.prefer(prefers_color_scheme=scheme)
         assert axe(tab) == []
