@@ -21,9 +21,9 @@ from obygaze_models.scoring.metrics import Array
 
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64
-"""Clips of frames in memory at a time."""
+"""The number of clips of frames that are in memory at a time."""
 TOLERANCE = 1e-3
-"""The largest deviation of probabilities from 0, and of their sums from 1."""
+"""The maximum distance of probabilities below 0, and of their sums from 1."""
 MAX_WEIGHTS = 2**27
 """The maximum number of weights of a layer: 0.5 GB in float32; training keeps several copies."""
 
@@ -114,7 +114,7 @@ def best_cut(scores: Array, positive: Array) -> float:
     """Return the threshold with the best F1 if clips above it are called positive.
 
     It is halfway between two neighbouring scores, or between 0 and the lowest. Of several, the
-    nearest to one half is returned. It is one half if there is no such threshold.
+    one nearest to one half is returned. It is one half if there is no such threshold.
     """
     edges = np.append(0.0, np.unique(scores))
     cuts = (edges[1:] + edges[:-1]) / 2

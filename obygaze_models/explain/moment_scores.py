@@ -241,7 +241,7 @@ def _check_films(
     table = moments.frames
     if not frames:
         raise ExperimentError(
-            "frame times count from clips, but segment times from films. Add the "
+            "frame times start at the clips, but segment times at the films. Add the "
             "clips' start and end: obygaze models moments --manifest FOLDER"
         )
     annotated = timelines.by_film
