@@ -45,7 +45,7 @@ def films_left_out(context: ReproductionContext) -> Needs:
             train_negatives=("HN",),
             test_negatives=(("EN", "HN"),),
             split=_CLIPS if _CLIPS in context.manifest.split_names else None,
-            balance="none",  # like the authors
+            balance="none",  # as the authors did
             # The bottleneck explains decisions in the report. Choosing its C in 90 fits gains
             # nothing.
             estimators=(MODEL, {"name": "pcbm-logistic", "bank__C": 0.1}),
@@ -106,7 +106,7 @@ def _of_either_average(paper: published.Published | None) -> Values:
 
 
 def _average(lines: Sequence[Line]) -> Values:
-    """Return the mean over the films of both averages of F1."""
+    """Return both averages of F1 as means over the films."""
     films = [line for line in lines if line.kind == "ours"]
     average: dict[str, Value | None] = {}
     for column in AVERAGES:

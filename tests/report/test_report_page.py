@@ -358,7 +358,8 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     )
     changed = replace(changed, folder=folder)
     notes = [plain(note.text) for note in concept_notes(prepare_runs([changed]))]
-    odd, rare = "Look in 3, Body in 2. Reason: is odd.", "Posture in 1, Voice in 1. Reason: too rare."
+    odd = "Look in 3, Body in 2. Reason: is odd."
+    rare = "Posture in 1, Voice in 1. Reason: too rare."
     [odd] = [note for note in notes if note.endswith(odd)]
     [rare] = [note for note in notes if note.endswith(rare)]
     assert ["3 fits of pcbm-tree" in note for note in (odd, rare)] == [True, True]
