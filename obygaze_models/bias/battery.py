@@ -281,7 +281,7 @@ def run_battery(
     battery
         The result of `read_battery`.
     vectors, texts
-        The embeddings of X and Y, and those of A and B if they are stored separately.
+        The embeddings of X and Y, and the embeddings of A and B if stored separately.
     tables
         Columns of manifests to select by, before the stores' columns; see `manifest_columns`.
     settings

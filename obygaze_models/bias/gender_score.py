@@ -156,7 +156,7 @@ class ScoredCaptions:
             numbered_series([MEASURES[name][0] for name in measures]),
             title=title,
             axis="man / (man + woman), cut to two decimals; .5 is neither",
-            description="How far the captions of each object lean to woman or to man.",
+            description="How far the captions of each object lean towards woman or man.",
             limits=(0, 1),
             number_format=truncate,
             origin=0.5,

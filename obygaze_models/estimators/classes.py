@@ -113,8 +113,8 @@ class LinearClassifier(LogitClassifier):
 def best_cut(scores: Array, positive: Array) -> float:
     """Return the threshold with the best F1 if clips above it are called positive.
 
-    It is halfway between two neighbouring scores, or between 0 and the lowest. Of several, the
-    one nearest to one half is returned. It is one half if there is no such threshold.
+    It is halfway between two neighbouring scores, or between 0 and the lowest. If there are
+    several, the one nearest to one half is returned. It is one half if there is no such threshold.
     """
     edges = np.append(0.0, np.unique(scores))
     cuts = (edges[1:] + edges[:-1]) / 2

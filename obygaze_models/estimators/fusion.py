@@ -61,7 +61,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The seed of the folds.
     concept_stores
         A concept's name -> the store that it is learned from, for a bottleneck whose bank is a
-        `ConceptBank`. Other concepts, and those of an unused store, use all stores.
+        `ConceptBank`. Other concepts, and concepts of unused stores, use all stores.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ class Training:
     X, codes, rows
         All clips, their classes by number, and the rows to train on.
     X_val, val_codes
-        The validation clips; None without any.
+        The validation clips, or None.
     class_weights
         The weight of each class, in float64.
     generator

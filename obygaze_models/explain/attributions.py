@@ -51,7 +51,7 @@ class Condition:
     Parameters
     ----------
     concept
-        Its name.
+        The name of the concept.
     percentile
         The percentage of clips that score lower on the concept than this clip; ties count half.
     low, high

@@ -70,7 +70,7 @@ def error_factors(
     Parameters
     ----------
     wrong
-        Whether the model was wrong about each clip [N].
+        True for each clip that the model got wrong, [N].
     factors
         The annotations of each clip, such as concepts and levels [N, F].
     names
@@ -118,7 +118,7 @@ def factors_of_clips(
     clips
         The test clips, each once.
     wrong
-        Whether the model was wrong about each clip.
+        True for each clip that the model got wrong.
     levels
         The codes of the levels in their order; levels without clips are left out.
     by_film

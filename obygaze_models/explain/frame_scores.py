@@ -1,7 +1,7 @@
 """Frames on the time axes of films: a table with each frame's time span and probability.
 
 A frame stands for the time from halfway to the previous frame until halfway to the next, cut at the
-clip's ends. Where clips of a film overlap, their frames are averaged. A clip whose position in the
+clip's ends. If clips of a film overlap, their frames are averaged. A clip whose position in the
 film is unknown has its own axis. Internally, times are integer microseconds, so that they
 compare exactly; tables have seconds.
 """
@@ -91,7 +91,7 @@ class FrameScores:
     probabilities
         The probability of each frame, from 0 to 1.
     seen
-        Whether the model was trained on the clip, as in `Predictions`; empty if unknown.
+        The column of `Predictions` that says if the clip was trained on; empty if unknown.
     loudness
         The loudness of the sound in dB; None or NaN if unknown.
     """

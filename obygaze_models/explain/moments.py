@@ -100,7 +100,7 @@ class Moments:
     min_length, close_gaps
         As in `find_moments`.
     title
-        The model, and what it was trained to tell apart.
+        The model, and the classes that it was trained to distinguish.
     media
         The name of each film's file.
     warnings

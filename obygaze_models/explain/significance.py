@@ -68,7 +68,7 @@ def concept_significance(
     X, Y
         The features, and the concepts (1, 0, or -1 for unknown), that it was fitted on.
     X_held, Y_held
-        Clips that were not used in the fit, ideally those of a test set.
+        Clips that were not used in the fit, ideally the clips of a test set.
     runs
         The number of random directions. No p is below 1 / (runs + 1), and Holm multiplies it by
         the number of concepts. Clips of a film are alike, so shuffling clips gives p values that

@@ -20,7 +20,7 @@ from obygaze_models.report.runs import ModelResults, ReportRun, annotators_of
 HEADERS = ("timelines.json", "manifest.json", "run.json")
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 GRID_S = 60.0
-"""The grid of timelines in seconds: one minute. For another grid, use a manifest."""
+"""The seconds of a clip on a page of timelines. For clips of another length, use a manifest."""
 
 
 @dataclass(frozen=True, eq=False)

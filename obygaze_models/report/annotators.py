@@ -307,8 +307,8 @@ def levels_figure(marked: MarkedFilms) -> Html | None:
 def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, str, str]]:
     """Count the clips with the highest level by who gave it, among those with two annotators.
 
-    Each part is a number of clips, who gave them the level, and the CSS class of its colour. Of two
-    annotators, the clips that only one of them marked are on either side of the shared clips.
+    Each part is a number of clips, who gave them the level, and the CSS class of its colour.
+    With two annotators, the clips that only one marked are on either side of the shared clips.
     """
     if annotators is None:
         return []

@@ -48,7 +48,7 @@ class ConceptTables:
 
 
 def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tuple[Html, Html]]:
-    """Return figures of concepts with captions: marked, detected, agreed on, and in errors.
+    """Return figures and captions on concepts: marks, detection, agreement and errors.
 
     Concepts are grouped by the sense that perceives them, and sorted by the highest level's share
     minus the lowest's. The list is empty if no concept is marked. The figure of detection includes

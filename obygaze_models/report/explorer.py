@@ -60,7 +60,7 @@ def explorer_data(
     for run in sources:
         ordered = in_scene_order(run.clips)
         levels = run.about.levels
-        # Two label sets of a manifest are two sets of clips; folds and reasons belong to the run.
+        # Two label sets of a manifest make two sets of clips. Folds and reasons belong to runs.
         key = (
             *levels.items(),
             *((clip.id, clip.title, clip.start, clip.level, clip.concepts) for clip in ordered),
@@ -190,7 +190,7 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
     """Return the nearest clips of each clip, by index, and their cosines in thousandths."""
     neighbours = find_neighbours(store, ids)
     if not neighbours:
-        raise ExperimentError(f"{store.where}: contains none of the clips, such as {ids[0]}")
+        raise ExperimentError(f"{store.where} contains no clip of these runs, such as {ids[0]}")
     index = {clip: number for number, clip in enumerate(ids)}
     matches = [neighbours.get(clip, []) for clip in ids]
     return {

@@ -58,7 +58,7 @@ LANES, LANES_TOP, PANELS_TOP = 92.0, 112.0, 280.0
 """The total height of the lanes, and the y positions of lanes and panels, in units."""
 MAX_LANES, MAX_CONCEPTS = 6, 5
 MAX_NAMED = 3
-"""The maximum number of annotators that a sentence lists. Of more, it gives the range."""
+"""The maximum number of annotators that a sentence lists. With more, it gives the range."""
 
 
 def fact_sheet(

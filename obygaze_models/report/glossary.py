@@ -95,7 +95,7 @@ def about(runs: Sequence[Source]) -> str:
         annotated = f"Annotators gave each {noun} a level: {names}."
         if same[0].about.is_obygaze:
             annotated = (
-                "A film objectifies a person where it shows her or him as a thing to be looked at "
+                "A film objectifies people where it shows them as things to be looked at "
                 f"or used. Annotators rated each {noun} from {levels['EN']} to {levels['S']}."
             )
         lines.append(annotated)

@@ -83,7 +83,7 @@ def limits(head: Headline) -> list[str]:
             _untested(head),
         ),
         (
-            f"that the model recognises {_seen(head.run)[1]}: it uses anything related to these "
+            f"that the model recognises {_seen(head.run)[1]}: it may use anything related to these "
             f"annotators’ labels in these {noun}s",
             True,
         ),

@@ -21,7 +21,7 @@ MAX_ROWS = 8
 MAX_DIFFERENCES = 3
 """The maximum number of runs that the first screen's run is compared with."""
 MAX_CONCEPTS = 3
-"""The maximum number of concepts to show per run. Of more, only the best and the lowest."""
+"""The maximum number of concepts to show per run. With more, only the best and the lowest."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Result:
 def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
     """Return a row for each test of each run's headline model, or [] if only one would remain.
 
-    The first screen's run comes first. Of many concepts, only the best and the lowest have a row.
+    The first screen's run comes first. With many concepts, only the best and the lowest have a row.
     """
     if not head.rows:
         return []

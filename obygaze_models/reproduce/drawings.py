@@ -93,7 +93,7 @@ def tree_outline(
     Parameters
     ----------
     head
-        The tree; a node's shares of classes are those of its training clips.
+        The tree. The shares of classes in a node are from its training clips.
     concepts
         The names of its columns.
     classes

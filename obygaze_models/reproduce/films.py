@@ -85,17 +85,17 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     paper = published.published_average() if papers.keys() == by_film.keys() else None
     lines += Line("average", "ours", _average(lines)).beside(_of_either_average(paper))
     texts = [
-        "The paper does not say which average of F1 Table 4 has, so its number is below both "
-        "of ours. Its Table 2 has the weighted F1 for such networks.",
+        "The paper does not say which average of F1 Table 4 has, so its number is listed "
+        "below both of ours. Its Table 2 has the weighted F1 for such networks.",
         f"Clips: {run.record.split or 'all with one of these labels'}; a film is tested if it has "
-        f"{FILM_CLIPS} clips of each class in training; {len(by_film)} have.",
+        f"{FILM_CLIPS} clips of each class in training, as {len(by_film)} have.",
         "Deviations are over the films that stop the training, not over test clips: they say "
         "little about how certain a film's score is.",
     ]
     if absent := [film for film in papers if film not in by_film]:
         texts.append(
-            f"Published, but not tested here: {', '.join(absent)}; so the paper's average, which "
-            "is over other films, is left out."
+            f"Published, but not tested here: {', '.join(absent)}. The paper's average is left "
+            "out, because it is over other films."
         )
     table_notes = [*notes(*texts), *_run_warnings(run)]
     return Artifacts([Table(_COLUMNS, [_block("f1", lines)], table_notes)])

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 """The maximum width of a table on a terminal."""
 Kind = Literal["ours", "published", "guess", "difference", "count", "beside"]
-"""The source of a line's numbers; ``beside`` are ours under another protocol than the line above.
-"""
+"""The source of a line's numbers; ``beside`` are ours by another protocol than the line above."""
 _NOT_COMPARED = {
     "synthetic": "clips or features are made up",
     "unknown-origin": "the origin of the features is unknown",

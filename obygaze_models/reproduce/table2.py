@@ -81,20 +81,20 @@ _NETWORKS = {
 }
 _HOW_TO_READ = (
     "Columns are train/test: EN-S is Easy Negative against Sure, HN-S Hard Negative against Sure, "
-    "ENHN-S both against Sure. In brackets the standard deviation over the fits; if there is "
-    "none, the model was trained once. native: the model's own clip vector; max: over its tokens. "
-    "PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree, with logistic regression. Scores "
-    "are means over fits, each on all its test clips, as in the paper; `models run` and the report "
-    "print means over films.",
-    "To cite a number of your own, use a leak-free block. The released blocks are there to compare "
-    "with the paper's numbers.",
+    "ENHN-S both against Sure. Brackets have the standard deviation over fits; without brackets, "
+    "the model was trained once. native: the model's own clip vector; max: the maximum over its "
+    "tokens. PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree and with logistic "
+    "regression. Scores are means over fits, each on all its test clips, as in the paper; `models "
+    "run` and the report print means over films.",
+    "To cite a number of your own, use a leak-free block. The released blocks are only for "
+    "comparison with the paper's numbers.",
 )
 _LEAKAGE = (
-    "Both use the network of the text. They differ in which clips train and which test, "
-    "and so in how many test clips were trained on; in how classes are balanced (by folds, "
-    "or by a draw); and for PCBM the released number is one fit, the leak-free number a mean "
+    "Both use the network in the paper's text. They differ in their training and test clips, and "
+    "so in how many test clips were trained on; in how classes are balanced (by folds, or by "
+    "sampling); and for PCBM, the released number is from one fit, and the leak-free number a mean "
     "of nine. A test fold has about a hundred clips: the report's intervals over films "
-    "show how much is chance. The effect of leaks shows in differences above zero, and only if the "
+    "show how much is chance. Leaks show as differences above zero, but only if the "
     "origin of the features is known."
 )
 
@@ -261,14 +261,14 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
     """Say which average of F1 each published row has."""
     if not context.has_papers_clips:
         return (
-            f"The clips are those of {context.manifest.name}, not the paper's: nothing is "
-            "published."
+            f"The clips are from {context.manifest.name}, not from the paper, so there are no "
+            "published numbers."
         )
     rows = reference_json("published.json")[name]["rows"]
     by_average = group_by(rows, lambda row: rows[row]["average"])
     listed = "; ".join(f"{average}: {', '.join(names)}" for average, names in by_average.items())
     return (
-        f"The published rows have different averages of F1 ({listed}): compare each with ours for "
+        f"The published rows have different averages of F1 ({listed}). Compare each with ours for "
         "the same average."
     )
 

@@ -205,7 +205,7 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
     data = json.loads(result.stdout)["table5"]
     kinds = {line["kind"] for part in data["blocks"] for line in part["lines"]}
     assert kinds == {"ours", "guess", "count"}
-    assert any("clips are those of mine" in note for note in data["notes"])
+    assert any("clips are from mine" in note for note in data["notes"])
 
 
 def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
