@@ -54,7 +54,7 @@ class _FrameProbe(TorchClassifier):
 
     @abstractmethod
     def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        """Return the weights before training; `normal` draws them by their shape and scale."""
+        """Return the initial weights; `normal` draws weights of a shape and scale."""
 
     @abstractmethod
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
@@ -218,7 +218,7 @@ class AttentionProbe(_FrameProbe):
         The number of clips per step, and the maximum number of epochs.
     early_stopping, validation_fraction, n_iter_no_change
         Stop after this number of epochs without a lower loss on the validation clips, and keep the
-        best epoch. These clips are those passed to `fit`, or else this share of X.
+        best epoch. The validation clips are those passed to `fit`, or this share of X.
     random_state
         The seed of the first weights, the order of the clips and the validation share.
 

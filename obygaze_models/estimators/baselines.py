@@ -19,7 +19,7 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A guess from how common the classes are in a clip's film, without the clip.
+    """A guess from how common each class is in a clip's film, without looking at the clip.
 
     Parameters
     ----------

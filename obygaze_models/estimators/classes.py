@@ -195,7 +195,7 @@ def set_seed(estimator: Any, random_state: Chance) -> Any:
 
 
 def check_layer(*shape: int) -> None:
-    """Raise if a layer has too many weights for the memory."""
+    """Raise if a layer has too many weights to fit in memory."""
     if math.prod(shape) > MAX_WEIGHTS:
         raise ExperimentError(
             f"a layer of {' x '.join(f'{size:,}' for size in shape)} weights is too large (at most "
@@ -212,7 +212,7 @@ def reads_frames(estimator: Any) -> bool:
 def reads_of(estimator: Any) -> str:
     """Return what an estimator reads: ``groups``, ``frames`` or ``features``.
 
-    Plug-ins have no registry entry that says so; their `predict_proba` and tags do.
+    Plug-ins have no registry entry, so their `predict_proba` and tags decide.
     """
     method = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
     if "groups" in keywords(getattr(estimator, method)):

@@ -121,7 +121,7 @@ class ConceptBank(_Directions):
     skipped_
         The reason for each concept that could not be learned.
     warnings_, facts_
-        Warnings as data; and ``concepts`` (quality by name), ``skipped``, ``warnings``.
+        Warnings as data; a dict of ``concepts`` (quality by name), ``skipped`` and ``warnings``.
 
     Examples
     --------

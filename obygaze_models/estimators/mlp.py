@@ -108,7 +108,7 @@ class TorchClassifier(LogitClassifier):
         """Keep the weights of the best epoch."""
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
-        """Train; the validation clips stop the training and choose the epoch.
+        """Train the network; the validation clips stop the training and choose the epoch.
 
         Parameters
         ----------

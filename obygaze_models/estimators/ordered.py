@@ -28,9 +28,9 @@ _LEAST = float(np.finfo(np.float64).tiny)
 class OrderedProbe(LogitClassifier):
     """A proportional-odds model: one direction, and a cut between neighbouring levels.
 
-    The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so a clip is never more
-    likely to be of the lowest and the highest level than of those between them. With two classes it
-    is a logistic regression. A fit that does not converge warns.
+    The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so the same
+    direction decides between all levels. With two classes, it is a logistic regression. A fit that
+    does not converge warns.
 
     Parameters
     ----------

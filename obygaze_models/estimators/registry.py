@@ -2,7 +2,7 @@
 
 To add an estimator, add its file and a line here. Other packages provide estimators by an entry
 point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``. Any
-scikit-learn classifier can be named as ``"package.module:Class"``. Errors of their code are
+scikit-learn classifier can be named as ``"package.module:Class"``. Errors in their code are
 reported in one line, and the versions of their packages are part of a fit's record.
 """
 

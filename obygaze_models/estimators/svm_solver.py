@@ -33,7 +33,7 @@ GRAM_ROWS = 4_000
 STEPS_PER_CLIP = 50
 # Newton's method stops at this duality gap, relative to the primal objective.
 GAP = 3e-6
-# Widths of the smoothed hinge: the first, the first from a warm start, and the least as long as
+# Widths of the smoothed hinge: the first, the first from a warm start, and the smallest while
 # the gap shrinks.
 WIDE, WARM, NARROW = 4.0, 0.4, 0.002
 OUTER_STEPS, NEWTON_STEPS = 200, 50
@@ -184,7 +184,7 @@ class ChosenSVM:
         The held-out decision values of the training clips, [N], if cross-validation chose C; else
         None.
     by
-        ``validation``, ``cross-validation``, ``given`` or ``default``: too few clips to choose.
+        ``validation``, ``cross-validation``, ``given``, or ``default`` (too few clips to choose).
     """
 
     fit: LinearSVMFit

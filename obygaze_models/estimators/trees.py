@@ -23,7 +23,7 @@ class TreeArrays:
     left, right
         Each node's children, which come after their parent; -1 at a leaf.
     feature, threshold
-        A clip goes left where this column, as float32, is at most the threshold.
+        A clip goes left if this column, as float32, is at most the threshold.
     value
         The shares of the classes among the training clips in the node, [nodes, classes].
     width

@@ -118,7 +118,7 @@ def analyse(
             f"{source} is a {type(bank).__name__}, which has no learned concepts. Use a bottleneck"
         )
     if bank_about.get("features") != about.get("features"):
-        raise ExperimentError(f"the concepts of {source} do not have the model's features")
+        raise ExperimentError(f"the concepts of {source} were learned from other features")
     seen, test = _read_clips(folder, (model, about), store, manifest, labels)
     if kind == "tcav":
         labels_of_test = learned_task(about).labels(test)
@@ -211,7 +211,7 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
                 for row in scores
             ),
             f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises along the "
-            f"concept, against {counted(scores[0].runs, 'direction')} of shuffled labels.",
+            f"concept; random: {counted(scores[0].runs, 'direction')} fitted to shuffled labels.",
         )
     ranks = analysis.significance
     return AnalysisTable(
@@ -222,7 +222,7 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
             for r in ranks
         ),
         "AUC: how well a concept ranks clips that the model has not seen; p: against "
-        f"{counted(ranks[0].runs, 'direction')} of its shuffled labels. Clips of a film are "
+        f"{counted(ranks[0].runs, 'direction')} fitted to its shuffled labels. Clips of a film are "
         "alike, so p tends to be too small.",
     )
 

@@ -211,7 +211,7 @@ def place_frames(
     if manifest is not None and not manifest.items.row_of.keys() & set(predictions.ids):
         raise ExperimentError(
             f"{manifest.name} has none of these {counted(len(predictions.ids), 'clip')} (it has "
-            f"clips such as {manifest.ids[0]}, the store such as {predictions.ids[0]}). Use the "
+            f"clips such as {manifest.ids[0]}, the store {predictions.ids[0]}). Use the "
             "manifest of these clips"
         )
     tables = [probabilities, predictions.loudness]
