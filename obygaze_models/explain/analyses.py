@@ -179,7 +179,7 @@ def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
     names = clips.concept_names
     if missing := [name for name in concepts if name not in names]:
         raise ExperimentError(
-            f"the annotations have no concept {missing[0]!r}; they have "
+            f"the annotations have no concept {missing[0]!r}. They have "
             f"{', '.join(names) or 'none'}"
         )
     return [names.index(name) for name in concepts]

@@ -241,7 +241,7 @@ def _check_films(
     table = moments.frames
     if not frames:
         raise ExperimentError(
-            "frame times start at the clips, but segment times at the films. Add the "
+            "frame times count from each clip's start, but segment times from the film's. Add the "
             "clips' start and end: obygaze models moments --manifest FOLDER"
         )
     annotated = timelines.by_film
@@ -252,9 +252,9 @@ def _check_films(
         )
     notes = []
     if without := [film for film in annotated if film not in frames]:
-        notes.append(f"annotated films without frames left out: {join_some(without)}")
+        notes.append(f"annotated films without frames were left out: {join_some(without)}")
     if without := [film for film in frames if film not in annotated]:
-        notes.append(f"films without annotations left out: {join_some(without)}")
+        notes.append(f"films without annotations were left out: {join_some(without)}")
     if clips := {axis.clip for axis in table.axes if axis.clip}:
         notes.append(f"{counted(len(clips), 'clip')} without a position in the film left out")
     seen = {clip for clip, was in zip(table.ids, table.seen, strict=True) if was not in ("", "no")}

@@ -352,7 +352,7 @@ def _label_rows(
         if axis.film not in timelines.by_film:
             raise UsageError(
                 f"the timelines {timelines.name} have no film {shorten(axis.film)} (they have "
-                f"{join_some(list(timelines.by_film))}); choose another film or other timelines"
+                f"{join_some(list(timelines.by_film))}). Choose another film or other timelines"
             )
         codes = timelines.scheme.codes
         for annotator, segments in timelines.by_film[axis.film].items():

@@ -279,11 +279,11 @@ class ReproductionContext:
         for array in tokens if name == "max" else ():
             if array in arrays:
                 return array, "max"
-        remedy = f"extract it with: obygaze features extract --arrays {name}"
+        remedy = f"Extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
             others = "".join(f"{array}=FILE " for array in sorted(arrays))
-            remedy = f"import it with the others: obygaze stores import npy {others}{name}=FILE"
-        raise Unavailable(f"{self._paths[slot]} has no array {name}; {remedy}")
+            remedy = f"Import it with the others: obygaze stores import npy {others}{name}=FILE"
+        raise Unavailable(f"{self._paths[slot]} has no array {name}. {remedy}")
 
 
 def _checked_slot(name: str, store: Store) -> str:
