@@ -238,7 +238,7 @@ def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
         for first, unit in units.items():
             if unit.shape[1] != table.shape[1]:
                 raise BiasError(
-                    f"the embeddings of {first} have {unit.shape[1]} numbers, those of {name} "
+                    f"{first} has embeddings of {unit.shape[1]} numbers, but {name} of "
                     f"{table.shape[1]}. Use embeddings of a single model"
                 )
         lengths = np.sqrt(np.einsum("nd,nd->n", table, table))

@@ -63,7 +63,7 @@ class Battery(msgspec.Struct, frozen=True):
     Parameters
     ----------
     tests, name, source
-        Its tests, its name, and its source.
+        The tests, and the battery's name and source.
     models
         For each model with published numbers, the names of that backbone in obygaze.
     templates
@@ -110,7 +110,7 @@ def read_battery(name: str | Path) -> Battery:
 
 
 def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selector | None:
-    """Replace the name of a set by the set, and single values by tuples."""
+    """Replace the name of a set with the set, and single values with tuples."""
     if isinstance(selector, str):
         if selector not in battery.sets:
             raise BiasError(f"{where}: {unknown_name('set', selector, battery.sets)}")
@@ -312,7 +312,7 @@ def run_battery(
         rows, missing = _rows_of(selected[test.name], embeddings, source_of)
         try:
             if missing and not skip_missing:
-                raise BiasError(f"{missing[0]}. To leave them out: --skip-missing")
+                raise BiasError(f"{missing[0]}. Add --skip-missing to leave them out")
             results += _run_test(test, rows, settings, model)
             lost += [f"{test.name}: {text}" for text in missing]
         except BiasError as problem:

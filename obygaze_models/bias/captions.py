@@ -237,7 +237,7 @@ def emotion_rates(
     minimum
         Words that occur less often in all captions are left out.
     all_words
-        Count the words of each list in each group, not only the list of its emotion. A group
+        Count the words of each list in each group, not only words for its emotion. A group
         whose emotion has no list, such as neutral, is always counted with each list.
     """
     total: Counter[str] = Counter()

@@ -242,8 +242,8 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
         A CSV table with ``confidence``, and with ``probability``, ``similarity`` and ``group``
         (man or woman; else derived from ``caption``) for the score of the original caption; or with
         ``probability_man``, ``similarity_man``, ``probability_woman`` and ``similarity_woman``
-        for those of both variants; or with all of these. ``id``, ``caption`` and ``object`` are
-        kept.
+        for the scores of both variants; or with all of these. ``id``, ``caption`` and
+        ``object`` are kept.
     baseline
         Only count co-occurrence, from ``object`` and either ``group`` or ``caption``.
     """

@@ -153,7 +153,7 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
         names = tuple(dict.fromkeys(raters or columns))
         if not names:
             raise BiasError(
-                f"{path} has no column of labels beside image_id and group. Add one, or the "
+                f"{path} has no column of labels besides image_id and group. Add one, or the "
                 f"probabilities {', '.join(CLASSES)}"
             )
         labels = np.column_stack([_labels(table, name) for name in names])
