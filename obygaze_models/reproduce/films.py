@@ -88,7 +88,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
         "The paper does not say which average of F1 Table 4 has, so its number is listed "
         "below both of ours. Its Table 2 has the weighted F1 for such networks.",
         f"Clips: {run.record.split or 'all with one of these labels'}; a film is tested if it has "
-        f"{FILM_CLIPS} clips of each class in training, as {len(by_film)} have.",
+        f"{FILM_CLIPS} clips of each class in training (films tested: {len(by_film)}).",
         "Deviations are over the films that stop the training, not over test clips: they say "
         "little about how certain a film's score is.",
     ]
@@ -156,11 +156,11 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
         lines.append(Line(name_of_film, "ours", values))
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
     texts = (
-        "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with "
-        "a ridge penalty; in brackets the 95% interval over draws of the film's clips, for all "
-        "films by the jackknife over films. A dash: all of the film's clips have the factor, or "
-        "none has.",
-        "The paper fits the clips of a single test fold, 4 to 16 per film. Ours are films left "
+        "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with a "
+        "ridge penalty. Brackets have the 95% interval over draws of the film's clips; for all "
+        "films, it is by the jackknife over films. A dash: all of the film's clips have the "
+        "factor, or none of them.",
+        "The paper fits the clips of a single test fold, 4 to 16 per film. We use films left "
         "out of training, with each clip's mean probability over the fits that tested it.",
     )
     too_few = [
