@@ -233,7 +233,7 @@ class AttentionProbe(_FrameProbe):
         With two classes, a frame counts as the second class if its probability reaches this: the
         threshold with the best F1 on the validation clips, or 0.5.
     best_epoch_, n_iter_, temperature_, history_, facts_
-        The same as in `MLPProbe`.
+        See `MLPProbe`.
     """
 
     def predict_attention(self, X: Any) -> Array:
@@ -284,9 +284,9 @@ class FrameMIL(_FrameProbe):
     k
         The number of highest scores that count.
     class_weight, calibrate, learning_rate_init, weight_decay, batch_size, max_iter
-        As in `AttentionProbe`.
+        See `AttentionProbe`.
     early_stopping, validation_fraction, n_iter_no_change, random_state
-        As in `AttentionProbe`. The attributes are the same, too.
+        See `AttentionProbe`. The attributes are the same, too.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

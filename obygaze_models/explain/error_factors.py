@@ -122,7 +122,7 @@ def factors_of_clips(
     levels
         The codes of the levels in their order; levels without clips are left out.
     by_film
-        As in `error_factors`.
+        See `error_factors`.
     differing
         The clips on which annotators differ (`differing_clips`), which have the factor `DIFFER`.
     """

@@ -98,7 +98,7 @@ class Moments:
     thresholds
         The threshold of each clip.
     min_length, close_gaps
-        As in `find_moments`.
+        See `find_moments`.
     title
         The model, and the classes that it was trained to distinguish.
     media

@@ -88,7 +88,7 @@ def write_run(
     Parameters
     ----------
     folder, store
-        As in `obygaze_models.saved.inference.predict`.
+        See `obygaze_models.saved.inference.predict`.
     manifest
         The manifest of the clips, or its folder; its labels are not used.
     labels

@@ -78,7 +78,7 @@ def fact_sheet(
     Parameters
     ----------
     sources
-        The same as for `report`.
+        See `report`.
     film
         The film's id or title, or a pattern that matches no other film.
     output

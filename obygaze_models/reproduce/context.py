@@ -196,7 +196,7 @@ class ReproductionContext:
         Parameters
         ----------
         slot, feature
-            The same as for `feature`.
+            See `feature`.
         suffix
             The end of the run folder's name.
         options

@@ -169,8 +169,8 @@ function list() {
   const shown = Math.min(showing, listed.length);
   const total = grouped(view.clips.ids.length);
   find("clips-status").textContent = listed.length
-    ? `Showing ${grouped(shown)} of ${count(listed.length, "clip")} that match, of ${total}.`
-    : `No clip matches, of ${total}.`;
+    ? `Showing ${grouped(shown)} of ${count(listed.length, "matching clip")} (${total} in all).`
+    : `None of ${total} clips matches.`;
   find("clips-choice").textContent = choice();
   find("clips-table").hidden = !listed.length;
   if (find("play-list")) find("play-list").disabled = !listed.some(video_address);
