@@ -120,7 +120,7 @@ def _agreed_figure(
     caption = html(
         "How well annotators agree on each concept. 0 is chance. Concepts without a dot were "
         "marked by only one of them.{}{}",
-        " Lines are 95% intervals, by the jackknife over films." if intervals else "",
+        " Lines show each 95% interval, by the jackknife over films." if intervals else "",
         f" Marked in too few films or clips to judge: {join_some(rare)}." if rare else "",
     )
     return _figure(by_sense(concepts), panel, "Agreed on by annotators", caption)

@@ -85,7 +85,7 @@ def _concepts_found(head: Headline) -> Html:
         claim = "ranks clips with a concept above those without it, better than chance,"
     if not tested:
         return html("There are too few clips or {}s to say how good {} is.", noun, head.row.who)
-    text = "{} {} for {} of {} ({} averaged over {}s; p below .05, Holm-adjusted for {}){}{}{}."
+    text = "{} {} for {} of {} ({} averaged over {}s; p below .05, Holm-adjusted; tests: {}){}{}{}."
     parts = [
         html(start, joined(names)) if names else Html("")
         for start, names in (

@@ -235,7 +235,7 @@ def test_a_score_at_chance_is_called_so(results):
     unclear = show(findings, with_f1(films, 0.79, groups=by_film))
     assert "may be no better than guessing (F1 positive 0.79; guessing" in unclear[0]
     classes = show(findings, results["classes"])
-    assert re.search(r"their level, on average over films .*Annotators gave", " ".join(classes))
+    assert re.search(r"clips correctly, on average over films .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     by_file = show(findings, with_record(results["films"], films=files))
@@ -280,7 +280,7 @@ def test_the_first_sentence_states_the_runs_score(results, score, title, better,
     assert any(worse in line for line in show(limits, lower))
     assert not any(worse in line for line in show(limits, films))
     concepts = show(findings, with_score(results["concepts"], score))
-    assert re.search(rf"better than guessing for \d of 2 concepts \({title} as a", concepts[0])
+    assert re.search(rf"better than guessing for \d of 2 concepts \({title} averaged", concepts[0])
     imbalanced = with_record(films, tests=with_classes(films, 95, 5))
     assert "on too few clips to say more" in show(findings, imbalanced)[0]
 

@@ -107,7 +107,7 @@ def test_a_clip_opened_alone_waits_for_play(tab, page):
 def test_a_page_beside_its_films_can_be_moved(run, films, page, tmp_path):
     linked = explorer_of(page.read_text(encoding="utf-8"))["videos"]
     assert linked["of"][MP4] == (films / "Film number 1.mp4").as_uri()
-    assert "folder of films has no file of Film number 4 (1993)." in page.read_text()
+    assert "folder of films has no file for Film number 4 (1993)." in page.read_text()
     inside = tmp_path / "inside"
     inside.mkdir()
     write_film(inside / f"{MP4}.mp4", seconds=1)
