@@ -121,7 +121,7 @@ class LinearSVMProbe(LinearClassifier):
                     )
                 warnings.warn(
                     f"too few clips of class {self.classes_[code]!r} to choose C by "
-                    f"cross-validation. Using {choice.fit.C:g}",
+                    f"cross-validation; using {choice.fit.C:g}",
                     NoChoice,
                     stacklevel=2,
                 )
