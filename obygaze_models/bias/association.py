@@ -1,9 +1,9 @@
 """The embedding association test: whether X are nearer to A than to B, more so than Y are.
 
-s(w) is the mean cosine of w with A minus that with B. The effect size d is the mean of s over X
-minus that over Y, in standard deviations of s over both. T is the sum of s over X minus that over
-Y. p is one-sided: the share of all partitions of X and Y into groups of the same sizes whose T is
-at least as high. Ties count, and sums that differ only by rounding are ties.
+s(w) is the mean cosine of w with A minus the mean with B. The effect size d is the mean of s over
+X minus the mean over Y, in standard deviations of s over both. T is the sum of s over X minus the
+sum over Y. p is one-sided: the share of all partitions of X and Y into groups of the same sizes
+whose T is at least as high. Ties count, and sums that differ only by rounding are ties.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from obygaze_features.errors import BiasError, UsageError, translate
 
 Array = NDArray[Any]
 Rows = ArrayLike | Mapping[str, ArrayLike]
-"""Embeddings, a row each; or a mapping from names to rows."""
+"""Embeddings, one per row; or a mapping from names to rows."""
 P = Literal["auto", "exact", "sampled", "normal"]
 MAX_PARTITIONS = 2**23
 """The maximum number of partitions that the exact test counts."""
@@ -44,9 +44,9 @@ class Settings:
         ``"normal"``: from a normal distribution. ``"auto"``: exact up to `exact_up_to`
         partitions, else sampled.
     exact_up_to, samples
-        Numbers of partitions.
+        The maximum number of partitions for exact p, and the number of sampled partitions.
     draws
-        Bootstrap draws of X and Y for the interval of d; 0 for no interval.
+        The number of bootstrap draws of X and Y for the interval of d; 0 for no interval.
     seed
         The seed of all draws.
     """
@@ -89,7 +89,7 @@ def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings(
     Parameters
     ----------
     x, y, a, b
-        Embeddings, a row each, of any length except zero; or a mapping from names, for errors.
+        Embeddings, one per row, of any length except zero; or a mapping from names to rows.
 
     Examples
     --------
@@ -106,8 +106,8 @@ def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings(
 def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> list[Association]:
     """Test for each row of X whether it is nearer to A than to B.
 
-    Here A and B are partitioned: d is the mean cosine with A minus that with B, in standard
-    deviations over both, and T the difference of the sums.
+    Here A and B are partitioned: d is the mean cosine with A minus the mean with B, in standard
+    deviations over both, and T is the difference of the sums.
     """
     units = _unit_vectors({"X": x, "A": a, "B": b})
     return [_test(units["A"] @ row, units["B"] @ row, "A and B", settings) for row in units["X"]]
@@ -178,8 +178,8 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
     partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:
         raise BiasError(
-            f"groups of {k} and {len(scores) - k} have too many partitions to count all; "
-            "use --p sampled"
+            f"groups of {k} and {len(scores) - k} have too many partitions to count. "
+            "Use --p sampled"
         )
     step = 4 * float(np.abs(scores).sum()) or 1.0
     half, limit = len(scores) // 2, (k + 0.5) * step
@@ -201,7 +201,7 @@ def _subset_sums(scores: Array, limit: float) -> Array:
 
 
 def _sampled_p(scores: Array, k: int, threshold: float, settings: Settings) -> float:
-    """Return (as high + 1) / (samples + 1) over random partitions, all equally likely."""
+    """Return (partitions as high + 1) / (samples + 1), over random partitions."""
     random = np.random.default_rng(settings.seed)
     as_high, size = 0, max(1, _SCORES_AT_ONCE // len(scores))
     for start in range(0, settings.samples, size):
@@ -212,7 +212,7 @@ def _sampled_p(scores: Array, k: int, threshold: float, settings: Settings) -> f
 
 
 def _normal_p(scores: Array, k: int) -> float:
-    """Return p of the normal distribution with the mean and deviation of all partitions."""
+    """Return p from the normal distribution with the mean and deviation of all partitions."""
     rest = len(scores) - k
     deviation = math.sqrt(k * rest / (len(scores) - 1) * float(scores.var()))
     above = float(scores[:k].sum() - k * scores.mean())
@@ -238,7 +238,7 @@ def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
         for first, unit in units.items():
             if unit.shape[1] != table.shape[1]:
                 raise BiasError(
-                    f"the embeddings of {first} have {unit.shape[1]} numbers, those of {name} "
+                    f"{first} has embeddings of {unit.shape[1]} numbers, but {name} of "
                     f"{table.shape[1]}. Use embeddings of a single model"
                 )
         lengths = np.sqrt(np.einsum("nd,nd->n", table, table))

@@ -35,7 +35,7 @@ _Name = Annotated[str, _NotEmpty]
 _Ids = Annotated[tuple[str, ...], _NotEmpty]
 _Columns = Annotated[dict[str, str | _Ids], _NotEmpty]
 Selector = str | _Ids | _Columns
-"""Ids; or columns with the values that items may have there; or the name of a set."""
+"""Ids; or columns with the values that items may have in them; or the name of a set."""
 _Tables = Sequence[Mapping[str, Sequence[str]]]
 
 
@@ -63,7 +63,7 @@ class Battery(msgspec.Struct, frozen=True):
     Parameters
     ----------
     tests, name, source
-        Its tests, its name, and its source.
+        The tests, and the battery's name and source.
     models
         For each model with published numbers, the names of that backbone in obygaze.
     templates
@@ -83,7 +83,7 @@ class Battery(msgspec.Struct, frozen=True):
 
 
 def read_battery(name: str | Path) -> Battery:
-    """Read the battery in a file, or one of `SHIPPED`; tests get their sets in full."""
+    """Read a battery from a file, or one of `SHIPPED`, and expand the sets that its tests name."""
     path = Path(name)
     if str(name) in SHIPPED:
         path = reference_file(f"batteries/{name}.json")
@@ -110,7 +110,7 @@ def read_battery(name: str | Path) -> Battery:
 
 
 def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selector | None:
-    """Replace the name of a set by the set, and single values by tuples."""
+    """Replace the name of a set with the set, and single values with tuples."""
     if isinstance(selector, str):
         if selector not in battery.sets:
             raise BiasError(f"{where}: {unknown_name('set', selector, battery.sets)}")
@@ -123,7 +123,7 @@ def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selecto
 def select(selector: Selector, tables: _Tables) -> list[str]:
     """Return the ids that a selector names, from the first table with all its columns and values.
 
-    Every value must be there: a set that lacks one of its stimuli is another set.
+    Every value must exist, because a set that lacks one of its stimuli is a different set.
     """
     import pandas as pd
 
@@ -279,11 +279,11 @@ def run_battery(
     Parameters
     ----------
     battery
-        From `read_battery`.
+        The result of `read_battery`.
     vectors, texts
-        The embeddings of X and Y, and those of A and B if they are stored separately.
+        The embeddings of X and Y, and the embeddings of A and B if stored separately.
     tables
-        Columns of manifests for selectors, before those of the stores; see `manifest_columns`.
+        Columns of manifests to select by, before the stores' columns; see `manifest_columns`.
     settings
         The settings of the association tests.
     model
@@ -312,7 +312,7 @@ def run_battery(
         rows, missing = _rows_of(selected[test.name], embeddings, source_of)
         try:
             if missing and not skip_missing:
-                raise BiasError(f"{missing[0]}. To leave them out: --skip-missing")
+                raise BiasError(f"{missing[0]}. Add --skip-missing to leave them out")
             results += _run_test(test, rows, settings, model)
             lost += [f"{test.name}: {text}" for text in missing]
         except BiasError as problem:
@@ -327,7 +327,7 @@ def run_battery(
 def _published_model(
     battery: Battery, model: str | None, vectors: Vectors, texts: Vectors | None
 ) -> str | None:
-    """Return the model whose published numbers to show; refuse images and texts of two models."""
+    """Return the model whose published numbers to show; raise if images and texts have two."""
     if model is not None and model not in battery.models:
         raise UsageError(unknown_name("published model", model, battery.models))
     if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):

@@ -31,7 +31,7 @@ MIN_COUNT = 100
 DRAWS = 1000
 INTENSITIES = {"1", "2"}
 """The intensities in file names. It is not published which is high, so 2 is not called high."""
-# Draws of an interval in memory at a time.
+# The number of bootstrap draws in memory at a time.
 _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
 _KEYS = ("image_id", "condition", "emotion")
@@ -118,7 +118,7 @@ class Rates:
         return "\n".join(lines)
 
     def notes(self) -> Iterator[str]:
-        """Yield warnings about captions, and about rates that mean nothing."""
+        """Yield warnings about captions, and about meaningless rates."""
         if self.blank:
             lines = counted(self.blank, "blank line or cell", "blank lines or cells")
             yield f"{lines} without a caption left out"
@@ -231,13 +231,13 @@ def emotion_rates(
     Parameters
     ----------
     images
-        From `read_captions`.
+        The result of `read_captions`.
     lexicon
-        The lexicon for which they were counted.
+        The lexicon whose words were counted.
     minimum
         Words that occur less often in all captions are left out.
     all_words
-        Count the words of each list in each group, not only those of the group's emotion. A group
+        Count the words of each list in each group, not only words for its emotion. A group
         whose emotion has no list, such as neutral, is always counted with each list.
     """
     total: Counter[str] = Counter()

@@ -47,12 +47,11 @@ MEASURES = {
     "assigned": ("assigned by the score", "assigned", "tied"),
     "cooccurrence": ("co-occurrence", "captions of", "neither"),
 }
-"""The measures of an object: their titles in a figure and a table, and the name of the uncounted
-rest.
+"""Measure -> its titles in a figure and in a table, and a name for what it does not count.
 
-``said`` is the mean gender score of captions of men, and of women; ``filled`` is that of all
-captions with man filled in, and with woman. ``assigned`` counts the captions that score higher with
-man, and with woman; ``cooccurrence`` counts those of men, and of women.
+``said`` is the mean gender score of captions of men, and of women. ``filled`` is the mean score of
+all captions with man filled in, and with woman. ``assigned`` counts the captions that score higher
+with man, and with woman. ``cooccurrence`` counts the captions of men, and of women.
 """
 MAX_OBJECTS = 20
 """The maximum number of objects to draw and print, those with the most captions first."""
@@ -81,7 +80,7 @@ class ScoredCaptions:
     table
         The captions as they were read.
     genders
-        The table's groups, or else those of the words in the captions; None without any.
+        The table's groups, or else the groups of words in the captions; None without either.
     scores
         ``score`` of the original captions, ``score_man`` and ``score_woman`` of both variants.
     """
@@ -143,7 +142,7 @@ class ScoredCaptions:
         return []
 
     def figure(self) -> Figure:
-        """Draw how far each object leans to woman or to man on each measure; .5 is neither."""
+        """Draw how far each object leans towards woman or man on each measure; .5 is neither."""
         objects = by_object(self) or [all_objects(self)]
         measures = [name for name in MEASURES if f"{name}_to_man" in objects[0]]
         title = f"Objects and gender, {counted(len(self.table), 'caption')}"
@@ -157,7 +156,7 @@ class ScoredCaptions:
             numbered_series([MEASURES[name][0] for name in measures]),
             title=title,
             axis="man / (man + woman), cut to two decimals; .5 is neither",
-            description="How far the captions of each object lean to woman or to man.",
+            description="How far the captions of each object lean towards woman or man.",
             limits=(0, 1),
             number_format=truncate,
             origin=0.5,
@@ -243,8 +242,8 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
         A CSV table with ``confidence``, and with ``probability``, ``similarity`` and ``group``
         (man or woman; else derived from ``caption``) for the score of the original caption; or with
         ``probability_man``, ``similarity_man``, ``probability_woman`` and ``similarity_woman``
-        for those of both variants; or with all of these. ``id``, ``caption`` and ``object`` are
-        kept.
+        for the scores of both variants; or with all of these. ``id``, ``caption`` and
+        ``object`` are kept.
     baseline
         Only count co-occurrence, from ``object`` and either ``group`` or ``caption``.
     """

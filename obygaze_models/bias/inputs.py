@@ -46,7 +46,7 @@ def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Stru
 
 @contextlib.contextmanager
 def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
-    """Read a CSV table, also from a spreadsheet; its problems are raised as `BiasError`."""
+    """Read a CSV table, which may come from a spreadsheet; raise problems as `BiasError`."""
     try:
         table = read_table(path, delimiter=None, required=required).without_escapes()
         if not len(table):
@@ -57,7 +57,7 @@ def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
 
 
 def require(table: Table, names: Sequence[str], purpose: str) -> None:
-    """Refuse a table that lacks columns, naming them and their purpose."""
+    """Raise if a table lacks columns, naming them and their purpose."""
     if missing := [name for name in names if name not in table.columns]:
         raise BiasError(
             f"{table.path}, line 1: no column {', '.join(map(repr, missing))}, {purpose} (got "
@@ -66,7 +66,7 @@ def require(table: Table, names: Sequence[str], purpose: str) -> None:
 
 
 def check_cells(table: Table, *filled: str, unique: str = "") -> None:
-    """Refuse empty cells in the columns `filled`, and duplicates in `unique`, if present."""
+    """Raise for empty cells in the columns `filled`, and for duplicates in `unique`, if present."""
     for column in filled:
         if "" in (cells := table.columns.get(column, [])):
             raise table.problem(cells.index(""), f"the {column} is missing")
@@ -77,7 +77,7 @@ def check_cells(table: Table, *filled: str, unique: str = "") -> None:
 
 
 def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
-    """Return a column of numbers; an error names the first cell that is not in the range."""
+    """Return a column of numbers; raise for the first cell that is not in the range."""
     values = np.empty(len(table))
     for row, cell in enumerate(table[column]):
         try:
@@ -186,11 +186,11 @@ class Vectors:
     Parameters
     ----------
     where
-        Their location, for messages.
+        The location of the embeddings, for messages.
     read
         A function from ids to the ids with an embedding, in order, and their rows [N, D].
     columns
-        Columns of the items, with ``id``; empty for a ``.vec`` or CSV file.
+        The columns of the items, including ``id``; empty for a ``.vec`` or CSV file.
     backbone, weights
         The model's name and the SHA-256 of its weights; empty if unknown.
     """
@@ -300,11 +300,11 @@ def _take(rows: Mapping[str, Any], ids: Sequence[str]) -> tuple[list[str], Array
 
 
 def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield line, name and numbers for these ids; the many other lines are skipped unread."""
+    """Yield line, name and numbers for these ids; skip the many other lines unread."""
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
             name, _, rest = text.partition(" ")
-            # Two whole numbers alone are a header of word2vec.
+            # A line of just two integers is word2vec's header.
             if name in ids and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
                 yield line, name, rest.split()
 

@@ -1,6 +1,6 @@
 """Shares of images labelled as sexualised, by group and rater, and the raters' agreement.
 
-It works on labels only: no image is read or made.
+Only labels are used: no image is read or made.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
         names = tuple(dict.fromkeys(raters or columns))
         if not names:
             raise BiasError(
-                f"{path} has no column of labels beside image_id and group. Add one, or the "
+                f"{path} has no column of labels besides image_id and group. Add one, or the "
                 f"probabilities {', '.join(CLASSES)}"
             )
         labels = np.column_stack([_labels(table, name) for name in names])
@@ -199,7 +199,7 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
 
 
 def _classify(table: Table) -> tuple[Table, int]:
-    """Replace the probabilities by the most probable class, and count the uneven images."""
+    """Replace the probabilities with the most probable class, and count the uneven images."""
     require(table, CLASSES, "one of the five classes")
     if CLASSIFIER in table.columns:
         raise BiasError(

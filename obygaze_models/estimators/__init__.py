@@ -1,1 +1,1 @@
-"""Models that learn from features, with scikit-learn's conventions, a file each."""
+"""Models that learn from features, with scikit-learn's conventions, one per file."""

@@ -54,7 +54,7 @@ class _FrameProbe(TorchClassifier):
 
     @abstractmethod
     def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        """Return the weights before training; `normal` draws them by their shape and scale."""
+        """Return the initial weights; `normal` draws weights of a shape and scale."""
 
     @abstractmethod
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
@@ -77,7 +77,7 @@ class _FrameProbe(TorchClassifier):
         import torch
 
         self.mean_, self.scale_ = _mean_and_scale(training.X, training.rows)
-        self.history_ = []  # here, for the order of the attributes in the files of saved models
+        self.history_ = []  # set here to keep the order of attributes in saved models
         self.weights_: dict[str, Any] = {}
 
         def normal(*shape: int, scale: float) -> Any:
@@ -177,9 +177,9 @@ class _FrameProbe(TorchClassifier):
 
 
 class _Frames:
-    """The frames of some clips [B, T, D], standardised to mean 0 and size 1.
+    """The frames of some clips [B, T, D], standardised to mean 0 and scale 1.
 
-    Shifting and scaling is applied after a frame is multiplied or averaged, which is cheaper.
+    Frames are shifted and scaled after they are multiplied or averaged, which is cheaper.
     """
 
     def __init__(self, clips: Any, mean: Any, scale: float) -> None:
@@ -213,27 +213,27 @@ class AttentionProbe(_FrameProbe):
     calibrate
         Choose a temperature on the validation clips, by log loss.
     learning_rate_init, weight_decay
-        AdamW's step, and its pull towards 0.
+        AdamW's learning rate and weight decay.
     batch_size, max_iter
-        Clips a step, and epochs at most.
+        The number of clips per step, and the maximum number of epochs.
     early_stopping, validation_fraction, n_iter_no_change
         Stop after this number of epochs without a lower loss on the validation clips, and keep the
-        best epoch. The clips are those that `fit` is given, or else this share of X.
+        best epoch. The validation clips are those passed to `fit`, or this share of X.
     random_state
-        Fixes the first weights, the order of the clips and the validation share.
+        The seed of the first weights, the order of the clips and the validation share.
 
     Attributes
     ----------
     classes_, n_frames_in_, n_features_in_
-        The labels, sorted; and what a clip must have.
+        The sorted labels, and the numbers of frames and features that a clip must have.
     weights_, mean_, scale_
-        The learned weights by name; the mean of each feature, and the size of all, over the
-        frames of the training clips.
+        The learned weights by name; the mean of each feature, and the overall scale, over
+        the frames of the training clips.
     threshold_
-        A clip of two classes counts as of the second where a frame's probability reaches it: the
-        threshold of the best F1 on the validation clips, or 0.5.
+        With two classes, a frame counts as the second class if its probability reaches this: the
+        threshold with the best F1 on the validation clips, or 0.5.
     best_epoch_, n_iter_, temperature_, history_, facts_
-        As of `MLPProbe`.
+        See `MLPProbe`.
     """
 
     def predict_attention(self, X: Any) -> Array:
@@ -262,7 +262,7 @@ class AttentionProbe(_FrameProbe):
         return pooled @ weights["layer"] + weights["offset"]
 
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Return the logits of clips that consist of a single frame.
+        """Return each frame's logits as if it were a clip of its own.
 
         With two classes, the odds are multiplied by the frame's weight relative to the mean weight:
         a frame that the model ignores is no evidence.
@@ -284,9 +284,9 @@ class FrameMIL(_FrameProbe):
     k
         The number of highest scores that count.
     class_weight, calibrate, learning_rate_init, weight_decay, batch_size, max_iter
-        As in `AttentionProbe`.
+        See `AttentionProbe`.
     early_stopping, validation_fraction, n_iter_no_change, random_state
-        As in `AttentionProbe`, like the attributes.
+        See `AttentionProbe`. The attributes are the same, too.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

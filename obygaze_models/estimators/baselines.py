@@ -19,13 +19,13 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A guess from how common the classes are in a clip's film, without the clip.
+    """A guess from how common each class is in a clip's film, without looking at the clip.
 
     Parameters
     ----------
     prior_clips
-        The overall shares count like this number of clips in each film; a film that training lacks
-        gets those alone.
+        The weight of the overall shares in each film, as a number of clips. A film without training
+        clips gets the overall shares.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     prior_clips: float = 1.0
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> FilmPrior:
-        """Count the classes in each film; `groups` are the clips' films [N], X is not used."""
+        """Count the classes in each film; `groups` are the clips' films [N]. X is ignored."""
         self._validate_params()
         X, y = validate_data(self, X, y)
         films = _read_films(X, groups)

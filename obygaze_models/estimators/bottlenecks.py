@@ -55,7 +55,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     requests are an error.
 
     In scikit-learn's cross-validation, pass the concepts too: ``cross_val_score(model, X, y,
-    groups=films, cv=cv, params={"concepts": C})``. With metadata routing groups are a parameter:
+    groups=films, cv=cv, params={"concepts": C})``. With metadata routing, groups are a parameter:
     ``cross_val_score(model.set_fit_request(concepts=True, groups=False), X, y, cv=cv,
     params={"concepts": C, "groups": films})``.
 
@@ -70,7 +70,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A cache of fitted banks, so that several heads share a bank: a folder, or an object with
         `cache` such as `joblib.Memory`.
     random_state
-        For the bank and the head, unless they set one.
+        The random state of the bank and the head, unless they set their own.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     bank_, head_
         The fitted parts.
     facts_, warnings_
-        The bank's.
+        The bank's facts and warnings.
 
     Examples
     --------
@@ -128,11 +128,11 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X, y
-            Features [N, D] and one label a row.
+            Features [N, D] and one label per row.
         concepts, concept_names
-            For the bank; see `ConceptBank.fit`.
+            The concepts for the bank; see `ConceptBank.fit`.
         labelled
-            True for each clip with a label. Clips without teach only the concepts, and their y is
+            True for each clip with a label. Other clips teach only the concepts, and their y is
             ignored. By default, all clips have labels.
         X_val, y_val, concepts_val, labelled_val
             The same for the clips that choose the bank's C. The head learns from them too.
@@ -141,8 +141,8 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         order, order_val
             A number for each clip, by which the bank's refit orders them.
         params
-            With metadata routing: what else the bank and the head request, such as the head's
-            ``sample_weight``.
+            With metadata routing, other arguments that the bank and the head request, such as the
+            head's ``sample_weight``.
         """
         self._validate_params()
         check_both(X_val, y_val)
@@ -197,14 +197,14 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """Return the class of each row, as the head predicts it."""
         scores = self.concept_scores(X)
-        if isinstance(self.head_, TreeArrays):  # a tree from a file has probabilities alone
+        if isinstance(self.head_, TreeArrays):  # a tree from a file only has probabilities
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the arguments that `fit` takes itself or passes on to the bank and the head.
 
-        With a custom bank its requests decide, and the bottleneck needs none. Without one, the
+        A custom bank's requests decide, and the bottleneck needs none. Without a custom bank, the
         bottleneck's requests are the bank's: it requests concepts unless told not to.
         """
         own, fits = self._get_metadata_request(), MethodMapping().add(caller="fit", callee="fit")

@@ -21,9 +21,9 @@ from obygaze_models.scoring.metrics import Array
 
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64
-"""Clips of frames in memory at a time."""
+"""The number of clips of frames that are in memory at a time."""
 TOLERANCE = 1e-3
-"""The largest deviation of probabilities from 0, and of their sums from 1."""
+"""The maximum distance of probabilities below 0, and of their sums from 1."""
 MAX_WEIGHTS = 2**27
 """The maximum number of weights of a layer: 0.5 GB in float32; training keeps several copies."""
 
@@ -37,7 +37,7 @@ def find_classes(y: Array) -> tuple[Array, Array]:
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ExperimentError(
-            f"only one class {classes.tolist()} in {len(y)} labels; a classifier needs two"
+            f"only one class {classes.tolist()} in {len(y)} labels. A classifier needs two"
         )
     return classes, codes
 
@@ -113,8 +113,8 @@ class LinearClassifier(LogitClassifier):
 def best_cut(scores: Array, positive: Array) -> float:
     """Return the threshold with the best F1 if clips above it are called positive.
 
-    It is halfway between two neighbouring scores, or between 0 and the lowest. Of several, the
-    nearest to one half is returned. It is one half if there is no such threshold.
+    It is halfway between two neighbouring scores, or between 0 and the lowest. If there are
+    several, the one nearest to one half is returned. It is one half if there is no such threshold.
     """
     edges = np.append(0.0, np.unique(scores))
     cuts = (edges[1:] + edges[:-1]) / 2
@@ -195,7 +195,7 @@ def set_seed(estimator: Any, random_state: Chance) -> Any:
 
 
 def check_layer(*shape: int) -> None:
-    """Raise if a layer has too many weights for the memory."""
+    """Raise if a layer has too many weights to fit in memory."""
     if math.prod(shape) > MAX_WEIGHTS:
         raise ExperimentError(
             f"a layer of {' x '.join(f'{size:,}' for size in shape)} weights is too large (at most "
@@ -212,7 +212,7 @@ def reads_frames(estimator: Any) -> bool:
 def reads_of(estimator: Any) -> str:
     """Return what an estimator reads: ``groups``, ``frames`` or ``features``.
 
-    Plug-ins have no registry entry that says so; their `predict_proba` and tags do.
+    Plug-ins have no registry entry, so their `predict_proba` and tags decide.
     """
     method = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
     if "groups" in keywords(getattr(estimator, method)):

@@ -87,21 +87,21 @@ class ConceptBank(_Directions):
         The cost of a clip on the wrong side; or several costs, and the AUC chooses one for each
         concept; or the C of each concept by its name.
     balance
-        For rare concepts. ``"weights"``: their clips cost more (the released code).
+        How to balance rare concepts. ``"weights"``: their clips cost more (the released code).
         ``"subsample"``: as many negatives are drawn as there are positives (the paper).
     output
         What `transform` returns: signed ``"distance"`` from the hyperplanes, or the SVMs'
         ``"decision"`` values.
     refit
-        Where validation clips chose C, fit once more on both, as the released code does.
+        If validation clips chose C, fit again on all clips, as the released code does.
     cv
         Without validation clips: the number of folds that choose C (None: 5), a splitter, or the
         training and test rows of each fold.
     random_state
-        Fixes the draw of negatives.
+        The seed of the draw of negatives.
     features
-        By a concept's name the features that it is learned from: the first, and the one past the
-        last. Its direction is 0 along the others. A concept that is not named reads all.
+        Concept -> (start, stop) of the features that it is learned from. Its direction is 0 along
+        the others. Concepts that are not listed are learned from all features.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class ConceptBank(_Directions):
     cavs_, intercepts_
         Unit normals [K, D] and offsets [K]: signed distance = ``X @ cav + intercept``.
     scales_
-        The normals' lengths before: decision value = distance * scale.
+        The normals' lengths before scaling: decision value = distance * scale.
     C_
         The C of each concept.
     quality_
@@ -121,7 +121,7 @@ class ConceptBank(_Directions):
     skipped_
         The reason for each concept that could not be learned.
     warnings_, facts_
-        Warnings as data; and ``concepts`` (quality by name), ``skipped``, ``warnings``.
+        Warnings as data; a dict of ``concepts`` (quality by name), ``skipped`` and ``warnings``.
 
     Examples
     --------
@@ -230,7 +230,7 @@ class ConceptBank(_Directions):
         return self
 
     def cosines(self) -> Array:
-        """Return the cosine between each two directions, [K, K]."""
+        """Return the cosine between each pair of directions, [K, K]."""
         check_is_fitted(self)
         return np.asarray(self.cavs_ @ self.cavs_.T)
 
@@ -382,9 +382,9 @@ class RandomDirections(_Directions):
     Parameters
     ----------
     n_directions
-        How many; by default one for each concept that `fit` is given, or else 8.
+        The number of directions; by default one for each concept passed to `fit`, or else 8.
     random_state
-        Fixes them.
+        The seed of the directions.
 
     Attributes
     ----------

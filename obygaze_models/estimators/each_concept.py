@@ -15,9 +15,9 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class EachConcept(BaseEstimator):  # type: ignore[misc]
-    """A clone of a classifier for each concept, fitted to the clips that have a label of it.
+    """A clone of a classifier for each concept, fitted to the clips that are labelled for it.
 
-    It is scikit-learn's ``MultiOutputClassifier`` where no label is missing. A concept whose
+    If no label is missing, it equals scikit-learn's ``MultiOutputClassifier``. A concept whose
     labels are all the same gets their share, 0 or 1.
 
     Parameters

@@ -27,7 +27,7 @@ N_STACKED = 5
 """The number of folds whose held-out logits train the stacker."""
 FEW_FILMS = (
     "late fusion: too few films have each class and each store, so its weights were learned from "
-    "clips of films that also trained."
+    "clips of films that were also trained on."
 )
 NO_GROUPS = (
     "late fusion without groups: its weights are learned from folds that split films. Pass "
@@ -58,10 +58,10 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     class_weight
         The class weight of that logistic regression.
     random_state
-        Fixes the folds.
+        The seed of the folds.
     concept_stores
         A concept's name -> the store that it is learned from, for a bottleneck whose bank is a
-        `ConceptBank`. Other concepts, and those of an unused store, use all stores.
+        `ConceptBank`. Other concepts, and concepts of unused stores, use all stores.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: Any, *, groups: Any = None, order: Any = None, **arguments: Any
     ) -> StoreFusion:
-        """Fit on features [N, D] and one label a row.
+        """Fit on features [N, D] and one label per row.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name, own in self._columns.items():
             clips = X[:, own][~np.isnan(X[:, own]).any(axis=1)]
             if not len(clips):
-                raise ExperimentError(f"no training clip has features of {name}. Leave it out")
+                raise ExperimentError(f"no training clip has features of {name}. Omit this store")
             self.means_[own] = clips.mean(axis=0)
             self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
         self.stacker_: Any = None

@@ -59,7 +59,7 @@ def whole_groups(
     y, groups, order
         The labels of the rows to fit, and their groups and order as in `name_groups`.
     random_state
-        For splitters that shuffle without a random state.
+        The random state of splitters that shuffle without one.
     """
     parameters, notes = model.get_params(deep=True), list[RunWarning]()
     replaced: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def whole_groups(
     model.set_params(**replaced)
     try:
         yield notes
-    finally:  # a saved model needs no rows and no splitter
+    finally:  # a saved model should contain no rows or splitter
         original = {key: parameters[key] for key in replaced}
         original = {key: None if hasattr(v, "get_n_splits") else v for key, v in original.items()}
         model.set_params(**original)
@@ -114,7 +114,7 @@ def _find_folds(
         cv.random_state = random_state
     folds = list(check_cv(cv).split(np.zeros((len(y), 1)), y, films))
     divides = any(np.isin(films[train], films[test]).any() for train, test in folds)
-    return folds, f'{type(cv).__name__} does; cv = "{BY_GROUP}" keeps them whole' if divides else ""
+    return folds, f'{type(cv).__name__} splits them; cv = "{BY_GROUP}" does not' if divides else ""
 
 
 def _group_folds(y: Array, groups: Array, count: int) -> Folds | None:

@@ -20,7 +20,7 @@ MAX_ITER = 5_000
 
 
 class NotConverged(ConvergenceWarning):  # type: ignore[misc]
-    """Warning that a logistic regression stopped at its last step."""
+    """Warning that a logistic regression stopped before it converged."""
 
 
 @dataclass(eq=False, repr=False)
@@ -39,14 +39,14 @@ class LogisticProbe(LinearClassifier):
     class_weight
         None, ``"balanced"``, or a weight for each class.
     random_state
-        Fixes the order of saga's steps.
+        The seed for the order of saga's steps.
 
     Attributes
     ----------
     classes_
         The labels, sorted.
     coef_, intercept_
-        A row for two classes, else one for each class.
+        One row for two classes, else one for each class.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -63,7 +63,7 @@ class LogisticProbe(LinearClassifier):
     random_state: Chance = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LogisticProbe:
-        """Fit on features [N, D], one label a row, and a weight for each row (default: 1)."""
+        """Fit on features [N, D], one label per row, and a weight for each row (default: 1)."""
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_, _ = find_classes(y)

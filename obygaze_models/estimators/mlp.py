@@ -46,11 +46,11 @@ class Training:
     X, codes, rows
         All clips, their classes by number, and the rows to train on.
     X_val, val_codes
-        The validation clips; None without any.
+        The validation clips, or None.
     class_weights
-        Of each class, in float64.
+        The weight of each class, in float64.
     generator
-        Torch's; it draws the weights, and then the order of the clips in each epoch.
+        A torch generator, which draws the weights, then the order of the clips in each epoch.
     """
 
     X: Array
@@ -108,7 +108,7 @@ class TorchClassifier(LogitClassifier):
         """Keep the weights of the best epoch."""
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
-        """Train; the validation clips stop the training and choose the epoch.
+        """Train the network; the validation clips stop the training and choose the epoch.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class MLPProbe(TorchClassifier):
     Parameters
     ----------
     hidden_layer_sizes
-        Units of each hidden layer; a number is one layer.
+        The number of units in each hidden layer; a single number means one layer.
     author
         Train as the paper's released code does: the loss gets probabilities where it expects
         logits, and the last epoch is kept, not the best.
@@ -208,20 +208,20 @@ class MLPProbe(TorchClassifier):
         None, ``"balanced"``, or a weight for each class.
     calibrate
         Choose a temperature on the validation clips, by log loss. It changes how confident the
-        model is, and never what it predicts.
+        model is, but never what it predicts.
     learning_rate_init
-        Adam's step.
+        Adam's learning rate.
     weight_decay
-        How far each step draws the weights, not the offsets, to 0, as AdamW does.
+        How strongly each step shrinks the weights (not the offsets) towards 0, as in AdamW.
     dropout
-        The share of hidden units that each training clip does without.
+        The share of hidden units that are dropped for each training clip.
     batch_size
-        Clips a step; the last batch of an epoch may be smaller.
+        The number of clips per step. The last batch of an epoch may be smaller.
     max_iter
-        Epochs at most.
+        The maximum number of epochs.
     early_stopping
-        Watch the loss on validation clips, stop by it, and keep the best epoch. The clips are
-        those that `fit` is given, or else a share of the training clips.
+        Stop by the loss on validation clips, and keep the best epoch. The clips are those
+        passed to `fit`, or else a share of the training clips.
     validation_fraction
         That share, the same for each class.
     n_iter_no_change
@@ -229,16 +229,16 @@ class MLPProbe(TorchClassifier):
     min_epochs
         Never stop before this epoch.
     random_state
-        Fixes the first weights, the order of the clips and the validation share.
+        The seed of the first weights, the order of the clips and the validation share.
 
     Attributes
     ----------
     classes_
         The labels, sorted.
     coefs_, intercepts_
-        The layers' weights: those of the best epoch.
+        The layers' weights in the best epoch.
     best_epoch_, n_iter_
-        The epoch they come from, counted from 1; and how many were run.
+        The epoch of these weights, counted from 1, and the number of epochs that were run.
     temperature_
         The divisor of the logits; 1 unless calibrated.
     history_
@@ -340,7 +340,7 @@ class MLPProbe(TorchClassifier):
 
 @cache
 def _thread_pools() -> ThreadpoolController:
-    """Return the libraries whose threads can be limited; to look for them takes 4 ms."""
+    """Return the libraries whose threads can be limited; finding them takes 4 ms."""
     return ThreadpoolController()
 
 

@@ -26,11 +26,11 @@ _LEAST = float(np.finfo(np.float64).tiny)
 
 @dataclass(eq=False, repr=False)
 class OrderedProbe(LogitClassifier):
-    """A proportional-odds model: one direction for all levels, and a cut between each two.
+    """A proportional-odds model: one direction, and a cut between neighbouring levels.
 
-    The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so a clip is never more
-    likely to be of the lowest and the highest level than of those between them. With two classes it
-    is a logistic regression. A fit that does not converge warns.
+    The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so the same
+    direction decides between all levels. With two classes, it is a logistic regression. A fit that
+    does not converge warns.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class OrderedProbe(LogitClassifier):
     Attributes
     ----------
     classes_
-        The labels, sorted; their order is that of the levels.
+        The labels, sorted in the order of the levels.
     coef_
         The direction, [D].
     cuts_
@@ -59,7 +59,7 @@ class OrderedProbe(LogitClassifier):
     class_weight: Mapping[Any, float] | str | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OrderedProbe:
-        """Fit on features [N, D], one label a row, and a weight for each row (default: 1)."""
+        """Fit on features [N, D], one label per row, and a weight for each row (default: 1)."""
         self._validate_params()
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.classes_, codes = find_classes(y)
@@ -78,7 +78,7 @@ class OrderedProbe(LogitClassifier):
         )
         if not result.success:
             warnings.warn(
-                f"the proportional-odds model did not converge in {MAX_ITER} steps; lower C "
+                f"the proportional-odds model did not converge in {MAX_ITER} steps. Lower C "
                 f"({self.C:g}), or scale the features",
                 NotConverged,
                 stacklevel=2,
@@ -98,7 +98,7 @@ class OrderedProbe(LogitClassifier):
 
 
 def _cuts_of(free: Array) -> Array:
-    """Return ascending cuts of the first cut and the logarithms of the gaps after it."""
+    """Return ascending cuts from the first cut and the logarithms of the gaps after it."""
     return np.asarray(np.cumsum(np.concatenate([free[:1], np.exp(free[1:])])))
 
 

@@ -13,15 +13,15 @@ from obygaze_models.scoring.metrics import CLASSES, CONCEPTS, Array
 from obygaze_models.scoring.values import NUMBER, ORDERED
 
 _LEAST_DEVIATION = 1e-9
-"""Predictions that vary less are the same for all clips."""
+"""Predictions that vary less than this count as the same for all clips."""
 
 
 def predict_outputs(
     estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
 ) -> Array:
-    """Return the probability of each class [N, classes], or for numbers the prediction [N, 1].
+    """Return the probability of each class, [N, classes], or predicted numbers, [N, 1].
 
-    Of ordered levels a classifier predicts the mean of its levels; see `fit_spread`.
+    For ordered levels, a classifier predicts the mean level; see `fit_spread`.
     """
     start = f"{where}: " if where else ""
     if kind in (NUMBER, ORDERED) and not hasattr(estimator, "predict_proba"):
@@ -41,11 +41,11 @@ def predict_outputs(
 
 
 def fit_spread(table: Array, labels: Array) -> tuple[float, float]:
-    """Return the factor and the offset by which predictions get the labels' mean and deviation.
+    """Return the factor and the offset that give predictions the labels' mean and deviation.
 
-    The mean of a level given the features varies less than the levels do, the less the features
-    tell. Raters commit to levels, and kappa counts a prediction in the middle as a miss of both
-    ends. Where all predictions are the same they stay as they are.
+    Predicted means vary less than the levels do, especially if the features say little. Raters
+    commit to levels, and kappa counts a prediction in the middle as missing both ends. Predictions
+    that are all the same are left unchanged.
     """
     values = table[:, 0]
     deviation = float(values.std())
@@ -62,13 +62,13 @@ def move_spread(table: Array, spread: tuple[float, float]) -> Array:
 
 
 def check_outputs(table: Array, shape: tuple[int, int], kind: str, where: str = "predict") -> None:
-    """Raise unless a table of such a shape holds what a target of this kind predicts."""
+    """Raise unless a table has this shape, and values that suit this kind of target."""
     if kind == CLASSES:
         check_probabilities(table, shape, where)
     elif table.shape != shape or not np.isfinite(table).all():
         raise ExperimentError(
-            f"{where}: the table is {table.shape}, or has numbers that are not finite. "
-            f"Give finite numbers of shape {shape}."
+            f"{where}: the table has shape {table.shape}, or numbers that are not finite. "
+            f"Return finite numbers of shape {shape}."
         )
 
 

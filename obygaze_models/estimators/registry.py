@@ -2,7 +2,7 @@
 
 To add an estimator, add its file and a line here. Other packages provide estimators by an entry
 point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``. Any
-scikit-learn classifier can be named as ``"package.module:Class"``. Errors of their code are
+scikit-learn classifier can be named as ``"package.module:Class"``. Errors in their code are
 reported in one line, and the versions of their packages are part of a fit's record.
 """
 
@@ -58,10 +58,10 @@ class Entry:
     title
         One line for readers; by default the first line of the class's docstring.
     parameters
-        Those that differ from the class's defaults. A part is ``module:Class``, with its own
+        The ones that differ from the class's defaults. A part is ``module:Class``, with its own
         parameters as ``part__parameter``.
     before_balancing
-        Fit on all clips of the task in the training folds, also those that balancing leaves out.
+        Fit on all the task's clips in the training folds, including those that balancing drops.
     """
 
     path: str
@@ -141,7 +141,7 @@ REGRESSORS = {
 
 
 def plugins() -> tuple[list[Plugin], list[Plugin]]:
-    """Return the plug-ins of installed packages: those in use, and those whose name is taken."""
+    """Return the plug-ins of installed packages that are used, and those whose name is taken."""
     names, used, ignored = {*ESTIMATORS, *REGRESSORS}, list[Plugin](), list[Plugin]()
     for plugin in installed_plugins(ENTRY_POINT_GROUP):
         (ignored if plugin.name in names else used).append(plugin)
@@ -314,7 +314,7 @@ def _is_class(value: Any) -> bool:
 
 
 def trusted_classes() -> dict[str, str]:
-    """Return the package of each class that an entry point names, which a skops file may hold.
+    """Return the package of each class that an entry point names and a skops file may contain.
 
     Nothing else of such a package is trusted: skops builds whatever a file names, and a forged file
     could name any function that the package's modules have imported.
@@ -353,7 +353,7 @@ def best_of(estimator: Any) -> Any:
 
 @contextmanager
 def plugin_errors(modules: Collection[str]) -> Iterator[None]:
-    """Raise errors of other packages' code as `PluginError`; errors of our code stay.
+    """Raise errors in other packages' code as `PluginError`; leave other errors unchanged.
 
     Parameters
     ----------

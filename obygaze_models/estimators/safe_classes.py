@@ -21,7 +21,7 @@ from obygaze_models.estimators.registry import ESTIMATORS
 MAX_CLIP_NUMBERS = 2**24
 """The maximum number of features of a clip: 64 MB in single precision."""
 MAX_DEPTH, MAX_VALUES = 15, 2**20
-"""The maximum number of levels of objects and lists (a step of five pipelines), and of values."""
+"""The maximum depth of objects and lists (a step of five nested pipelines), and of values."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
 
 
@@ -34,7 +34,7 @@ OWN = frozenset(
         f"{_ESTIMATORS}.each_concept:EachConcept",
         f"{_ESTIMATORS}.fusion:StoreFusion",
         f"{_ESTIMATORS}.trees:TreeArrays",
-        "sklearn.tree:DecisionTreeClassifier",  # unfitted; fitted it is `TreeArrays`
+        "sklearn.tree:DecisionTreeClassifier",  # unfitted; a fitted tree is `TreeArrays`
         "sklearn.dummy:DummyClassifier",
         "sklearn.neighbors:KNeighborsClassifier",
     }
@@ -67,7 +67,7 @@ MAX_AXES = dict.fromkeys(_VECTORS.split(), 1) | dict.fromkeys(_MATRICES.split(),
 """The maximum number of axes of the arrays that a prediction reads.
 
 With one more, NumPy could broadcast a row of numbers to a table of any size. A prediction on one
-clip tests that their sizes match.
+clip tests that the sizes of the arrays match.
 """
 
 
@@ -128,7 +128,7 @@ def _parts(model: Any) -> Iterator[tuple[str, Any]]:
                 break
             yield name, value
             if type(value) is KNeighborsClassifier:
-                continue  # it was fitted again, so its attributes are scikit-learn's own
+                continue  # it was fitted again, so scikit-learn set its attributes
             for key, item in getattr(value, "__dict__", {}).items():
                 if key != "_metadata_request":  # not saved
                     waiting.append((f"{name}.{key}", item, depth + 1))

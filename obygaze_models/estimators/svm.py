@@ -45,8 +45,8 @@ class LinearSVMProbe(LinearClassifier):
     Parameters
     ----------
     C
-        The cost of a clip on the wrong side; or several, from which the AUC chooses for each
-        hyperplane: on the validation clips passed to `fit`, or else by cross-validation.
+        The cost of a clip on the wrong side; or several, from which the AUC chooses one for each
+        hyperplane, on the validation clips passed to `fit` or else by cross-validation.
     class_weight
         ``"balanced"``: the clips of the rarer side cost more. None: all cost the same. Or the
         weight of each class's clips.
@@ -66,7 +66,7 @@ class LinearSVMProbe(LinearClassifier):
     temperature_
         Probabilities are the softmax (for two classes: the sigmoid) of decision values divided
         by it. It minimises log loss on the clips that chose C, or else on the training
-        clips, where it is overconfident. Without an offset, 1/2 stays on the hyperplane.
+        clips, where it is overconfident. There is no offset, so 1/2 stays on the hyperplane.
     facts_
         ``C``, ``bounded``, ``solver``, ``duality_gap``.
     """
@@ -85,14 +85,14 @@ class LinearSVMProbe(LinearClassifier):
     def fit(
         self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, groups: Any = None
     ) -> LinearSVMProbe:
-        """Fit; validation clips choose C and the temperature.
+        """Fit the hyperplanes; validation clips choose C and the temperature.
 
         Parameters
         ----------
         X, y
-            Features [N, D] and one label a row.
+            Features [N, D] and one label per row.
         X_val, y_val
-            The same for the clips that choose.
+            The same for the validation clips.
         groups
             The film of each clip: without validation clips, a film stays in one fold.
         """
@@ -117,10 +117,10 @@ class LinearSVMProbe(LinearClassifier):
                 if X_val is not None:
                     raise ExperimentError(
                         f"all {len(X_val)} validation labels are on one side of class "
-                        f"{self.classes_[code]!r}, so they cannot choose C. Pass a single C"
+                        f"{self.classes_.tolist()[code]!r}, so they cannot choose C. Pass a single C"
                     )
                 warnings.warn(
-                    f"too few clips of class {self.classes_[code]!r} to choose C by "
+                    f"too few clips of class {self.classes_.tolist()[code]!r} to choose C by "
                     f"cross-validation; using {choice.fit.C:g}",
                     NoChoice,
                     stacklevel=2,

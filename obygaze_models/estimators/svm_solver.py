@@ -33,7 +33,7 @@ GRAM_ROWS = 4_000
 STEPS_PER_CLIP = 50
 # Newton's method stops at this duality gap, relative to the primal objective.
 GAP = 3e-6
-# Widths of the smoothed hinge: the first, the first from a warm start, and the least as long as
+# Widths of the smoothed hinge: the first, the first from a warm start, and the smallest while
 # the gap shrinks.
 WIDE, WARM, NARROW = 4.0, 0.4, 0.002
 OUTER_STEPS, NEWTON_STEPS = 200, 50
@@ -77,9 +77,9 @@ class LinearSVMFit:
 
 
 class LinearSVM:
-    """The linear SVM of a two-class problem, for any number of C.
+    """The linear SVM of a two-class problem, for any number of values of C.
 
-    Fits at ascending C are fastest, since each starts from the last.
+    Fits are fastest at ascending C, because each starts from the last.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class LinearSVM:
         """Return the problem for some of the clips."""
         weight = self._weight[rows] if isinstance(self._weight, np.ndarray) else self._weight
         products = None
-        if self._is_small:  # half the time of ``np.ix_``
+        if self._is_small:  # twice as fast as ``np.ix_``
             products = self.products().take(rows, axis=0).take(rows, axis=1)
         return LinearSVM(self.X[rows], self.y[rows], weight, products=products)
 
@@ -127,8 +127,8 @@ class LinearSVM:
     def _fit_libsvm(self, C: float) -> LinearSVMFit | None:
         """Fit by libsvm, or return None if it takes more than `STEPS_PER_CLIP`.
 
-        That happens far from separable classes. Larger C take even longer, so they are left to
-        Newton's method.
+        That happens if the classes are far from separable. A larger C takes even longer, so it is
+        left to Newton's method.
         """
         # A few clips cost next to nothing, so they get as many steps as a thousand.
         steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
@@ -179,12 +179,12 @@ class ChosenSVM:
     fit
         The hyperplane.
     aucs
-        The AUC of each C on the clips that chose; empty if there was no choice.
+        The AUC of each C on the clips that chose C; empty if there was no choice.
     held_out
-        The decision values by which cross-validation chose, [N] for the training clips; None
-        where validation clips chose, or nothing.
+        The held-out decision values of the training clips, [N], if cross-validation chose C; else
+        None.
     by
-        ``validation``, ``cross-validation``, ``given`` or ``default``: too few clips to choose.
+        ``validation``, ``cross-validation``, ``given``, or ``default`` (too few clips to choose).
     """
 
     fit: LinearSVMFit
@@ -203,8 +203,8 @@ def choose_svm(
 ) -> ChosenSVM:
     """Fit at the C that ranks held-out clips best.
 
-    Of equal C, one whose fit is not degenerate is preferred, and then the smallest. Signs do not
-    count, because with a C that is too small they are all the same.
+    Among equally good C, one whose fit is not degenerate is preferred, and then the smallest. The
+    signs of decision values do not count, because they are all the same if C is too small.
 
     Parameters
     ----------
@@ -213,9 +213,9 @@ def choose_svm(
     Cs
         One C, or several to choose from in any order. The middle one if there are too few clips.
     validation
-        Features and labels of the clips that choose. Without them, folds of X choose.
+        Features and labels of validation clips. Without them, cross-validation chooses.
     cv, groups
-        The number of these folds, a splitter, or rows (`as_cv`); and the group of each clip,
+        The number of folds, a splitter, or rows (`as_cv`); and the group of each clip,
         which stays in one fold.
     """
     X, y = problem.X, problem.y
@@ -372,7 +372,7 @@ class _Newton:
     def _step_length(
         self, costs: Array, lag: Array, moves: Array, along: Array, width: float, decrease: float
     ) -> float:
-        """Return the step length; the objective is convex, so its slope has one zero."""
+        """Return the step length at which the slope of the convex objective is 0."""
         linear, quadratic = float(self.coef @ along), float(along @ along)
         weights = costs * moves * width
 
@@ -419,7 +419,7 @@ def _weigh_clips(class_weight: Any, y: Array) -> Array:
         return class_weight
     counts = np.bincount(y, minlength=2)
     if isinstance(class_weight, str) and class_weight == "balanced" and counts.all():
-        return np.asarray((len(y) / (2 * counts))[y])  # scikit-learn's bits, sooner
+        return np.asarray((len(y) / (2 * counts))[y])  # the same bits as scikit-learn, but faster
     return np.asarray(compute_sample_weight(class_weight, y))
 
 

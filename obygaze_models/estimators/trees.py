@@ -23,7 +23,7 @@ class TreeArrays:
     left, right
         Each node's children, which come after their parent; -1 at a leaf.
     feature, threshold
-        A clip goes left where this column, as float32, is at most the threshold.
+        A clip goes left if this column, as float32, is at most the threshold.
     value
         The shares of the classes among the training clips in the node, [nodes, classes].
     width
@@ -47,7 +47,7 @@ class TreeArrays:
                 f"a tree with {nodes} nodes has values of shape {self.value.shape}"
             )
         if any(array.dtype.kind != "i" for array in arrays[:3]):
-            raise ExperimentError("a tree's node numbers must be whole numbers")
+            raise ExperimentError("a tree's node numbers must be integers")
         inner = self.left != -1
         if ((self.right != -1) != inner).any():
             raise ExperimentError("a tree node has one child (must have two or none)")

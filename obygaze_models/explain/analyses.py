@@ -57,7 +57,7 @@ class AnalysisTable:
 
 
 def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
-    """Read an analysis from JSON, which may come from anywhere and is checked."""
+    """Read and check an analysis from JSON."""
     try:
         analysis = msgspec.convert(read_json(path, ExperimentError), Analysis)
         return analysis, describe_analysis(analysis)
@@ -118,15 +118,15 @@ def analyse(
             f"{source} is a {type(bank).__name__}, which has no learned concepts. Use a bottleneck"
         )
     if bank_about.get("features") != about.get("features"):
-        raise ExperimentError(f"the concepts of {source} do not have the model's features")
+        raise ExperimentError(f"the concepts of {source} were learned from other features")
     seen, test = _read_clips(folder, (model, about), store, manifest, labels)
     if kind == "tcav":
         labels_of_test = learned_task(about).labels(test)
         test = test.select(labels_of_test == len(fitted.classes_) - 1)
     if not len(test):
         raise ExperimentError(
-            f"{folder} was trained on all labelled clips of {manifest}. Use a model of a run "
-            "(RUN/models/...), which keeps clips for testing"
+            f"{folder} was trained on all labelled clips of {manifest}. Use a run's model "
+            "(RUN/models/...), because runs keep clips for testing"
         )
     result: Any
     if kind == "tcav":
@@ -175,11 +175,11 @@ def _read_clips(
 
 
 def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
-    """Return the columns of these concepts in the annotations."""
+    """Return the annotations' columns for these concepts."""
     names = clips.concept_names
     if missing := [name for name in concepts if name not in names]:
         raise ExperimentError(
-            f"the annotations have no concept {missing[0]!r}; they have "
+            f"the annotations have no concept {missing[0]!r}. They have "
             f"{', '.join(names) or 'none'}"
         )
     return [names.index(name) for name in concepts]
@@ -211,7 +211,7 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
                 for row in scores
             ),
             f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises along the "
-            f"concept, against {counted(scores[0].runs, 'direction')} of shuffled labels.",
+            f"concept; random: {counted(scores[0].runs, 'direction')} fitted to shuffled labels.",
         )
     ranks = analysis.significance
     return AnalysisTable(
@@ -222,7 +222,7 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
             for r in ranks
         ),
         "AUC: how well a concept ranks clips that the model has not seen; p: against "
-        f"{counted(ranks[0].runs, 'direction')} of its shuffled labels. Clips of a film are "
+        f"{counted(ranks[0].runs, 'direction')} fitted to its shuffled labels. Clips of a film are "
         "alike, so p tends to be too small.",
     )
 

@@ -36,7 +36,7 @@ Kind = Literal["sum", "path", "stores"]
 
 @dataclass(frozen=True)
 class Step:
-    """A question on a tree's path. Above the threshold a clip goes right, else left."""
+    """A question on a path in a tree. A clip above the threshold goes right, else left."""
 
     concept: str
     value: float
@@ -51,7 +51,7 @@ class Condition:
     Parameters
     ----------
     concept
-        Its name.
+        The name of the concept.
     percentile
         The percentage of clips that score lower on the concept than this clip; ties count half.
     low, high
@@ -71,7 +71,7 @@ class Condition:
 
     @property
     def whole(self) -> tuple[int, int | None, int | None]:
-        """Percentile, low and high as whole numbers; bounds are rounded outwards to agree."""
+        """Percentile, low and high as integers, with bounds rounded outwards so that they hold."""
         return (
             round(self.percentile),
             None if self.low is None else math.floor(self.low),
@@ -79,7 +79,7 @@ class Condition:
         )
 
     def sentence(self, clips: str) -> str:
-        """Return the words with their numbers, where `clips` are what the percentages refer to."""
+        """Return the condition with its numbers; `clips` names what percentages refer to."""
         percentile, low, high = self.whole
         bounds = []
         if low is not None:
@@ -146,7 +146,7 @@ def attribute(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> Attribution | None:
-    """Attribute predictions of clips X [N, D] to concepts; return None without concepts.
+    """Attribute predictions of clips X [N, D] to concepts, or return None without concepts.
 
     Parameters
     ----------
@@ -155,9 +155,9 @@ def attribute(
     X
         The features of the clips.
     classes
-        The name of each label from 0 on, where labels are numbers; by default the labels.
+        The names of labels that are numbers from 0 on; by default, the labels themselves.
     cut
-        The threshold of the second of two classes; its log-odds are subtracted from the intercept.
+        The threshold for the second of two classes. Its log-odds are subtracted from the intercept.
     """
     model, X = unfuse(model, X)
     names = _class_names(model, classes)
@@ -172,7 +172,7 @@ def attribute(
             return _sums(model, measured, X, names, cut)
     if isinstance(model, StoreFusion) and len(names) == 2:
         logits, head = model.logits_of(model.models_, X), model.stacker_
-        weights = np.where(model.lacks(X), 0, head.coef_[0])  # else a mean speaks for all clips
+        weights = np.where(model.lacks(X), 0, head.coef_[0])  # a missing store has no say
         intercept = logits @ head.coef_[0] + head.intercept_[0] - log_odds(cut)
         total, stores = intercept.copy(), tuple(model.use or model.stores)
         intercept -= (weights * logits).sum(axis=1)
@@ -206,17 +206,17 @@ def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> tuple[St
 def join_steps(
     steps: Sequence[Step], concepts: Sequence[str], values: Array, row: int
 ) -> tuple[Condition, ...]:
-    """Return a condition for each concept that a path asks about, in the order of first questions.
+    """Return a condition for each concept on a path, in the order of their first questions.
 
     Parameters
     ----------
     steps
-        The path of a clip. Its answers hold where a file has rounded the numbers.
+        The path of a clip. Its answers count, even if a file has rounded the numbers.
     concepts, values
-        The scores of the clips that the percentiles are of, of one computation, [N, K], and
-        their columns' names.
+        The names of the columns, and the scores [N, K] of the clips that the percentiles refer to,
+        which must come from a single computation.
     row
-        The clip's.
+        The row of the clip.
     """
     conditions = []
     for concept in dict.fromkeys(step.concept for step in steps):
@@ -235,7 +235,7 @@ def join_steps(
 
 
 def _as_compared(scores: Array) -> Array:
-    """Return scores as a tree compares them with its thresholds of 64 bits."""
+    """Return scores as a tree compares them with its float64 thresholds."""
     return scores.astype(np.float32).astype(np.float64)
 
 
@@ -374,28 +374,28 @@ def explain_rows(
     model
         A fitted estimator that reads features.
     X
-        The features of all clips that a tree's percentiles are of, [N, D].
+        The features of all clips that a tree's percentiles refer to, [N, D].
     rows
         The clips to explain.
     classes
-        The name of each label from 0 on, where labels are numbers; by default the labels.
+        The names of labels that are numbers from 0 on; by default, the labels themselves.
     cut
-        The threshold of the second of two classes.
+        The threshold for the second of two classes.
 
     Returns
     -------
     list of dict
-        Of each clip the predicted ``label``, the ``probabilities`` of the classes, and ``why``:
-        None for models whose parts do not add up to the prediction, such as networks. Of a tree
-        the ``steps`` of the path from the root, the ``conditions`` that they join to, the last
-        node (``leaf``), and the ``shares`` of the classes in it. Else the ``label`` of the logit
-        (with two classes the second's against the first, whichever is predicted), the
-        ``contributions`` of the concepts, the largest first, the ``intercept``, and the ``logit``,
-        their sum.
+        For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``,
+        which is None for models whose parts do not add up to the prediction, such as networks. For
+        a tree, it has the ``steps`` of the path from the root, the ``conditions`` that they amount
+        to, the last node (``leaf``), and the ``shares`` of the classes in it. For other models, it
+        has the ``label`` of the logit (with two classes, the second against the first, whichever
+        is predicted), the ``contributions`` of the concepts, largest first, the ``intercept``, and
+        their sum, the ``logit``.
     """
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
-    if (tree := tree_of(model)) is None:  # for a tree, one computation: the last bits differ
+    if (tree := tree_of(model)) is None:  # a tree needs all rows at once for equal last bits
         X, rows = X[list(rows)], range(len(rows))
     probabilities = move_cut(model.predict_proba(X), cut)
     attribution = attribute(model, X, classes=classes, cut=cut)
@@ -442,7 +442,7 @@ def nearest_clips(
     ids, features
         The clips to search, and their features [N, D].
     count
-        The largest number of clips to return per list.
+        The maximum number of clips in each list.
     """
     targets, wide = np.asarray(x, dtype=np.float64), np.asarray(features, dtype=np.float64)
     norms = np.linalg.norm(features, axis=1).astype(np.float64)

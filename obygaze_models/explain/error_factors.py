@@ -1,4 +1,4 @@
-"""The concepts and levels that go with a model's errors, by logistic regression.
+"""The concepts and levels that are associated with a model's errors, by logistic regression.
 
 A film has few wrong clips and many factors, so a ridge penalty shrinks the coefficients. Their
 intervals come from resampling clips, or, for all films together, from the jackknife over films.
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 DIFFER = "annotators differ"
-"""The factor of clips on which annotators differ."""
+"""The name of the factor for clips on which annotators differ."""
 MAX_STEPS, MAX_HALVINGS, MAX_SLOPE = 100, 30, 1e-11
-"""Newton's method ends where no loss has a larger slope per clip, in any direction."""
+"""Limits of Newton's method, which stops if no loss has a steeper slope per clip."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor's coefficient in the log-odds of being wrong; above 0, errors go with the factor.
+    """A factor's coefficient in the log-odds of an error; above 0, errors are likelier with it.
 
     The coefficient is None if all or none of the film's clips have the factor. The interval is None
     if fewer than half of the draws have both wrong and right clips, or, for all films together, if
@@ -70,21 +70,21 @@ def error_factors(
     Parameters
     ----------
     wrong
-        Whether the model was wrong about each clip [N].
+        True for each clip that the model got wrong, [N].
     factors
         The annotations of each clip, such as concepts and levels [N, F].
     names
         The names of the factors.
     films
-        The film of each clip; clips with "" are in no draw of films.
+        The film of each clip; clips with "" are left out of draws of films.
     penalty
         The ridge penalty on the coefficients; the intercept has none.
     draws
         The number of draws for the intervals.
     seed
-        Fixes the draws.
+        The seed of the draws.
     by_film
-        False for all films together only.
+        If False, regress only for all films together.
     """
     wrong, factors = np.asarray(wrong, dtype=bool), np.asarray(factors, dtype=bool)
     chance = np.random.default_rng(seed)
@@ -118,13 +118,13 @@ def factors_of_clips(
     clips
         The test clips, each once.
     wrong
-        Whether the model was wrong about each clip.
+        True for each clip that the model got wrong.
     levels
         The codes of the levels in their order; levels without clips are left out.
     by_film
-        As in `error_factors`.
+        See `error_factors`.
     differing
-        The clips on which annotators differ (`differing_clips`), the factor `DIFFER`.
+        The clips on which annotators differ (`differing_clips`), which have the factor `DIFFER`.
     """
     differs = [DIFFER] if any(clip.id in differing for clip in clips) else []
     concepts = sorted({name for clip in clips for name in clip.concepts})
@@ -181,9 +181,9 @@ def _film(
 def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     """Return the coefficients of a ridge logistic regression for each row of weights, [B, F].
 
-    The intercept has no penalty. Clips that have the same factors and the same outcome are one
-    clip of their summed weight, and each step of Newton's method serves all regressions. For 500
-    draws of a film that is a hundred times as fast as scikit-learn's solver, draw by draw.
+    The intercept has no penalty. Clips with the same factors and the same outcome are merged and
+    their weights summed, and each step of Newton's method advances all regressions. For 500 draws
+    of a film, this is a hundred times as fast as running scikit-learn's solver for each draw.
     """
     kinds, kind_of = np.unique(np.column_stack([X, y]), axis=0, return_inverse=True)
     clips = np.arange(len(X))

@@ -1,9 +1,9 @@
-"""Frames on the time axes of films: the time span and the probability of each, as a table.
+"""Frames on the time axes of films: a table with each frame's time span and probability.
 
 A frame stands for the time from halfway to the previous frame until halfway to the next, cut at the
-clip's ends. Where clips of a film overlap, their frames are averaged. A clip whose position in the
-film is unknown has its own axis. Times are whole microseconds internally, so that they compare
-exactly, and seconds in tables.
+clip's ends. If clips of a film overlap, their frames are averaged. A clip whose position in the
+film is unknown has its own axis. Internally, times are integer microseconds, so that they
+compare exactly; tables have seconds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from obygaze_models.saved.inference import FramePredictions
 from obygaze_models.scoring.metrics import Array
 
 MAX_ROUNDING_US = 1000
-"""Clips with gaps up to this are adjacent, since their times are rounded."""
+"""Clips with a gap of at most this count as adjacent, because their times are rounded."""
 MAX_OUTSIDE_S = 1.0
-"""The first frame of a clip may be this much too early."""
+"""The maximum by which the first frame of a clip may be too early."""
 LOUDNESS_DB = 60.0
-"""The range of a lane of loudness."""
+"""The range of loudness that a lane shows."""
 
 
 @dataclass(frozen=True, order=True)
@@ -55,11 +55,11 @@ class AxisFrames:
     Parameters
     ----------
     edges
-        The K + 1 times, in order, at which any frame's stretch starts or ends.
+        The K + 1 times, in order, at which any frame's time span starts or ends.
     probabilities
-        Between two edges, the mean of the frames that stand for this time [K]; NaN without any.
+        The mean probability of the frames between each two edges [K]; NaN without frames.
     loudness
-        The same for their loudness; None if it is unknown.
+        The mean loudness between each two edges; None if unknown.
     """
 
     edges: Array
@@ -87,11 +87,11 @@ class FrameScores:
     axes, ids
         Each frame's time axis and clip.
     starts, ends
-        In microseconds.
+        The time span of each frame, in microseconds.
     probabilities
-        From 0 to 1.
+        The probability of each frame, from 0 to 1.
     seen
-        Whether the model was trained on the clip, as in `Predictions`; empty if unknown.
+        The column of `Predictions` that says if the clip was trained on; empty if unknown.
     loudness
         The loudness of the sound in dB; None or NaN if unknown.
     """
@@ -145,7 +145,7 @@ class FrameScores:
 
     @classmethod
     def from_csv(cls, path: str | Path) -> FrameScores:
-        """Read a table that `to_csv` wrote, or any with film, id, start, end and probability."""
+        """Read a table by `to_csv`, or any table of film, id, start, end and probability."""
         columns = ("film", "id", "start", "end", "probability")
         table = read_table(Path(path), required=columns).without_escapes()
         if not len(table):
@@ -211,7 +211,7 @@ def place_frames(
     if manifest is not None and not manifest.items.row_of.keys() & set(predictions.ids):
         raise ExperimentError(
             f"{manifest.name} has none of these {counted(len(predictions.ids), 'clip')} (it has "
-            f"clips such as {manifest.ids[0]}, the store such as {predictions.ids[0]}). Use the "
+            f"clips such as {manifest.ids[0]}, the store {predictions.ids[0]}). Use the "
             "manifest of these clips"
         )
     tables = [probabilities, predictions.loudness]
@@ -306,14 +306,14 @@ def to_microseconds(seconds: ArrayLike) -> Array:
 
 
 def overlapping_parts(edges: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
-    """Return the pairs of spans and parts that overlap, where parts lie between edges.
+    """Return the pairs of spans and parts that overlap; a part is the time between two edges.
 
     Parameters
     ----------
     edges
-        In order; every start and end is one of them.
+        The edges in ascending order, with every start and end among them.
     starts, ends
-        Of the spans.
+        The starts and ends of the spans.
 
     Returns
     -------

@@ -47,12 +47,12 @@ MEASURES = {
     **{f"map_{tiou:g}": f"mAP at tIoU {tiou:g}" for tiou in TIOUS},
     "map_mean": "mAP, mean of these",
 }
-"""Every measure's name by its key."""
+"""The name of each measure, by key."""
 
 
 @dataclass(frozen=True)
 class MeasureScore:
-    """A measure over films, of the model and of two scorers that know nothing.
+    """A measure over films, for the model and for two scorers that only guess.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class MeasureScore:
     interval
         Its 95% interval, by the jackknife over films; None for fewer than five films.
     constant
-        The score of the same probability for all frames, with a moment that is everything.
+        The score of the same probability for all frames, with one moment that covers everything.
     random
         The mean score of 20 scorers that give frames random probabilities, and put moments of the
         model's lengths at random times.
@@ -81,7 +81,7 @@ class FilmScores:
     Parameters
     ----------
     film
-        Its name.
+        The film's name.
     seconds, positive_seconds
         The time that clips cover, and the part of it that positive segments cover.
     segments, outside
@@ -147,7 +147,7 @@ class MomentScores:
     positives
         The names of the levels that count.
     annotators
-        One by one.
+        The scores against each annotator.
     notes
         What was left out, and what limits the scores.
     """
@@ -162,7 +162,7 @@ class MomentScores:
         return "\n\n".join(entry.describe(self.positives) for entry in self.annotators)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each annotator, film (empty: over films), scorer and measure."""
+        """Return a row for each annotator, film ("" for all films), scorer and measure."""
         rows = []
         for entry in self.annotators:
             for key, score in entry.scores.items():
@@ -191,13 +191,13 @@ def evaluate_moments(
     Parameters
     ----------
     moments
-        From `find_moments`, or read from their tables.
+        The result of `find_moments`, or of `Moments.from_csv`.
     timelines
         The annotators' segments.
     positives
         Levels whose segments a model should find; by default the highest of the scheme.
     seed
-        Of the random scorers.
+        The seed of the random scorers.
     """
     scheme = timelines.scheme
     levels = list(dict.fromkeys(map(scheme.level, positives))) or [scheme.codes[-1]]
@@ -241,7 +241,7 @@ def _check_films(
     table = moments.frames
     if not frames:
         raise ExperimentError(
-            "the frames have times within clips, but the segments within films. Add the "
+            "frame times count from each clip's start, but segment times from the film's. Add the "
             "clips' start and end: obygaze models moments --manifest FOLDER"
         )
     annotated = timelines.by_film
@@ -252,9 +252,9 @@ def _check_films(
         )
     notes = []
     if without := [film for film in annotated if film not in frames]:
-        notes.append(f"annotated films without frames left out: {join_some(without)}")
+        notes.append(f"annotated films without frames were left out: {join_some(without)}")
     if without := [film for film in frames if film not in annotated]:
-        notes.append(f"films without annotations left out: {join_some(without)}")
+        notes.append(f"films without annotations were left out: {join_some(without)}")
     if clips := {axis.clip for axis in table.axes if axis.clip}:
         notes.append(f"{counted(len(clips), 'clip')} without a position in the film left out")
     seen = {clip for clip, was in zip(table.ids, table.seen, strict=True) if was not in ("", "no")}
@@ -347,13 +347,13 @@ def read_guess(film: AnnotatedFilm, moments: Moments) -> Guess:
 
 
 def guess_constant(film: AnnotatedFilm) -> Guess:
-    """Return the same probability everywhere, and a moment that is everything."""
+    """Return the same probability everywhere, and one moment that covers everything."""
     spans = film.frames.unbroken
     return Guess(np.zeros(len(film.frames.probabilities)), spans, np.zeros(len(spans)))
 
 
 def guess_random(film: AnnotatedFilm, model: Guess, chance: np.random.Generator) -> Guess:
-    """Return random probabilities, and moments of the model's lengths at random times of clips."""
+    """Return random probabilities, and moments of the model's lengths at random times in clips."""
     lows, highs = np.array(film.frames.unbroken).T
     moments = []
     for start, end in model.moments:
@@ -370,7 +370,7 @@ def guess_random(film: AnnotatedFilm, model: Guess, chance: np.random.Generator)
 def measure(
     films: Sequence[AnnotatedFilm], guesses: Sequence[Guess], weights: Array
 ) -> dict[str, Array]:
-    """Return every measure [draws] for weights [draws, films] of films; NaN if undefined."""
+    """Return each measure [draws] for films weighted by [draws, films]; NaN if undefined."""
     pairs = list(zip(films, guesses, strict=True))
     frames = [
         ranking_scores(film.labels, guess.probabilities[film.parts], film.seconds[None])

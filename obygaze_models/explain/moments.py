@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
 CLOSE_GAPS_SHARE = 0.1
-"""Gaps are closed up to this share of films and clips shorter than 50 s."""
+"""In films and clips shorter than 50 s, gaps up to this share of the length are closed."""
 EPSILON = 1e-12
-"""The tolerance for the mean of equal thresholds."""
+"""The tolerance for rounding errors in the mean of equal thresholds."""
 MAX_ROWS_SHOWN = 20
 CURVE = 1.7
 """The height of the frame probabilities in a figure, in rows."""
@@ -98,13 +98,13 @@ class Moments:
     thresholds
         The threshold of each clip.
     min_length, close_gaps
-        As in `find_moments`.
+        See `find_moments`.
     title
-        The model, and what it was trained to tell apart.
+        The model, and the classes that it was trained to distinguish.
     media
         The name of each film's file.
     warnings
-        The warnings that a reader needs.
+        Warnings for the reader.
     part
         The word for a frame: ``window`` if a row covers several frames, or sound.
     """
@@ -129,7 +129,7 @@ class Moments:
         return float(np.mean(list(self.thresholds.values()))) if self.thresholds else None
 
     def describe(self) -> str:
-        """Return the first moments as a table, and their number."""
+        """Return the first moments as a table, and how many there are."""
         rows = [
             (cut(m.axis.name, 40), format_time(m.start), format_time(m.end), f"{m.score:.2f}")
             for m in self.moments[:MAX_ROWS_SHOWN]
@@ -204,11 +204,11 @@ def find_moments(
     Parameters
     ----------
     predictions
-        From `predict_frames`.
+        The result of `predict_frames`.
     items
         The items of the store, with each clip's film, start and end.
     manifest
-        Locates clips with their own files in their films, by items with the same ids.
+        Says where in a film the clips with their own files are, by items with the same ids.
     threshold
         A probability; by default the model's own, which was chosen on validation clips. In a run,
         each clip has the mean threshold of the models that were tested on it.
@@ -235,7 +235,7 @@ def find_moments(
     moments = []
     for axis, film in frames.by_axis.items():
         limit = limits.by_axis[axis].probabilities
-        reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # NaN never is
+        reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # never NaN
         length = int(film.edges[-1] - film.edges[0])
         own_gap = min(gap, round(CLOSE_GAPS_SHARE * length)) if close_gaps is None else gap
         for low, high in film.unbroken:  # gaps between clips stay
@@ -278,10 +278,10 @@ def moment_figure(
     Parameters
     ----------
     moments
-        From `find_moments`.
+        The result of `find_moments`.
     film
-        Its id or title; by default the first. Of a clip whose position in the film is unknown,
-        the clip's id.
+        The film's id or title, or the id of a clip whose position in the film is unknown. By
+        default, the first film.
     timelines
         Annotators' segments, drawn above, with a row per annotator.
     manifest
@@ -352,7 +352,7 @@ def _label_rows(
         if axis.film not in timelines.by_film:
             raise UsageError(
                 f"the timelines {timelines.name} have no film {shorten(axis.film)} (they have "
-                f"{join_some(list(timelines.by_film))}); choose another film or other timelines"
+                f"{join_some(list(timelines.by_film))}). Choose another film or other timelines"
             )
         codes = timelines.scheme.codes
         for annotator, segments in timelines.by_film[axis.film].items():
@@ -373,7 +373,7 @@ def _label_rows(
 
 
 def _draw_curve(axes: Axes, moments: Moments, axis: Axis, own: list[Moment], base: float) -> None:
-    """Draw the frames' probabilities from `base` (0) on, with `own` moments shaded behind."""
+    """Draw the frames' probabilities upwards from `base` (0), with `own` moments shaded behind."""
     frames = moments.frames.by_axis[axis]
     for moment in own:
         across = (moment.start, moment.start, moment.end, moment.end)

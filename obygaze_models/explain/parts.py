@@ -55,11 +55,11 @@ class MeanParts:
     Parameters
     ----------
     concepts
-        Their names.
+        The names of the concepts.
     values, amounts
-        What clips measure, and the concepts' parts, [N, K].
+        The clips' scores on the concepts, and the concepts' parts, [N, K].
     intercept
-        What a clip has before any concept counts, [N]; None for a model without it.
+        The part that no concept contributes, [N]; None for a model without an intercept.
     """
 
     concepts: list[str]
@@ -81,7 +81,7 @@ class MeanParts:
     def listed(self) -> list[list[tuple[str, float]]]:
         """Return each clip's parts by title, the largest first, then the intercept.
 
-        They add up. A clip whose parts are NaN gets an empty list.
+        The parts add up. A clip whose parts are NaN gets an empty list.
         """
         lists = []
         for row, indices in enumerate(self.order.tolist()):
@@ -153,7 +153,7 @@ def concept_quality(
 
     Hard Negative and Sure clips with a concept are compared with all clips without it. Not Sure
     clips are ignored. If the levels are not ObyGaze's, all clips count. Networks are left out
-    because they have no concepts of their own; a bottleneck's concepts explain them.
+    because they have no concepts of their own; they are explained by a bottleneck's.
     """
     values = values_of(reasons[reasons["kind"].isin(["sum", "path"])])
     rows, ids = pd.factorize(values["id"])

@@ -1,4 +1,4 @@
-"""Tests of whether concepts beat chance: how they rank clips, and move a network (TCAV)."""
+"""Tests of whether concepts beat chance: how they rank clips, and affect a network (TCAV)."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def concept_significance(
     X, Y
         The features, and the concepts (1, 0, or -1 for unknown), that it was fitted on.
     X_held, Y_held
-        Clips that were not used in the fit, ideally those of a test set.
+        Clips that were not used in the fit, ideally the clips of a test set.
     runs
         The number of random directions. No p is below 1 / (runs + 1), and Holm multiplies it by
         the number of concepts. Clips of a film are alike, so shuffling clips gives p values that
         tend to be too small.
     random_state
-        Fixes the shuffles.
+        The seed of the shuffles.
     """
     shuffle, results = _Shuffles(bank, X, Y, random_state), []
     for concept, (name, cav, column) in enumerate(
@@ -100,8 +100,8 @@ def random_label_cavs(
 ) -> Array:
     """Return unit directions [runs, D] fitted to shuffled labels with the bank's settings.
 
-    The concepts alternate. TCAV scores are compared with these, because directions of another kind
-    have another distribution and make the test too strict or too lax.
+    The concepts take turns. TCAV scores are compared with these directions, because directions of
+    another kind have another distribution and would make the test too strict or too lax.
     """
     shuffle = _Shuffles(bank, X, Y, random_state)
     cavs = [shuffle.direction(run % len(bank.names_)) for run in range(runs)]
@@ -109,7 +109,7 @@ def random_label_cavs(
 
 
 class _Shuffles:
-    """Directions of a bank's concepts, with labels shuffled among the clips that have them."""
+    """Directions of a bank's concepts, with labels shuffled among the labelled clips."""
 
     def __init__(self, bank: ConceptBank, X: Array, Y: Array, random_state: int | None) -> None:
         self.bank, self.X, self.Y = bank, np.asarray(X, dtype=np.float64), Y
@@ -117,7 +117,7 @@ class _Shuffles:
         self.products = self.X @ self.X.T if len(X) <= GRAM_ROWS else None
 
     def direction(self, concept: int) -> Array:
-        """Return the direction of another shuffle, fitted with the bank's settings."""
+        """Return the direction for a new shuffle, fitted with the bank's settings."""
         targets = self.Y[:, self.bank.columns_[concept]]
         rows = np.flatnonzero(targets >= 0)
         shuffled = self.chance.permutation(targets[rows])
@@ -194,7 +194,7 @@ def tcav(
     model
         A fitted network.
     X
-        Features [N, D] of the clips to score: in TCAV those of the class.
+        Features [N, D] of the clips to score; in TCAV, the clips of the class.
     code
         The class of the logit: its index in ``model.classes_``.
     cavs, names

@@ -1,4 +1,4 @@
-"""Dot plots of numbers with intervals, a row each, in groups or panels, or with published ones."""
+"""Dot plots of numbers with intervals, one per row, in groups, panels or beside published ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Rows of dots on an axis, with at most a dot per series.
+    """Rows of dots on an axis, with at most one dot per series.
 
     `line` is a value to compare with, such as chance. `axis` is the name of the measure.
     """
@@ -97,7 +97,7 @@ def level_series(names: Mapping[str, str]) -> list[Series]:
 
 
 def numbered_series(names: Sequence[str]) -> list[Series]:
-    """Return series with a colour each. After the last colour they repeat, hollow."""
+    """Return a series for each name, in its own colour. If colours run out, they repeat, hollow."""
     size = len(SERIES)
     return [Series(name, SERIES[i % size], hatched=i >= size) for i, name in enumerate(names)]
 
@@ -134,9 +134,9 @@ def grouped_dots(
     groups
         Each group's dots, in the order of `series`.
     series
-        The dots' names, colours, and which are hollow.
+        The names and colours of the dots, and which of them are hollow.
     title, axis, description
-        The figure's title, what is measured, and what is seen, for those who cannot see it.
+        The figure's title, what is measured, and a description for those who cannot see it.
     limits
         The ends of the axis; values outside widen it, intervals do not.
     percent
@@ -148,7 +148,7 @@ def grouped_dots(
     origin
         A value that divides the axis.
     ends
-        What the lower and the upper end of the axis mean.
+        The meaning of the lower and the upper end of the axis.
     """
     to_text = number_format or partial(format_number, percent=percent)
     dots = [dot for group in groups.values() for dot in group]
@@ -237,30 +237,30 @@ def dot_plot(
     footnote: str = "",
     ends: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw scores with intervals, a row each, beside published scores (a forest plot).
+    """Draw scores with intervals, one per row, beside published scores (a forest plot).
 
     Parameters
     ----------
     points
         The rows, from the top down.
     title, axis, description
-        The figure's title, what is measured, and what is seen, for those who cannot see it.
+        The figure's title, what is measured, and a description for those who cannot see it.
     lines
         Vertical lines to compare with.
     limits
         The ends of the axis, such as 0 and 1; values outside widen it, intervals do not.
     interval
-        What intervals are, such as "95% interval over films".
+        The meaning of intervals, such as "95% interval over films".
     value, reference
         The names of the points and of the hollow diamonds.
     signed
-        Print + before positive numbers, as of differences.
+        Print + before positive numbers, as for differences.
     note
         The heading of the points' notes.
     footnote
         A remark on all points, at the bottom.
     ends
-        What the lower and the upper end of the axis mean.
+        The meaning of the lower and the upper end of the axis.
     """
     to_text = partial(format_number, signed=signed)
     heads = any(point.note for point in points)

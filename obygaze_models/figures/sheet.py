@@ -85,7 +85,7 @@ class Series:
 
     @property
     def key(self) -> Artist:
-        """Its entry in a legend."""
+        """The entry of this series in a legend."""
         return key(self.label, **self.dot)
 
 
@@ -262,7 +262,7 @@ def is_defined(value: float | None) -> TypeGuard[float]:
 def scale_x(
     axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """Scale the x axis to all values: `limits` or wider, or without limits, round ends."""
+    """Scale the x axis to all values: to `limits` or wider, or without limits to round ends."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
     values_shown = [*values, *(limits or ())] or [0.0, 1.0]

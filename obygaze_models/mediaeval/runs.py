@@ -1,4 +1,4 @@
-"""Runs on a benchmark's test set: files of trec_eval, and scores by the official measure.
+"""Runs on a benchmark's test set: files for trec_eval, and scores by the official measure.
 
 A run file has a line per clip, such as ``violence Q0 ACCEDE00001 1 0.913 mlp-external-data``: the
 topic, a constant, the clip, its rank, its score, and the run's tag. Tags of this project end with a
@@ -61,7 +61,7 @@ class WrittenRun:
     text
         The text of the run file.
     tag
-        The run's name, and whether it used external data.
+        The run's name, and a statement on external data.
     predictions
         The predictions of the ranked clips.
     missing
@@ -88,11 +88,11 @@ def write_run(
     Parameters
     ----------
     folder, store
-        As in `obygaze_models.saved.inference.predict`.
+        See `obygaze_models.saved.inference.predict`.
     manifest
-        The manifest of the clips, or its folder; labels are not looked at.
+        The manifest of the clips, or its folder; its labels are not used.
     labels
-        The label set that the model is for; it names the topic.
+        The label set that the model is for, which names the topic.
     split
         The fold column whose last fold is the test set.
     name
@@ -164,7 +164,7 @@ def read_run_file(path: Path) -> RunFile:
         for column, text, first in (("topic", cells[0], topic), ("tag", cells[5], tag)):
             if text != first:
                 raise ExperimentError(
-                    f"{where}: {column} {shorten(text)} after {shorten(first)}; write each to "
+                    f"{where}: {column} {shorten(text)} after {shorten(first)}. Write each to "
                     "a separate file"
                 )
         name, value = cells[2], cells[4]
@@ -193,7 +193,7 @@ class RunScore:
     outside
         Other clips that it returns. In a ranking they count as negative, as in trec_eval.
     tag, external_data
-        The tag, and its statement on external data, if any.
+        The tag, and its statement on external data, if it has one.
     """
 
     labels: str
@@ -223,7 +223,7 @@ def trec_average_precision(
     Parameters
     ----------
     ids, scores
-        The ranked clips, in any order; no id twice.
+        The ranked clips, in any order, without duplicate ids.
     positives
         The ids of the positive clips; the other ids are negative.
 
@@ -253,12 +253,12 @@ def score_run(
     Parameters
     ----------
     path
-        A run file; where the measure is accuracy, a CSV table with the columns ``id`` and
-        ``prediction``, as `predict` writes. Clips are named by their ids or files.
+        A run file; or for accuracy, a CSV table with the columns ``id`` and ``prediction``, as
+        written by `predict`. Clips are named by their ids or files.
     manifest
         The manifest or its folder; its labels are the truth.
     labels
-        Which of its label sets; by default its default one.
+        The label set to score against; by default, the manifest's default.
     split
         The fold column whose last fold is the test set.
     """

@@ -20,7 +20,7 @@ from obygaze_models.report.runs import ModelResults, ReportRun, annotators_of
 HEADERS = ("timelines.json", "manifest.json", "run.json")
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 GRID_S = 60.0
-"""The grid of timelines, which are shown by the minute. For other grids, use a manifest."""
+"""The seconds of a clip on a page of timelines. For clips of another length, use a manifest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +43,13 @@ class Annotation:
 
     @cached_property
     def about(self) -> ManifestRecord:
-        """The labelled items, as in the record of a run."""
+        """The labelled items, in the form of a run's record."""
         scheme = self.manifest.shared_scheme([self.manifest.labels(self.labels)])
         return ManifestRecord.of(self.manifest, self.labels, scheme)
 
     @property
     def rule(self) -> str:
-        """The rule by which the labels were made, if there is one."""
+        """The rule that produced the labels, or "" if there is none."""
         return str(self.manifest.labels(self.labels).about.get("rule", ""))
 
     @property
@@ -59,12 +59,12 @@ class Annotation:
 
     @cached_property
     def noun(self) -> str:
-        """The noun for its clips: minutes or clips."""
+        """The noun for its clips: "minutes" or "clips"."""
         return clip_noun(self.clips.values())
 
     @property
     def group_noun(self) -> str:
-        """The noun for the whole that its clips are parts of."""
+        """The noun for a group of clips: "film", or "clip" if no film is named."""
         return "film" if any(clip.film for clip in self.clips.values()) else "clip"
 
     @cached_property
@@ -79,7 +79,7 @@ Source = ReportRun | Annotation
 
 
 def open_annotation(source: object) -> Annotation | None:
-    """Open the labels of a manifest, of timelines, or of the folder of either; None for a run."""
+    """Open a manifest, timelines, or the folder of either; return None for a run."""
     if isinstance(source, str | Path):
         folder = Path(source)
         if (folder / "timelines.json").is_file():
@@ -93,8 +93,8 @@ def open_annotation(source: object) -> Annotation | None:
                 wish = "a run (obygaze models run), a manifest or timelines"
                 raise ExperimentError(describe_absent(folder, wish))
             inside = [path.parent for path in folder.glob("*/*.json") if path.name in HEADERS]
-            hint = f"did you mean {min(inside)}?" if inside else "make one: " + MAKE
-            raise ExperimentError(f"{folder} is not a manifest, timelines or a run; {hint}")
+            hint = f"Did you mean {min(inside)}?" if inside else "Make one with: " + MAKE
+            raise ExperimentError(f"{folder}: not a manifest, timelines or a run. {hint}")
     if not isinstance(source, Manifest | Timelines):
         return None
     timelines = source if isinstance(source, Timelines) else None

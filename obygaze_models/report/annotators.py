@@ -42,20 +42,20 @@ from obygaze_models.report.annotation import Source
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, jackknife, leave_each_out
 
 MIN_MARKED = 20
-"""The minimum number of clips for an agreement to mean much."""
+"""The minimum number of clips for an agreement score to be meaningful."""
 PARTS, MIN_PART = 10, 8
-"""The parts of a film that gamma's interval leaves out, and the least clips of a part."""
+"""The number of parts in the jackknife of a film's gamma, and the minimum of clips per part."""
 
 
 @dataclass(frozen=True, eq=False)
 class Annotators:
     """The annotators' labels, and their agreement.
 
-    `levels` are each annotator's (clip -> level), `pairs` the comparison of each two. `gammas` has
-    the paper's gamma of each film, the mean over each two. `marked` counts the shared clips of a
-    film that any of them marked with a concept. `differences` are the spans where two differ, the
-    longest first. `remarks` are about oddities in their labels. `merged` is True if the page's
-    labels are made from theirs.
+    `levels` is annotator -> clip -> level, and `pairs` compares each pair of annotators. `gammas`
+    has the paper's gamma of each film, averaged over pairs. `marked` counts the shared clips of
+    each film that any annotator marked with a concept. `differences` are the spans where two
+    annotators differ, longest first. `remarks` are about oddities in the labels. `merged` is True
+    if the page's labels were merged from these annotators' labels.
     """
 
     levels: Mapping[str, Mapping[str, str]]
@@ -66,22 +66,22 @@ class Annotators:
     remarks: Sequence[Remark]
     merged: bool
     agreement: Estimate
-    """The mean kappa of the levels on all clips over each two, with its jackknife interval."""
+    """The mean kappa of the levels over all pairs of annotators, with its jackknife interval."""
     shared: Mapping[str, int]
-    """The number of clips of each film that two of them have."""
+    """Film -> number of clips that two or more annotators labelled."""
     kappa_intervals: Mapping[str, tuple[float, float]]
-    """The interval of each concept's kappa, if there are enough films."""
+    """Concept -> interval of its kappa, if there are enough films."""
     gamma_intervals: Mapping[str, tuple[float, float] | None]
-    """The interval of each film's gamma, if there are enough clips."""
+    """Film -> interval of its gamma, or None if there are too few clips."""
 
     @property
     def all_of_them(self) -> str:
-        """The words for all annotators: "both", or their number."""
+        """A phrase for all annotators, such as "both" or "all 3 annotators"."""
         return "both" if len(self.levels) == 2 else f"all {len(self.levels)} annotators"
 
     @property
     def by_chance(self) -> float | None:
-        """The share of clips with the same level by chance, over each two."""
+        """The share of clips that two annotators label alike by chance, averaged over pairs."""
         shares = []
         for pair in self.pairs:
             if not pair.clips:
@@ -94,18 +94,18 @@ class Annotators:
         return fmean(shares) if shares else None
 
     def few_clips(self, concept: str) -> bool:
-        """Return True if too few clips or films have a concept to judge agreement."""
+        """Return True if a concept has too few clips or films to judge agreement."""
         counts = [clips for (_, name), clips in self.marked.items() if name == concept]
         return len(counts) < MIN_GROUPS or sum(counts) < MIN_MARKED
 
     @cached_property
     def kappas(self) -> dict[str, float]:
-        """The mean kappa of each concept over each two annotators who both marked it."""
+        """Concept -> mean kappa over the pairs of annotators who both marked it."""
         return self._mean_kappas([pair.concepts for pair in self.pairs])
 
     @cached_property
     def kappas_of_films(self) -> dict[str, dict[str, float]]:
-        """The mean kappa of each concept over annotators, by film."""
+        """Film -> concept -> mean kappa over pairs of annotators."""
         films = dict.fromkeys(film for pair in self.pairs for film in pair.by_film_and_concept)
         return {
             film: self._mean_kappas([pair.by_film_and_concept.get(film, ()) for pair in self.pairs])
@@ -122,7 +122,7 @@ class Annotators:
 
     @cached_property
     def differ(self) -> dict[str, bool]:
-        """Each clip with two or more annotations -> True if their levels differ."""
+        """Clip -> True if its annotators gave different levels; only clips with two or more."""
         labels_of: dict[str, list[str]] = {}
         for levels in self.levels.values():
             for clip, level in levels.items():
@@ -130,7 +130,7 @@ class Annotators:
         return find_differing(labels_of)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
-        """Return the share of equal levels among the clips that two or more annotated."""
+        """Return the share of clips with equal levels, among those with two or more annotators."""
         equal = [not self.differ[clip] for clip in clips if clip in self.differ]
         return fmean(equal) if equal else None
 
@@ -142,7 +142,7 @@ class Annotators:
 
 
 def load_annotators(source: Source) -> Annotators | None:
-    """Return the annotators' label sets, or None if the manifest is gone, changed, or lacks two."""
+    """Load the annotators' labels; None if the manifest is gone, changed, or has fewer than two."""
     manifest, names = source.manifest, source.annotators
     if manifest is None or len(names) < 2:
         return None
@@ -176,7 +176,7 @@ def load_annotators(source: Source) -> Annotators | None:
 
 
 class Rated(NamedTuple):
-    """The labels of two annotators on the clips that both have, in a film or a part of it."""
+    """Two annotators' labels on the clips that they share, in a film or a part of it."""
 
     group: str
     names: tuple[str, str]
@@ -185,9 +185,9 @@ class Rated(NamedTuple):
 
 
 def _count_without_each(rated: Sequence[Rated], codes: Sequence[Hashable]) -> np.ndarray:
-    """Return how often each two codes were given, [1 + groups, pairs, K, K].
+    """Return the confusion counts of each pair of annotators, [1 + groups, pairs, K, K].
 
-    The first has all groups; each of the rest leaves out one.
+    The first entry counts all groups; each of the others leaves out one group.
     """
     groups = list(dict.fromkeys(entry.group for entry in rated))
     names = list(dict.fromkeys(entry.names for entry in rated))
@@ -200,7 +200,7 @@ def _count_without_each(rated: Sequence[Rated], codes: Sequence[Hashable]) -> np
 
 
 def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
-    """Return the mean kappa of each two on the clips of all films, with its jackknife interval."""
+    """Return the mean kappa over pairs on the clips of all films, with its jackknife interval."""
     if not rated:
         return Estimate(None)
     codes = list(dict.fromkeys(code for part in rated for code in (*part.first, *part.second)))
@@ -210,7 +210,7 @@ def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
 def _concept_intervals(
     manifest: Manifest, in_films: Sequence[Pair]
 ) -> dict[str, tuple[float, float]]:
-    """Return the jackknife interval of each concept's kappa, over each two that both marked it."""
+    """Return the jackknife interval of each concept's kappa, over the pairs that both marked it."""
     marks = {name: manifest.labels(name).concepts_of for p in in_films for name in (p.a, p.b)}
     intervals = {}
     for concept in sorted(
@@ -233,9 +233,9 @@ def _concept_intervals(
 def gamma_interval(pairs: Sequence[Pair], distances: Distances) -> tuple[float, float] | None:
     """Return the interval of a film's gamma, by the jackknife over ten parts of the film.
 
-    Neighbouring clips are alike, so parts are left out instead of clips. The interval is that of
-    log(1 - gamma), which has no upper end. None if there are few clips, or if a single part
-    decides.
+    Neighbouring clips are alike, so whole parts are left out instead of single clips. The interval
+    is computed for log(1 - gamma), which is unbounded. Return None if there are too few clips, or
+    if all disagreement is in a single part.
     """
     rated = []
     for pair in pairs:
@@ -264,7 +264,7 @@ def _title(title: str, clips: int) -> str:
 
 
 def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:
-    """Return dots for the gamma of each film (film -> title), highest first; None without films."""
+    """Plot the gamma of each film in `titles`, highest first; return None if no film has one."""
     points = []
     for film, value in sorted(annotators.gammas.items(), key=lambda pair: -pair[1]):
         if film in titles:
@@ -276,17 +276,17 @@ def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | No
     low = min(end for p in points for end in (p.value, p.low) if end is not None)
     figure = dot_plot(
         points,
-        title="How far annotators agree on each film",
+        title="How well annotators agree on each film",
         axis="gamma",
         description="; ".join(f"{point.label}: {point.value:.2f}" for point in points),
-        lines=[Line(0.0, "as in a random order")],
+        lines=[Line(0.0, "random order")],
         limits=(min(0.0, low), 1.0),
     )
     return Html(inline_svg(figure))
 
 
 def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
-    """Count the shares of each film by annotator, or by the page's labels without annotators."""
+    """Count each film's marked clips by annotator, or by the page's labels if there are none."""
     clips, names = source.clips.values(), source.about.levels
     own = [c.id for c in clips], [c.level for c in clips], [c.concepts for c in clips]
     label_sets = [LabelSet("annotators", *own)]
@@ -298,17 +298,17 @@ def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
 
 
 def levels_figure(marked: MarkedFilms) -> Html | None:
-    """Draw who gives the highest level more often, or return None for one annotator or film."""
+    """Draw how often each annotator gives the highest level; None for one annotator or film."""
     if len(marked.annotators) < 2 or len(marked.films) < 2:
         return None
     return Html(inline_svg(levels_by_film(marked)))
 
 
 def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, str, str]]:
-    """Divide the clips with the highest level by who gave it, among those that two annotated.
+    """Count the clips with the highest level by who gave it, among those with two annotators.
 
-    Each part has its number of clips, who gave them the level, and the class of its colour. The
-    clips of a single annotator are on either side of the shared clips.
+    Each part is a number of clips, who gave them the level, and the CSS class of its colour.
+    With two annotators, the clips that only one marked are on either side of the shared clips.
     """
     if annotators is None:
         return []

@@ -1,4 +1,4 @@
-"""Concepts: how often annotators mark them, how well models detect them, and errors."""
+"""Concepts: how often annotators mark them, how well models detect them, and model errors."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from obygaze_models.report.runs import ReportRun, default_run
 
 @dataclass(frozen=True)
 class ConceptTables:
-    """The table of concepts of a run, and the AUROC of other runs.
+    """A run's table of concepts, and the AUROC of each concept in other runs.
 
-    `rows` have a concept, the clips with and without it, then AUROC and AP of each of `models`.
-    `others` have a run and model, then a cell for each concept in `names`.
+    `rows` have a concept, the number of clips with and without it, then AUROC and AP for each of
+    `models`. `others` have a run and model, then a cell for each concept in `names`.
     """
 
     run: str
@@ -48,11 +48,11 @@ class ConceptTables:
 
 
 def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tuple[Html, Html]]:
-    """Return figures and captions of concepts: marked, detected, agreed on, and in errors.
+    """Return figures and captions on concepts: marks, detection, agreement and errors.
 
     Concepts are grouped by the sense that perceives them, and sorted by the highest level's share
-    minus the lowest's. Levels follow. Empty if no concept is marked. Of several `runs`, those that
-    learn concepts show how well they detect each.
+    minus the lowest's. The list is empty if no concept is marked. The figure of detection includes
+    all `runs` that learn concepts.
     """
     source, levels = head.source, head.source.about.levels
     clips = list(source.clips.values())
@@ -77,7 +77,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     panel = Panel(
         [[Dot(share) for share in shares[name]] for name in concepts],
         [series[code] for code in marked],
-        "share of the clips of a level",
+        "share of the level’s clips",
         limits=(0.0, round_up(max(map(max, shares.values())))),
         percent=True,
     )
@@ -108,7 +108,7 @@ def _agreed_figure(
     concepts: Sequence[str],
     by_sense: Callable[[Sequence[str]], list[list[str]]],
 ) -> tuple[Html, Html]:
-    """Draw how far annotators agree on each concept."""
+    """Draw how well annotators agree on each concept."""
     rare = [name for name in concepts if annotators.few_clips(name)]
     kappa_intervals = annotators.kappa_intervals
     intervals = {name: ends for name, ends in kappa_intervals.items() if name not in rare}
@@ -118,9 +118,9 @@ def _agreed_figure(
     series = [Series("kappa", INK)]
     panel = Panel([[dot] for dot in dots], series, "Cohen’s kappa", limits, 0.0)
     caption = html(
-        "How far annotators agree on each concept. 0 is chance; without a dot, only one of them "
-        "marked it.{}{}",
-        " Lines: the 95% interval of each, by the jackknife over films." if intervals else "",
+        "How well annotators agree on each concept. 0 is chance. Concepts without a dot were "
+        "marked by only one of them.{}{}",
+        " Lines show each 95% interval, by the jackknife over films." if intervals else "",
         f" Marked in too few films or clips to judge: {join_some(rare)}." if rare else "",
     )
     return _figure(by_sense(concepts), panel, "Agreed on by annotators", caption)
@@ -132,7 +132,7 @@ def _detected_figure(
     concepts: Sequence[str],
     by_sense: Callable[[Sequence[str]], list[list[str]]],
 ) -> tuple[Html, Html] | None:
-    """Draw how well models detect each concept, or return None without such a model."""
+    """Draw how well models detect each concept, or return None if no model does."""
     measured = _quality(head.run)
     models = _detected_by(measured, head.run, runs)
     if not models:
@@ -166,24 +166,24 @@ def _detected_figure(
 
 
 def _measured_how(head: Headline) -> str:
-    """Return a sentence on the mean behind a bottleneck's AUROC of a concept, and its clips."""
+    """Say how a bottleneck's AUROC of a concept is averaged, and over which clips."""
     clips = "clips with it against all others"
     if head.source.about.is_obygaze:
         clips = "Hard Negative and Sure clips with it against all others except Not Sure"
     return (
-        " A bottleneck measures concepts before it decides: the mean over its fits, plus and minus "
-        f"a standard deviation ({clips})."
+        " A bottleneck measures concepts before it decides: its mean over fits, plus and minus one "
+        f"standard deviation ({clips})."
     )
 
 
 def _learned_how(runs: Sequence[ReportRun]) -> str:
-    """Return a sentence on the mean behind the AUROC of models of a single concept."""
+    """Say how the AUROC of models of a single concept is averaged."""
     learned = [run for run in runs if run.kind == "concepts"]
     nouns = " or ".join(dict.fromkeys(f"{run.group_noun}s" for run in learned))
     pooled = ""
     if any(scores.pooled for run in learned for scores in run.record.scores):
-        pooled = ", or all test clips together if fewer than two count"
-    return f" A model of one concept: the mean over {nouns}, with its 95% interval{pooled}."
+        pooled = ", or all test clips together if fewer than two can be scored"
+    return f" A model of one concept: its mean over {nouns}, with the 95% interval{pooled}."
 
 
 def _figure(
@@ -194,7 +194,7 @@ def _figure(
 
 
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
-    """Draw the factors of the best model's errors over all films, or return None without errors."""
+    """Draw which factors make the best model's errors likelier; return None without errors."""
     row = head.row
     if row.run.kind == "concepts":
         return None
@@ -231,9 +231,9 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     at = np.array([clip.level for clip in clips])
     shares = [f"{is_wrong[at == code].mean():.0%} of {levels[code]}" for code in tested]
     caption = html(
-        "{} is wrong in {} of {} test clips ({}). A dot to the right: clips marked so are wrong "
-        "more often than clips that are alike in all other rows{}. At 1 the odds of an error are "
-        "2.7 times higher, at −1 2.7 times lower.",
+        "{} is wrong on {} of {} test clips ({}). A dot to the right: it is wrong more often on "
+        "such clips than on clips that are the same in all other rows{}. At 1, the odds of an "
+        "error are 2.7 times higher; at −1, 2.7 times lower.",
         row.subject,
         number(wrong, form=","),
         number(len(clips), form=","),
@@ -245,7 +245,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
 
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
-    """Return how well each bottleneck of a run detects each concept, by task."""
+    """Return model -> concept -> how well that bottleneck of the run detects it."""
     several = len(run.record.learned) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
     reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze
@@ -259,10 +259,10 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
 def _detected_by(
     measured: Mapping[str, Mapping[str, ConceptQuality]], run: ReportRun, runs: Sequence[ReportRun]
 ) -> dict[str, dict[str, Dot]]:
-    """Return the AUROC of each concept by model.
+    """Return model -> concept -> AUROC.
 
-    The first bottleneck of `run` has a deviation over its fits. A model of a single concept has its
-    interval.
+    The range is a standard deviation over fits for the first bottleneck of `run`, and the 95%
+    interval for a model of a single concept.
     """
     detected: dict[str, dict[str, Dot]] = {}
     for model, by_concept in [*measured.items()][:1]:
@@ -291,7 +291,7 @@ def _deviation(entry: ConceptQuality) -> tuple[float | None, float | None]:
 
 
 def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
-    """Return the tables of concepts, or None if no run has a model with concepts."""
+    """Return the tables of concepts, or None if no model of the runs measures concepts."""
     by_run = {run.number: quality for run in runs if (quality := _quality(run))}
     if not by_run:
         return None
@@ -323,7 +323,7 @@ def concept_tables(runs: Sequence[ReportRun]) -> ConceptTables | None:
 
 
 def _cell(entry: ConceptQuality | None, metric: str) -> Html:
-    """Format a mean and its deviation over the fits."""
+    """Format a mean and its standard deviation over the fits."""
     if entry is None or (mean := getattr(entry, metric)) is None:
         return number(None)
     return html("{} <small>({})</small>", number(mean), number(getattr(entry, f"{metric}_std")))

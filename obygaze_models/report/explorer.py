@@ -1,4 +1,4 @@
-"""The film explorer's data: columns of small whole numbers, as the page's script reads them."""
+"""The film explorer's data, as columns of small integers that the page's script reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from obygaze_models.report.runs import ModelResults, ReportRun, default_model
 
 Array = NDArray[Any]
 MAX_LABEL_SETS = 6
-"""The maximum number of lanes of annotators that a film has."""
+"""The maximum number of annotator lanes per film."""
 
 
 def explorer_data(
@@ -46,11 +46,12 @@ def explorer_data(
     nearest: Store | None = None,
     timelines: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the data of the explorer, which opens on a model or else on annotations.
+    """Return the explorer's data, which opens on a model or, without models, on annotations.
 
-    ``clips`` has the sets of annotated clips, mostly a single set. ``runs`` and ``views`` (a model
-    of a run) refer to them by number, and to clips by index. A column is ``{"unit", "of"}``: whole
-    numbers in that unit, None for missing values. ``timelines`` comes from `film_timelines`.
+    ``clips`` has the distinct sets of annotated clips, usually just one. ``runs`` and ``views``
+    (one for each model of a run) refer to a set by its number, and to clips by index. A column is
+    ``{"unit", "of"}``: integers in that unit, with None for missing values. ``timelines`` comes
+    from `film_timelines`.
     """
     sets: dict[tuple[Any, ...], int] = {}  # the identity of a set of clips -> its number
     clips: list[dict[str, Any]] = []
@@ -59,7 +60,7 @@ def explorer_data(
     for run in sources:
         ordered = in_scene_order(run.clips)
         levels = run.about.levels
-        # Two label sets of a manifest are two sets of clips; folds and reasons belong to the run.
+        # Two label sets of a manifest make two sets of clips. Folds and reasons belong to runs.
         key = (
             *levels.items(),
             *((clip.id, clip.title, clip.start, clip.level, clip.concepts) for clip in ordered),
@@ -107,13 +108,13 @@ def explorer_data(
 
 
 def _unused(clips: Sequence[Clip]) -> dict[Unused, list[int]]:
-    """Return the numbers of the clips that a run did not use, by reason."""
+    """Return the indices of the clips that a run did not use, by reason."""
     numbers = [number for number, clip in enumerate(clips) if clip.used]
     return group_by(numbers, lambda number: clips[number].used)
 
 
 def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
-    """Sort clips by film: in time if all clips of a film have seconds, else by scene number."""
+    """Sort clips by film, and within it by time if all its clips have times, else by number."""
     films = by_film(clips.values())
     for same_film in films.values():
         if is_timed(same_film):
@@ -179,7 +180,7 @@ def _clips(
 
 
 def _seconds(seconds: list[float | None]) -> list[float | None]:
-    """Round the seconds, or return [] if no clip has a time."""
+    """Round seconds to hundredths, or return [] if no clip has a time."""
     if all(value is None for value in seconds):
         return []
     return map_cells(lambda value: None if value is None else round(value, 2), seconds)
@@ -189,7 +190,7 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
     """Return the nearest clips of each clip, by index, and their cosines in thousandths."""
     neighbours = find_neighbours(store, ids)
     if not neighbours:
-        raise ExperimentError(f"{store.where} has none of these runs' clips, such as {ids[0]}")
+        raise ExperimentError(f"{store.where} contains no clip of these runs, such as {ids[0]}")
     index = {clip: number for number, clip in enumerate(ids)}
     matches = [neighbours.get(clip, []) for clip in ids]
     return {
@@ -236,7 +237,7 @@ def _view(run: ReportRun, results: ModelResults, index: Mapping[str, int]) -> di
 
 
 def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """Return sums as means over the fits, or a tree's conditions from a single fit."""
+    """Return the parts of each prediction, as means over fits, or a tree's conditions."""
     kind = results.reasons["kind"].iloc[0]
     if kind == "path":
         return _paths(results, ids)
@@ -259,7 +260,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
 def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     """Return each clip's conditions in the fit whose probability is nearest to the mean.
 
-    Percentiles are among the clips that this fit tested.
+    Percentiles rank a clip among those that this fit tested.
     """
     concepts = results.reasons["concept"].unique().tolist()
     means = results.predictions
@@ -306,7 +307,7 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
 def number_column(
     values: Array, *, unit: float | None = None, like: Array | None = None
 ) -> dict[str, Any]:
-    """Return whole numbers in a unit that leaves three digits to the largest value (of `like`)."""
+    """Return integers in a unit that gives the largest value (of `like`, if given) three digits."""
     if unit is None:
         finite = np.abs(values if like is None else like)
         finite = finite[np.isfinite(finite)]

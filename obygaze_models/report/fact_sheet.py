@@ -1,4 +1,4 @@
-"""A film on one sheet, for a class or a talk: what annotators marked in it, beside a model."""
+"""A one-page sheet about a film for a class or a talk: annotators' marks beside a model's."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ Shape = Literal["a5", "16:9"]
 SHAPES: dict[str, tuple[float, float]] = {"a5": (210 / 25.4, 148 / 25.4), "16:9": (40 / 3, 7.5)}
 """Width and height in inches: a landscape page, and a slide."""
 HEIGHT = 420.0
-"""The height of every sheet in units; a unit is a point on A5, and grows with the sheet."""
+"""The height of every sheet in units. A unit is one point on A5 and scales with the sheet."""
 MARGIN, LANE_NAMES, CONCEPT_NAMES = 26.0, 92.0, 116.0
-"""The margin, and the widths of names, in units."""
+"""The margin and the widths of the columns of names, in units."""
 LANES, LANES_TOP, PANELS_TOP = 92.0, 112.0, 280.0
-"""The height of all lanes together, and where lanes and panels begin, in units."""
+"""The total height of the lanes, and the y positions of lanes and panels, in units."""
 MAX_LANES, MAX_CONCEPTS = 6, 5
 MAX_NAMED = 3
-"""Annotators whose numbers a sentence lists; of more it says the lowest and the highest."""
+"""The maximum number of annotators that a sentence lists. With more, it gives the range."""
 
 
 def fact_sheet(
@@ -69,19 +69,20 @@ def fact_sheet(
     shape: Shape = "a5",
     overwrite: bool = False,
 ) -> Path:
-    """Draw a film on one sheet, and return its path.
+    """Draw a one-page sheet about a film, and return its path.
 
-    The sheet has each annotator's clips in time, how much each marks and which concepts, beside the
-    mean of all films; with runs also the probabilities of the first screen's model.
+    The sheet shows each annotator's levels over time. Below, it compares how much each marked, and
+    which concepts, with the mean over all films. With runs, it also shows the probabilities of the
+    model on the report's first screen.
 
     Parameters
     ----------
     sources
-        As in `report`.
+        See `report`.
     film
-        Its id or title, or a pattern that only it matches.
+        The film's id or title, or a pattern that matches no other film.
     output
-        A PDF, SVG or PNG.
+        The path of a PDF, SVG or PNG file.
     shape
         ``"a5"``, a landscape page, or ``"16:9"``, a slide.
     overwrite
@@ -93,7 +94,7 @@ def fact_sheet(
     head = headline(score_tables(runs), source, load_annotators(source))
     titles = {clip.film: clip.title for clip in source.clips.values() if clip.film}
     if not titles:
-        raise ExperimentError(f"{source.about.name}: no clip has a film, so none can be drawn")
+        raise ExperimentError(f"{source.about.name}: no clip names its film, so none can be drawn")
     content = FilmFacts(head, find_film(film, titles))
     save_figure(draw_sheet(content, shape), output, overwrite=overwrite)
     return Path(output)
@@ -101,7 +102,7 @@ def fact_sheet(
 
 @dataclass(frozen=True, eq=False)
 class FilmFacts:
-    """The content of a sheet: a film of a page's first screen."""
+    """The content of a sheet: one film, with the data of a report's first screen."""
 
     head: Headline
     film: str
@@ -118,12 +119,12 @@ class FilmFacts:
 
     @cached_property
     def shares(self) -> FilmShares | None:
-        """The shares of this film; None where no clip has two annotators."""
+        """The shares of this film, or None if no clip has two annotators."""
         return next((film for film in self.marked.films if film.film == self.film), None)
 
     @cached_property
     def lanes(self) -> dict[str, dict[str, str]]:
-        """Annotator -> clip -> level; the page's labels if it names no annotators."""
+        """Annotator -> clip -> level, from the page's labels if there are no annotators."""
         ids = [clip.id for clip in self.clips]
         lanes = {
             name: {clip: levels[clip] for clip in ids if clip in levels}
@@ -134,20 +135,20 @@ class FilmFacts:
 
     @cached_property
     def differ(self) -> list[str]:
-        """The clips whose annotators differ."""
+        """The clips on which annotators differ."""
         annotators = self.head.annotators
         return [c.id for c in self.clips if annotators and annotators.differ.get(c.id)]
 
     @cached_property
     def spans(self) -> dict[str, tuple[float, float]]:
-        """Start and end of each clip: seconds, or else its place among the clips."""
+        """Clip -> start and end, in seconds if known, else by position among the clips."""
         if is_timed(self.clips):
             return {clip.id: (clip.start or 0.0, clip.end or 0.0) for clip in self.clips}
         return {clip.id: (at, at + 1.0) for at, clip in enumerate(self.clips)}
 
     @cached_property
     def probabilities(self) -> dict[str, float]:
-        """Clip -> the model's probability of the class that it looks for; empty without one."""
+        """Clip -> the model's probability of the positive class; empty without a model."""
         if not self.head.rows or self.head.run.kind == "concepts":
             return {}
         means = self.head.row.results.predictions
@@ -163,7 +164,7 @@ class FilmFacts:
 
     @property
     def sentence(self) -> str:
-        """A sentence on the share of clips that are marked, and on how the model ranks them."""
+        """A sentence on how many clips each annotator marked, and how many all of them did."""
         noun, levels = self.head.source.noun, self.head.source.positives
         total = len(self.clips)
         counts = {
@@ -191,7 +192,7 @@ class FilmFacts:
 
     @property
     def of_model(self) -> str:
-        """The meaning of the model's lane, and its score on the film; empty without a model."""
+        """An explanation of the model's lane with its score on the film; empty without a model."""
         if not self.head.rows or self.head.run.kind == "concepts":
             return ""
         row, metric = self.head.row, self.head.metric
@@ -216,12 +217,12 @@ class FilmFacts:
 
     @property
     def source(self) -> str:
-        """The source of the data, and the program."""
+        """The citation of the data and of obygaze."""
         return f"Source: {plain(citation([self.head.source]))}"
 
 
 def draw_sheet(facts: FilmFacts, shape: Shape = "a5") -> Figure:
-    """Draw the sheet of a film: lanes above, who marks how much and what below."""
+    """Draw the sheet of a film: lanes over time above, shares of marked clips below."""
     with figure_style():
         sheet = _Sheet(SHAPES[shape])
         room = sheet.width - 2 * MARGIN
@@ -259,7 +260,7 @@ class _Sheet:
         room, bold = self.width - x - MARGIN, 1.12 if "weight" in style else 1.0
         content = "\n".join(wrap(text, room, bold * size, lines))
         at = x / self.width, 1 - y / HEIGHT
-        if lines == 1:  # letters without a tail stand as high as others
+        if lines == 1:  # so that letters without descenders sit at the same height
             at = at[0], at[1] - 0.8 * size / HEIGHT
         style = {"va": "baseline" if lines == 1 else "top", "linespacing": 1.35} | style
         self.figure.text(*at, content, fontsize=size * self.unit, **style)
@@ -277,7 +278,7 @@ class _Sheet:
     def add_names(
         self, axes: Axes, names: Iterable[str], colours: Iterable[str], room: float
     ) -> None:
-        """Name the rows at 0, -1, -2, ... in colours."""
+        """Label the rows at y = 0, -1, -2, ..., each in its colour."""
         texts = ["".join(wrap(name, room, 9, 1)) for name in names]
         axes.set_yticks([-row for row in range(len(texts))], texts, fontsize=9 * self.unit)
         for label, colour in zip(axes.get_yticklabels(), colours, strict=True):
@@ -323,7 +324,7 @@ def _draw_lanes(sheet: _Sheet, facts: FilmFacts) -> None:
 
 
 def _write_keys(sheet: _Sheet, facts: FilmFacts, top: float) -> None:
-    """Write what the lanes show, and the levels with their colours, above them."""
+    """Write a heading and a colour key of the levels above the lanes."""
     from matplotlib.patches import Patch
 
     noun = facts.head.source.noun.removesuffix("s")
@@ -340,7 +341,7 @@ def _write_keys(sheet: _Sheet, facts: FilmFacts, top: float) -> None:
 
 
 def _draw_levels(sheet: _Sheet, facts: FilmFacts, shares: FilmShares, width: float) -> None:
-    """Draw the share of each annotator in this film, and on average over all, joined by a line."""
+    """Draw each annotator's share in this film, and below it the mean over all films."""
     marked, unit = facts.marked, sheet.unit
     rows = [("This film", shares.level, 9.0)]
     if len(marked.films) > 1:
@@ -349,7 +350,7 @@ def _draw_levels(sheet: _Sheet, facts: FilmFacts, shares: FilmShares, width: flo
             for name in shares.level
         }
         rows.append((f"Mean of {len(marked.films):,} films", means, 6.0))
-    sheet.write(PANELS_TOP - 20, f"How much is {marked.level}", 9.5, weight="bold")
+    sheet.write(PANELS_TOP - 20, f"Share marked {marked.level}", 9.5, weight="bold")
     axes = sheet.add_axes(MARGIN + LANE_NAMES, PANELS_TOP, width - LANE_NAMES, 72)
     names = marked.annotators
     for row, (_, shares_of, size) in enumerate(rows):
@@ -380,10 +381,10 @@ def _draw_levels(sheet: _Sheet, facts: FilmFacts, shares: FilmShares, width: flo
 def _draw_concepts(
     sheet: _Sheet, facts: FilmFacts, shares: FilmShares, x: float, width: float
 ) -> None:
-    """Draw the concepts that are marked most; with several films, a line at the mean over them."""
+    """Draw the most often marked concepts, with a line at the mean if there are several films."""
     films, unit = facts.marked.films, sheet.unit
     names = sorted(shares.concepts, key=lambda name: -shares.concepts[name])[:MAX_CONCEPTS]
-    sheet.write(PANELS_TOP - 20, "Marked most", 9.5, x=x, weight="bold")
+    sheet.write(PANELS_TOP - 20, "Marked most often", 9.5, x=x, weight="bold")
     room, numbers = width - CONCEPT_NAMES, 62.0 if len(films) > 1 else 28.0
     axes = sheet.add_axes(x + CONCEPT_NAMES, PANELS_TOP, room - numbers, 17.0 * len(names))
     columns: dict[str, list[float]] = {"film": [shares.concepts[name] for name in names]}
@@ -411,7 +412,7 @@ def _draw_concepts(
 
 
 def _in_words(facts: FilmFacts) -> str:
-    """Say what the sheet shows, for readers who cannot see it."""
+    """Describe what the sheet shows, for readers who cannot see it."""
     parts, shares = [facts.sentence, facts.of_model], facts.shares
     if shares is not None:
         levels = [f"{name} {share:.0%}" for name, share in shares.level.items()]

@@ -1,7 +1,7 @@
-"""The explorer's time axis and video of a film, with frames, moments and annotators' segments.
+"""A film's time axis and video in the explorer: frames, moments and annotators' segments.
 
-If the clips' positions in the film are unknown, the clips follow each other in scene order. Times
-are whole hundredths of a second, probabilities whole thousandths.
+If the clips' positions in the film are unknown, the clips follow one another in scene order. Times
+are integers in hundredths of a second, and probabilities are integers in thousandths.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def film_timelines(
     clips
         The page's clips, film by film, in scene order.
     frames, moments
-        Tables of ``obygaze models moments``.
+        CSV files written by ``obygaze models moments``.
     timelines
         A folder of annotators' segments.
     """
@@ -49,7 +49,7 @@ def film_timelines(
     clips_of = by_film(clips)
     if moments is not None and frames is None:
         raise UsageError(
-            "moments are shown with the probabilities of frames. Add these too: --frames frames.csv"
+            "moments need the probabilities of frames, which are missing. Add --frames frames.csv"
         )
     if frames is not None:
         scores, intervals = _read_scores(clips, frames, moments)
@@ -70,7 +70,7 @@ def film_timelines(
     if annotated is None:
         return {"films": films}
     concepts = sorted({name for s in annotated.segments for name in s.concepts})
-    for film, data in films.items():  # without the film's time, segments are left out
+    for film, data in films.items():  # segments need the film's time axis
         data |= {"lanes": [], "until": 0} if data["pasted"] else _lanes(film, annotated, concepts)
     levels = level_columns(annotated.scheme.name_of)
     return {"films": films, "levels": levels, "concepts": concepts}
@@ -79,7 +79,7 @@ def film_timelines(
 def _read_scores(
     clips: Sequence[Clip], frames: str | Path, moments: str | Path | None
 ) -> tuple[FrameScores, Sequence[Moment]]:
-    """Read tables of frames and moments. Files without a film follow each other as clips."""
+    """Read the tables of frames and moments, treating each file without a film as a clip."""
     intervals: Sequence[Moment] = ()
     if moments is None:
         scores = FrameScores.from_csv(Path(frames))
@@ -95,20 +95,20 @@ def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]
     if not set(films) & expected.keys():
         film, expected_film = (shorten(next(iter(names), "")) for names in (films, expected))
         raise ExperimentError(
-            f"{path} has no film of these runs (it has films such as {film}, the runs such as "
-            f"{expected_film}). Pass the file of these films"
+            f"{path}: contains none of these runs' films (got films such as {film}; the runs have "
+            f"films such as {expected_film}). Pass the file for these films"
         )
 
 
 def film_of(clip: Clip) -> str:
-    """Return the film whose time axis a clip is on, or its file if the film has no name."""
+    """Return the name of a clip's time axis: its film, or its file if it has times but no film."""
     if clip.film or clip.start is None:
         return clip.film
     return name_film("", clip.media)
 
 
 def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
-    """Return the clips of each time axis."""
+    """Group clips by their time axis."""
     return group_by(clips, film_of)
 
 
@@ -119,12 +119,12 @@ def with_distinct_titles(clips: Mapping[str, Clip]) -> dict[str, Clip]:
 
 
 def is_timed(clips: Sequence[Clip]) -> bool:
-    """Return True if each clip has a position in the film."""
+    """Return True if every clip has a start and an end."""
     return None not in [clip.start for clip in clips] + [clip.end for clip in clips]
 
 
 def grid_length(clips: Sequence[Clip]) -> float:
-    """Return the seconds of a clip if all are equal parts of their film, else 0."""
+    """Return the length of the clips in seconds if they form a regular grid, else 0."""
     if not is_timed(clips):
         return 0.0
     length = max((clip.end or 0.0) - (clip.start or 0.0) for clip in clips)
@@ -172,7 +172,7 @@ def _film(
             continue
         start, end = (timed[clip].start, timed[clip].end) if clip in timed else (None, None)
         if own_axis and start is None:
-            continue  # it has no position among clips that have
+            continue  # it has no position, but other clips have one
         offsets[clip] = round((start or 0) * 100) if own_axis else 0
         if of_clip:
             low = min(map(starts.__getitem__, of_clip))
@@ -204,7 +204,7 @@ def _frames(
     ends: Mapping[int, int],
     scores: FrameScores,
 ) -> dict[str, list[int]]:
-    """Return the number of frames of each clip, and the gap and length of each frame."""
+    """Return each clip's number of frames, and each frame's gap, length and probability."""
     data: dict[str, list[int]] = {"count": [], "gap": [], "length": [], "p": []}
     if scores.loudness is not None:
         order = [row for _, _, rows in clips for row in rows]
@@ -222,7 +222,7 @@ def _frames(
 
 
 def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """Return the start, length and score of each moment, in time."""
+    """Return the start, length and score of each moment, in order of time."""
     spans = []
     for moment in moments:
         if moment.axis.clip and moment.axis.clip not in offsets:
@@ -257,9 +257,9 @@ def _hundredths(seconds: Any) -> Any:
 
 
 def video_data(clips: Sequence[Clip], folder: str | Path | None, page: Path) -> dict[str, Any]:
-    """Return the address of each film's file, or of each clip's, for the explorer.
+    """Return the URL of each film's file, or of each clip's file, for the explorer.
 
-    Addresses are relative where the folder is below the page's; then both can be moved together.
+    URLs are relative if the files are below the page's folder, so that both can be moved together.
     ``missing`` names the films without a file.
     """
     if folder is None:
@@ -280,7 +280,7 @@ def video_data(clips: Sequence[Clip], folder: str | Path | None, page: Path) -> 
 
 
 def _address(path: Path, page: Path) -> str:
-    """Return a file's address: below the page's folder relative to it, else with its whole path."""
+    """Return a file's URL, relative to the page's folder if the file is below it, else absolute."""
     path, folder = path.resolve(), page.resolve().parent
     if path.is_relative_to(folder):
         return quote(f"./{path.relative_to(folder).as_posix()}")

@@ -1,4 +1,4 @@
-"""The films on one screen, a strip each, sorted by a model's ranking or by the annotations."""
+"""An overview of the films, one strip each, sorted by a model's scores or by annotations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TICK_S = 1800
 class FilmStrip:
     """A film: its link into the explorer, title, lanes as SVG, and numbers by column.
 
-    `ticks` are the half hours below the lanes, as shares of the width and text.
+    `ticks` are the half hours below the lanes, each as a share of the width and its text.
     """
 
     film: str
@@ -38,7 +38,7 @@ class FilmStrip:
 
 @dataclass(frozen=True)
 class FilmStrips:
-    """All films, highest first in the column `rank`, with lane names and the scored model."""
+    """All films, sorted by the column `rank`, with the names of lanes and the scored model."""
 
     films: tuple[FilmStrip, ...]
     lanes: tuple[str, ...]
@@ -49,7 +49,7 @@ class FilmStrips:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The numbers that any film has."""
+        """The names of the numbers that at least one film has."""
         return [*dict.fromkeys(name for strip in self.films for name in strip.numbers)]
 
 
@@ -59,7 +59,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
     Parameters
     ----------
     head
-        The scores of the first screen; its best model of that run has a lane.
+        The scores of the first screen, whose model gets a lane.
     ordered
         All clips, film by film, in scene order.
     """
@@ -111,7 +111,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
 
 
 def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the colour of each clip by lane: each annotator's, the model's, and who differs."""
+    """Return lane -> clip -> colour, for each annotator, the model and disagreements."""
     row, annotators = head.row if head.rows else None, head.annotators
     clips = (row.run if row else head.source).clips
     lanes = {
@@ -136,9 +136,9 @@ def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, 
 def _numbers_of_film(
     row: ScoreRow, film: str, clips: int, labels: Sequence[int]
 ) -> dict[str, Html]:
-    """Return a model's numbers on a film, beside those of guessing and of the paper.
+    """Return a model's scores on a film, with the scores of guessing and of the paper.
 
-    `labels` has the label of each clip that was tested.
+    `labels` are the labels of the clips that were tested.
     """
     metric = "f1" if row.run.kind == "levels" else "f1_weighted"
     scores = _scores_of_film(row, film)
@@ -159,21 +159,21 @@ def _numbers_of_film(
 
 
 def _scores_of_film(row: ScoreRow, film: str) -> Scores:
-    """Return the scores of a film, or {} if it lacks clips of a class."""
+    """Return the scores of a film, or {} if it has no clips of some class."""
     if row.entry.pooled and row.run.record.films.tested == 1:
         return row.entry.mean
     return row.entry.groups.get(film, {})
 
 
 def _end(clips: Sequence[Clip], *, timed: bool) -> float:
-    """Return the length of a film, in seconds or else in clips."""
+    """Return the length of a film, in seconds if it is timed, else in clips."""
     return max(clip.end or 0.0 for clip in clips) if timed else float(len(clips))
 
 
 def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...]:
-    """Return half hours as shares of `length`, and the film's end, exactly in a short film.
+    """Return the half hours and the film's end, each as a share of `length` and its text.
 
-    None is so near to the end that the texts would touch on a phone.
+    Half hours close to the end are left out, so that texts do not touch on a phone.
     """
     end = _end(clips, timed=True)
     times = [*range(0, int(end - 0.18 * length), TICK_S), end]

@@ -19,7 +19,7 @@ from obygaze_models.scoring.metrics import METRICS
 
 KAPPA_ENDS = "; 1 is full agreement, 0 is chance"
 NEAR = 0.015
-"""The largest distance at which a share is called by the name of a fraction."""
+"""The largest distance from a fraction at which a share is named after it."""
 _FRACTIONS = {
     "one in ten": 0.1,
     "one in five": 0.2,
@@ -36,10 +36,10 @@ _FRACTIONS = {
 
 
 def findings(head: Headline) -> list[Html]:
-    """Return the finding, the annotations, and either the agreement or the model's results."""
+    """Return sentences on the finding, the annotations, and either agreement or the model."""
     if not head.rows:
         shared = _shared_marks(head)
-        # A single paragraph on counts and agreement, so that films follow soon.
+        # One paragraph on counts and agreement keeps the films near the top of the page.
         first, *others = [_annotated(head, by_all=not shared), *_agreement(head)]
         paragraphs = [html("{} {}", first, others[0]), *others[1:]] if others else [first]
         return [*shared, *paragraphs]
@@ -53,18 +53,18 @@ def findings(head: Headline) -> list[Html]:
 
 
 def _named(head: Headline) -> list[Html]:
-    """Say which of several models the result is about, which was chosen before the test."""
+    """Say which of several models the result is about, and how it was chosen."""
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
     named = head.run.record.experiment.headline == head.row.model
     reason = "which the experiment names" if named else "which the experiment lists first"
-    text = "This is about {}, {}. The best of {} models would look better here than it is."
+    text = "This is about {}, {}. The best of {} models would have looked better than it is."
     return [html(text, head.row.title, reason, number(len(models), form=","))]
 
 
 def _concepts_found(head: Headline) -> Html:
-    """Say for which concepts the score is above guessing, adjusted for their number."""
+    """Name the concepts whose scores are above guessing, adjusted for multiple tests."""
     rows = [row for row in head.rows if row.run is head.run and row.model == head.row.model]
     estimates = [row.above_guess(head.metric) for row in rows]
     p_values = holm([estimate.p_value for estimate in estimates])
@@ -85,7 +85,7 @@ def _concepts_found(head: Headline) -> Html:
         claim = "ranks clips with a concept above those without it, better than chance,"
     if not tested:
         return html("There are too few clips or {}s to say how good {} is.", noun, head.row.who)
-    text = "{} {} for {} of {} ({} as a mean over {}s; p below .05, adjusted for {} by Holm){}{}{}."
+    text = "{} {} for {} of {} ({} averaged over {}s; p below .05, Holm-adjusted; tests: {}){}{}{}."
     parts = [
         html(start, joined(names)) if names else Html("")
         for start, names in (
@@ -160,7 +160,7 @@ def _shared_marks(head: Headline) -> list[Html]:
 
 
 def share_in_words(part: int, total: int) -> str:
-    """Return a share as a nearby fraction, else in percent; for few clips, as two numbers.
+    """Return a share as a nearby fraction, else as a percentage; for few clips, as counts.
 
     Examples
     --------
@@ -187,8 +187,8 @@ def _agreement(head: Headline) -> list[Html]:
         for film, value in annotators.gammas.items()
         if film in titles and annotators.shared[film] >= MIN_MARKED
     }
-    start = " By film they"
-    text = "{} to {} of the {}; chance would give {}. That is a kappa of {} over all films ({}).{}"
+    start = " By film, they"
+    text = "{} to {} of the {}; chance would be {}. That is a kappa of {} over all films ({}).{}"
     who = "Both gave the same level"
     shared = f"{noun} that they share"
     if len(annotators.levels) > 2:
@@ -205,7 +205,7 @@ def _agreement(head: Headline) -> list[Html]:
     )
     rare = [name for name in annotators.kappas if annotators.few_clips(name)]
     kappas = {name: kappa for name, kappa in annotators.kappas.items() if name not in rare}
-    concepts = [_extremes("Among concepts they", "kappa", kappas, KAPPA_ENDS)]
+    concepts = [_extremes("Among concepts, they", "kappa", kappas, KAPPA_ENDS)]
     if rare:
         text = "{} marked in fewer than {} films or {} clips, too few to judge agreement: {}."
         names = join_some(rare)
@@ -216,12 +216,12 @@ def _agreement(head: Headline) -> list[Html]:
 
 def _interval_of(estimate: Estimate) -> Html:
     if estimate.interval is None:
-        return html("too few films to say how sure that is")
+        return html("too few films for an interval")
     return html("95% interval {} to {}", *map(number, estimate.interval))
 
 
 def _extremes(start: str, score: str, values: Mapping[str, float], ends: str = "") -> Html:
-    """Name the highest and the lowest score, with the meaning of its ends; "" below two."""
+    """Name the highest and lowest scores, or return "" if there are fewer than two."""
     if len(values) < 2:
         return Html("")
     best, *_, worst = sorted(values, key=lambda name: -values[name])
@@ -237,14 +237,14 @@ def _model(head: Headline, who: str) -> Html:
         share = number(mean["balanced_accuracy"], form="%")
         scores = [*_official_scores(row), _score(row, head.metric)]
         score = html("{}{}", joined([*_title(row), *scores]), _certainty(head))
-        text = "{} gives {} of the clips of a level their level{} ({})."
+        text = "{} classifies {} of each level’s clips correctly{} ({})."
         return html(text, who, share, row.averaged, score)
-    is_told = head.metric == "auroc" and head.interval is not None  # by the verdict
+    is_told = head.metric == "auroc" and head.interval is not None  # in the verdict
     ranks = Html("") if is_told else _pairs(head)
     details = [*_title(row), *_official_scores(row)]
     model = html(" ({})", joined(details)) if details else Html("")
     if mean["precision"] is None:
-        return html("{}{} names no clip at all.{}", who, model, ranks)
+        return html("{}{} marks no clip at all.{}", who, model, ranks)
     start, target = Html(""), html("of “{}”", row.task.title)
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
@@ -256,17 +256,17 @@ def _model(head: Headline, who: str) -> Html:
         target = html("of the {} that are {}", number(row.test.positives, form=","), top)
         who = who[0].lower() + who[1:]
     recall, precision = number(mean["recall"], form="%"), number(mean["precision"], form="%")
-    text = "{}{}{} finds {} {}{}; of the {} that it names, {} are right.{}"
+    text = "{}{}{} finds {} {}{}; of the {} that it marks, {} are right.{}"
     return html(text, start, who, model, recall, target, row.averaged, noun, precision, ranks)
 
 
 def _title(row: ScoreRow) -> list[Html]:
-    """Return the model's title; empty if the sentence needs none."""
+    """Return the model's title, or [] if the sentence needs none."""
     return [] if row.who == "the model" else [html("{}", row.title)]
 
 
 def _official_scores(row: ScoreRow) -> list[Html]:
-    """Return the official measure of a benchmark, if there is one."""
+    """Return the scores by the benchmark's official measures, if it has any."""
     metrics = metrics_of(row.run.record)
     return [_score(row, metric) for metric in metrics if METRICS[metric].official]
 
@@ -276,10 +276,10 @@ def _score(row: ScoreRow, metric: str) -> Html:
 
 
 def _certainty(head: Headline) -> Html:
-    """Return the interval of the score, or the reason why there is none."""
+    """Describe the interval of the score, or say why there is none."""
     if head.interval is not None:
         ends = map(number, head.interval)
-        text = "; the average over other such {}s would probably be {} to {}"
+        text = "; the average over other such {}s would probably be between {} and {}"
         return html(text, head.row.run.group_noun, *ends)
     too_few = head.row.too_few(head.metric)
     return html("; {}", too_few) if too_few else Html("")
@@ -294,7 +294,7 @@ def _pairs(head: Headline) -> Html:
 
 
 def _given_a_pair(head: Headline, area: float) -> Html:
-    """Return the meaning of an AUROC of levels as a sentence."""
+    """Explain an AUROC of two levels in a sentence."""
     row, clip = head.row, head.run.clip_noun
     negative, positive = (kind.words for kind in row.task.classes)
     same = "" if row.entry.pooled else f" of the same {row.run.group_noun}"
@@ -303,7 +303,7 @@ def _given_a_pair(head: Headline, area: float) -> Html:
 
 
 def _area_and_interval(row: ScoreRow, area: float) -> Html:
-    """Format an AUROC with its interval, or the reason why there is none."""
+    """Format an AUROC with its interval, or with the reason why there is none."""
     score = html("{} {}", METRICS["auroc"].title, number(area))
     if row.few:
         return html("{}; {}", score, row.few)
@@ -322,7 +322,7 @@ def _who(row: ScoreRow) -> str:
 
 
 def _verdict(head: Headline) -> Html:
-    """Say if the score is above that of guessing; "" if that cannot be said.
+    """Say if the score is above guessing, or return "" if it cannot be compared.
 
     For AUROC, also say if the verdicts are better than guessing.
     """
@@ -347,13 +347,13 @@ def _ranks(head: Headline, ends: tuple[float, float]) -> str:
 
 
 def _subject(head: Headline) -> str:
-    """Return who ranks clips, or whose verdicts the score is about."""
+    """Return the subject of a sentence about the score: the model, or its verdicts."""
     who = _who(head.row)
     return who if METRICS[head.metric].ranks else f"The verdicts of a{who[1:]}"
 
 
 class _Verbs(NamedTuple):
-    """The verbs for a ranking, or for verdicts, compared with guessing."""
+    """Verb phrases that compare a ranking or verdicts with guessing."""
 
     scores: str
     better: str
@@ -375,11 +375,11 @@ _BESIDE_GUESS = {
         "does not rank clips better than guessing",
     ),
 }
-"""The verbs for scores of verdicts (False) and of the ranking (True)."""
+"""The verb phrases for scores of verdicts (False) and of rankings (True)."""
 
 
 def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None = None) -> Html:
-    """Say if a score is above the best guess's, film by film: a verb and the numbers."""
+    """Return a verb phrase with numbers that compares a score with the best guess by film."""
     guess, score = row.best_guess(metric), row.entry.mean[metric]
     verbs, too_few = _BESIDE_GUESS[METRICS[metric].ranks], row.too_few(metric)
     numbers = html("{} {}", METRICS[metric].title, number(score))
@@ -411,7 +411,7 @@ def beside_annotators(head: Headline) -> list[Html]:
     where = f"{head.row.task.title}: " if head.run.kind == "concepts" else ""
     lines = [html("{}{}", where, sentence)]
     if own and any(pair.clips > compared.clips for pair in own.pairs):
-        text = "That leaves out clips of other levels, which flatters all of them: {} is {}."
+        text = "That leaves out clips of other levels, which flatters everyone: {} is {}."
         lines.append(
             html(text, "the annotators’ own kappa over all levels", number(own.agreement.value))
         )
@@ -421,7 +421,7 @@ def beside_annotators(head: Headline) -> list[Html]:
 def store_tables(
     head: Headline, runs: Sequence[ReportRun]
 ) -> dict[tuple[str, str, str], list[list[str]]]:
-    """Return what each of several stores adds to each model, for the runs that compare stores."""
+    """Return tables of what each store adds to each model, for the runs that compare stores."""
     tables = {}
     for run in runs:
         if run.record.experiment.each_store:

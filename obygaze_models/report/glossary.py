@@ -22,27 +22,27 @@ LEVELS = {
 """ObyGaze12's levels in its authors' words. The levels of other schemes have only names."""
 FEATURES = {
     "native": "the clip’s single vector, as the backbone computes it",
-    "max": "the largest value over a clip’s tokens, number by number",
-    "mean": "the mean over a clip’s tokens, number by number",
-    "first": "only a clip’s first token",
+    "max": "for each dimension, the largest value over a clip’s tokens",
+    "mean": "for each dimension, the mean over a clip’s tokens",
+    "first": "a clip’s first token only",
 }
-CONCEPT = "; models with concepts measure them and show which ones decided"
-FIT = "one training of a model. A run has several, each with other clips held out or drawn"
+CONCEPT = "; concept models measure these and show which of them decided"
+FIT = "one training of a model. A run has several, each with different clips held out or sampled"
 KAPPA = (
-    "Cohen’s kappa: how much more often two agree than by chance, at the rate at which each gives "
-    "a label. 1: always; 0: as often as by chance; below 0: less often"
+    "Cohen’s kappa: how much more often two annotators agree than by chance, given how often each "
+    "uses a label. 1: always; 0: as often as by chance; below 0: less often"
 )
 GAMMA = (
-    "how far two annotators agree on the levels of a film; levels that are further apart count "
-    "for more. 1: always the same level; 0: no better than a random order"
+    "how far two annotators agree on the levels of a film; levels further apart count as "
+    "greater disagreement. 1: always the same level; 0: no better than a random order"
 )
 LOG_ODDS = (
-    "the logarithm of the odds of a level. At 0 both answers are equally likely, and each step of "
-    "1 up makes the odds 2.7 times higher. A model adds up the parts of its concepts, or stores"
+    "the logarithm of the odds of a level. At 0, both answers are equally likely. Each increase "
+    "of 1 multiplies the odds by 2.7. A model adds up the parts of its concepts, or of its stores"
 )
 BOTTLENECK = (
     "post-hoc concept bottleneck model: it measures concepts and decides only by these, so that "
-    "each decision can be read"
+    "each decision can be inspected"
 )
 
 
@@ -61,7 +61,7 @@ def eyebrow(sources: Sequence[Source]) -> str:
 
 
 def page_title(runs: Sequence[ReportRun], source: Source) -> str:
-    """Return the title: the only run's name, or what was annotated."""
+    """Return the page's title: the name of its only run, or what was annotated."""
     if len(runs) == 1:
         return runs[0].name
     films = len({clip.film for clip in source.clips.values() if clip.film})
@@ -70,7 +70,7 @@ def page_title(runs: Sequence[ReportRun], source: Source) -> str:
 
 
 def concept_meanings(about: ManifestRecord) -> dict[str, str]:
-    """Return a line for each concept of ObyGaze's scheme, or {} for another scheme."""
+    """Return concept -> meaning for ObyGaze's scheme, or {} for another scheme."""
     if not about.is_obygaze:
         return {}
     concepts = reference_json("scheme-obygaze.json")["concepts"]
@@ -95,7 +95,7 @@ def about(runs: Sequence[Source]) -> str:
         annotated = f"Annotators gave each {noun} a level: {names}."
         if same[0].about.is_obygaze:
             annotated = (
-                "A film objectifies a person where it shows her or him as a thing to be looked at "
+                "A film objectifies people where it shows them as things to be looked at "
                 f"or used. Annotators rated each {noun} from {levels['EN']} to {levels['S']}."
             )
         lines.append(annotated)
@@ -106,13 +106,13 @@ def about(runs: Sequence[Source]) -> str:
                 source = "From features of unknown origin"
             clip = same[0].noun.removesuffix("s")
             lines.append(
-                f"{source} a model estimates how likely each {clip} is to be marked {targets}."
+                f"{source}, a model estimates how likely each {clip} is to be marked {targets}."
             )
     return " ".join(lines)
 
 
 def perceived(run: ReportRun) -> str:
-    """Return what the features of a run are about, as the start of a sentence."""
+    """Return a noun for what the features of a run describe."""
     if run.reads.startswith("number of words"):
         return "amount of dialogue"
     names = {"words": "dialogue", "sound": "sound", "frames": "frames"}
@@ -180,7 +180,7 @@ def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
 
 
 def citation(sources: Sequence[Source]) -> str:
-    """Return each source without duplicates, with ObyGaze's paper only if its levels are used."""
+    """Return the sources to cite, including ObyGaze's paper only if its levels are used."""
     manifests = [source.about for source in sources]
     cited = [m.citation or f"{m.name}, whose manifest has no citation" for m in manifests]
     if any(manifest.is_obygaze for manifest in manifests):

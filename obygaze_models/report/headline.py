@@ -1,4 +1,4 @@
-"""The scores of a page's first screen, and the model of its result."""
+"""The scores on a page's first screen, and the model that its result is about."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from obygaze_models.scoring.annotators import AnnotatorComparison
 
 @dataclass(frozen=True, eq=False)
 class Headline:
-    """The scores of the first screen: the models of a test set, the best first.
+    """The scores on the first screen: models on the same test set, best first.
 
-    `row` is the result's model, which the experiment named before the test.
+    `row` is the model that the result is about. The experiment names it before the test.
     """
 
     source: Source
@@ -26,20 +26,20 @@ class Headline:
 
     @property
     def run(self) -> ReportRun:
-        """The source of a page with models."""
+        """The source as a run, on a page with models."""
         assert isinstance(self.source, ReportRun)
         return self.source
 
     @property
     def row(self) -> ScoreRow:
-        """The model of the result, on a page with models."""
+        """The row of the model that the result is about, on a page with models."""
         name = self.run.record.headline_model
         own = [row for row in self.rows if row.run is self.run]
         return next((row for row in own if row.model == name), own[0])
 
     @property
     def levels_by_annotator(self) -> dict[str, dict[str, str]]:
-        """Annotator -> clip -> level; the page's labels if it names no annotators."""
+        """Annotator -> clip -> level, from the page's labels if there are no annotators."""
         if self.annotators is None:
             return {"annotators": {clip.id: clip.level for clip in self.source.clips.values()}}
         return {name: dict(levels) for name, levels in self.annotators.levels.items()}
@@ -51,7 +51,7 @@ class Headline:
 
     @property
     def compared(self) -> AnnotatorComparison | None:
-        """The models of the run and each annotator, on the test set."""
+        """The comparison of the run's models with each annotator, on the test set."""
         return self.row.run.record.annotators.get(self.row.entry.test)
 
     @property
@@ -61,7 +61,7 @@ class Headline:
 
     @property
     def human(self) -> float | None:
-        """The F1 of annotators against each other on the same task, if no model is beside them."""
+        """The F1 of annotators against each other, unless models are compared with them."""
         if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
             return None
         record, test = self.row.run.record, self.row.entry.test
@@ -74,7 +74,7 @@ def headline(
 ) -> Headline:
     """Rank the models on the largest test set of the explorer's first run, and of similar runs.
 
-    Without a model there are no rows.
+    The headline has no rows if there is no model.
     """
     if isinstance(source, Annotation):
         return Headline(source, "", (), annotators)

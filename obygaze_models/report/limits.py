@@ -21,9 +21,9 @@ MAX_LIMITS = 3
 
 
 def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
-    """Return what changes the conclusion.
+    """Return the alarms that change the conclusion.
 
-    These are features that are synthetic or of unknown origin, leaks, few clips, and a single
+    They are about features that are synthetic or of unknown origin, leaks, few clips, and a single
     tested film.
     """
     record, row = head.run.record, head.row
@@ -45,7 +45,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 
 def limits(head: Headline) -> list[str]:
-    """Return what may not be concluded, the most serious first."""
+    """Return what the results do not show, most serious first."""
     if not head.rows:
         return _limits_of_labels(head)
     record = head.row.run.record
@@ -59,7 +59,7 @@ def limits(head: Headline) -> list[str]:
         ),
         ("how the model does on clips that it was not trained on", bool(record.leaked)),
         (
-            f"how the model does on other {noun}s than {join_some([*films.titles.values()])}",
+            f"how the model does on {noun}s other than {join_some([*films.titles.values()])}",
             films.tested == 1 and bool(films.untested),
         ),
         ("how large the score is: the test clips are too few", bool(head.row.few)),
@@ -74,8 +74,8 @@ def limits(head: Headline) -> list[str]:
             record.films.also_trained > 0,
         ),
         (
-            "that the model reads films as well as an annotator: it is scored against the merged "
-            "labels, the annotators against each other",
+            "that the model reads films as well as an annotator: it is scored against merged "
+            "labels, but the annotators against each other",
             head.human is not None,
         ),
         (
@@ -83,11 +83,11 @@ def limits(head: Headline) -> list[str]:
             _untested(head),
         ),
         (
-            f"that the model recognises {_seen(head.run)[1]}: it uses whatever goes with these "
+            f"that the model recognises {_seen(head.run)[1]}: it may use anything related to these "
             f"annotators’ labels in these {noun}s",
             True,
         ),
-        (f"that another model, backbone or set of {noun}s would score alike", True),
+        (f"that another model, backbone or set of {noun}s would score the same", True),
     ]
     return [text for text, holds in candidates if holds][:MAX_LIMITS]
 
@@ -102,14 +102,14 @@ def _limits_of_labels(head: Headline) -> list[str]:
     limits = [f"how others would see these {group}s: only {count} annotators marked them"]
     if head.annotators.merged:
         limits.append(
-            f"what share of a {group} {_seen(head.source)[0]}: a mark by one annotator on part of "
-            f"a {clip} counts as the whole {clip}"
+            f"what share of a {group} {_seen(head.source)[0]}: if one annotator marks part of a "
+            f"{clip}, the whole {clip} counts"
         )
     return limits
 
 
 def _guessed(head: Headline) -> str:
-    """Return the score that is compared with guessing; with AUROC, that of the verdicts."""
+    """Return the metric that is compared with guessing: F1 if the headline's is AUROC."""
     return "f1" if head.metric == "auroc" else head.metric
 
 
@@ -129,7 +129,7 @@ def _untested(head: Headline) -> str:
 
 
 def _seen(source: Source) -> tuple[str, str]:
-    """Return what parts of a film do, and what a model looks for, by the source's levels."""
+    """Return a verb phrase for marked parts of a film, and a noun for what models look for."""
     names = source.about.levels
     if source.about.is_obygaze:
         return "objectifies", "objectification"
@@ -146,7 +146,7 @@ NOT_SEEN = (
 class Caution:
     """A limit of what scores mean, its consequence, and the runs that it applies to.
 
-    `runs` is empty for all runs.
+    `runs` is empty if it applies to all runs.
     """
 
     text: str
@@ -155,7 +155,7 @@ class Caution:
 
 
 def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
-    """Return the cautions of a page without duplicates, those of the first screen's run first."""
+    """Return a page's cautions without duplicates, with the first screen's run first."""
     names: dict[RunWarning, list[str]] = {}
     for run in (main, *(run for run in runs if run is not main)):
         for message in messages_of(run.record):
@@ -202,7 +202,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
         total = sum(fits[model, number] for number in names)
         counts = Counter(concept for _, concept in marks)
         in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"Of the {total:,} fits of {model} these concepts {flaw}: {in_fits}. Why: {reason}."
+        text = f"Of {total:,} fits of {model}, these concepts {flaw}: {in_fits}. Reason: {reason}."
         lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
     return lines
 

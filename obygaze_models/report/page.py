@@ -1,4 +1,4 @@
-"""Runs as a single HTML page that needs no network and no other file."""
+"""Reports as a single HTML page that needs no network and no other file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 Origin = AnyRun | Manifest | Timelines
-"""A source of a page."""
+"""Anything that a page can be made from."""
 SCRIPTS = ("data.js", "strips.js", "timeline.js", "link.js", "clip.js", "explorer.js")
 
 
@@ -70,17 +70,17 @@ def report(
 ) -> Path:
     """Write annotations, or the results of runs, as one HTML page, and return its path.
 
-    All data is escaped.
+    All data is HTML-escaped.
 
     Parameters
     ----------
     sources
-        A manifest with labels, or timelines (shown minute by minute): a page without a model.
-        Or one or more runs, in the order of the page. Or the folder of any of these.
+        A manifest with labels or timelines (shown minute by minute), for a page without a model;
+        or one or more runs, in the order of the page. Paths of their folders work, too.
     output
         The path of the page.
     title
-        The title; by default the page's content.
+        The page's title. By default, it describes the content.
     thumbnails
         A folder of pictures (ID.jpg) to embed; do not share a page that contains them.
     analyses
@@ -92,7 +92,7 @@ def report(
     timelines
         A folder of annotators' segments, shown above the frames.
     videos
-        A folder of the films, or of a file per clip: each clip plays at its time.
+        A folder with a video of each film, which plays from a clip's start, or of each clip.
     overwrite
         Replace an existing page.
     """
@@ -139,7 +139,7 @@ def report(
 
 
 def _require_classes(runs: Sequence[ReportRun]) -> None:
-    """Raise if a run predicts no classes, because the page describes only these."""
+    """Raise if a run does not predict classes, because the page describes nothing else."""
     for run in runs:
         record = run.record
         if any(record.task(test).target.is_numeric for test in record.tests):
@@ -233,7 +233,7 @@ def _models(
 def open_sources(
     sources: Origin | Sequence[Origin],
 ) -> tuple[list[ReportRun], Annotation | None]:
-    """Open the runs, or else the annotations."""
+    """Open the sources as runs, or as annotations if they are not runs."""
     if isinstance(sources, Run | Manifest | Timelines | str | Path):
         sources = [sources]
     annotations = [annotation for part in sources if (annotation := open_annotation(part))]
@@ -241,9 +241,9 @@ def open_sources(
         return [], annotations[0]
     if annotations or not sources:
         raise ExperimentError(
-            "a report needs one manifest, one folder of timelines, or one or more runs (runs have "
-            f"their labels; got {counted(len(annotations), 'label source')} and "
-            f"{counted(len(sources) - len(annotations), 'run')})"
+            "a report needs one manifest, one folder of timelines, or one or more runs (got "
+            f"{counted(len(annotations), 'label source')} and "
+            f"{counted(len(sources) - len(annotations), 'run')}). Runs already have labels"
         )
     runs = [as_run(run) for run in sources if isinstance(run, Run | str | Path)]
     return prepare_runs(runs), None

@@ -17,16 +17,16 @@ from obygaze_models.scoring.intervals import Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_ROWS = 8
-"""The maximum number of rows in the first screen. The rest are folded."""
+"""The maximum number of rows on the first screen. The rest are collapsed."""
 MAX_DIFFERENCES = 3
 """The maximum number of runs that the first screen's run is compared with."""
 MAX_CONCEPTS = 3
-"""The maximum number of a run's concepts to show. Of more, only the best and the lowest are."""
+"""The maximum number of concepts to show per run. With more, only the best and the lowest."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A row of the table: a question, the model's input, its score, a guess's, and a verdict."""
+    """A row of the table: a question, the model's input, a verdict, and scores."""
 
     question: str
     reads: str
@@ -37,9 +37,9 @@ class Result:
 
 
 def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
-    """Return a row for each test of each run's headline model, or [] for a single row.
+    """Return a row for each test of each run's headline model, or [] if only one would remain.
 
-    The first screen's run comes first. Of many concepts, only the best and the lowest have a row.
+    The first screen's run comes first. With many concepts, only the best and the lowest have a row.
     """
     if not head.rows:
         return []
@@ -51,7 +51,7 @@ def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
 
 
 def _is_named(row: ScoreRow) -> bool:
-    """Return True for the headline model of its run."""
+    """Return True if the row's model is the headline model of its run."""
     return row.model == row.run.record.headline_model
 
 
@@ -81,7 +81,7 @@ def _result(row: ScoreRow, metric: str, question: str, score: Estimate, verdict:
 
 
 def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:
-    """Yield the score on the clips whose features are not all zero, if some are."""
+    """Yield the score without the clips whose features are all zero, if there are any."""
     run = row.run
     if run.kind == "concepts" or not run.record.blank:
         return
@@ -113,7 +113,7 @@ def _question(row: ScoreRow) -> str:
 
 
 def verdicts_of(rows: Sequence[ScoreRow], metric: str) -> list[str]:
-    """Return for each score of a run if it is above guessing, adjusted by Holm's method."""
+    """Return a verdict on each score of a run against guessing, adjusted by Holm's method."""
     estimates = [row.above_guess(metric) for row in rows]
     p_values = holm([estimate.p_value for estimate in estimates])
     verdicts = []
@@ -133,7 +133,7 @@ def _in_words(metric: str, is_clear: bool, difference: float) -> str:
 
 
 def _beside_chance(estimate: Estimate, metric: str) -> str:
-    """Return if a score is above chance by its interval, or "" without a fixed chance."""
+    """Return a verdict on a score against chance by its interval; "" if not an AUROC."""
     if metric != "auroc" or estimate.value is None or estimate.interval is None:
         return ""
     low, high = estimate.interval
@@ -141,7 +141,7 @@ def _beside_chance(estimate: Estimate, metric: str) -> str:
 
 
 def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
-    """Compare the first screen's model with those of a few runs on other features."""
+    """Compare the first screen's model with the models of a few runs on other features."""
     if not head.rows or head.run.kind != "levels":
         return []
     comparable = [run for run in runs if _is_comparable(run, head)]

@@ -1,4 +1,4 @@
-"""The runs of a page, each model's mean predictions of each clip, and the tables of all scores."""
+"""The runs of a page, with each model's mean prediction of each clip, and tables of scores."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class ModelResults:
     model, task
         The model, and the test set if each test set has its own model (concepts).
     classes
-        The classes of the task; of two, the second is the positive class.
+        The classes of the task. If there are two, the second is the positive class.
     predictions
         Means over the fits that tested a clip.
     reasons
-        As `Run.reasons` has them, of this model; may be empty.
+        The model's rows of `Run.reasons`; may be empty.
     by_fit
-        Fit -> clip -> its probability.
+        Fit -> clip -> probability.
     """
 
     model: str
@@ -60,12 +60,12 @@ class ModelResults:
 
     @property
     def gives_reasons(self) -> bool:
-        """True if its reasons lead to the prediction, unlike a network's sensitivities."""
+        """True if the reasons determine the prediction, unlike a network's sensitivities."""
         return bool((self.reasons["kind"] != "sensitivity").any())
 
 
 def annotators_of(manifest: Manifest, labels: str) -> list[str]:
-    """Return the label sets from which this was merged, or else all annotators of the manifest."""
+    """Return the label sets that `labels` was merged from, or else all the annotators."""
     everyone = manifest.annotators
     merged = manifest.labels(labels).merged_annotators if labels in manifest.label_names else []
     return [name for name in merged if name in everyone] or everyone
@@ -73,7 +73,7 @@ def annotators_of(manifest: Manifest, labels: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class ReportRun:
-    """A run of the page.
+    """A run on the page.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class ReportRun:
     feature
         The backbone and array of its features.
     reads
-        The same for readers, such as "words", with `feature` only if two runs would look the same.
+        The input in plain words, such as "words", with `feature` if two runs would look the same.
     """
 
     number: int
@@ -104,38 +104,38 @@ class ReportRun:
 
     @property
     def positives(self) -> list[str]:
-        """The levels that it looks for; with several classes or concepts, the highest level."""
+        """The levels that its models look for, or the highest level for classes or concepts."""
         return [*self.record.experiment.positives] or [list(self.about.levels)[-1]]
 
     @property
     def annotators(self) -> list[str]:
-        """The annotators' label sets of the run, or [] if the manifest is gone.
+        """The annotators that the run's labels were merged from, or else all of them.
 
-        The run's labels were merged from these; otherwise they are all annotators of the manifest.
+        The list is empty if the manifest is gone.
         """
         return [] if self.manifest is None else annotators_of(self.manifest, self.about.labels)
 
     @property
     def group_noun(self) -> str:
-        """The noun for the groups that are kept together, such as film."""
+        """The noun for the groups that splits keep together, such as "film"."""
         return self.record.films.noun
 
     def who(self, model: str) -> str:
-        """Return the name of a model in sentences.
+        """Return a model's name for use in sentences.
 
-        A run's only model is "the model" unless it has a title. Others have their titles.
+        A run's only model is "the model" unless it has a title.
         """
         title = self.record.title_of(model)
         is_alone = len(self.record.models) == 1 and title == model
         return "the model" if is_alone else title
 
     def in_groups(self, text: str) -> str:
-        """Replace ``{group}`` in a text by the noun for groups."""
+        """Replace ``{group}`` in a text with the noun for groups."""
         return text.replace("{group}", self.group_noun)
 
     @cached_property
     def clips(self) -> Mapping[str, Clip]:
-        """The annotated clips by id: all of the label set, if the manifest is there."""
+        """The label set's clips by id, or only the run's clips if the manifest is gone."""
         return with_distinct_titles(self._label_set or self.own_clips)
 
     @cached_property
@@ -146,12 +146,12 @@ class ReportRun:
 
     @cached_property
     def noun(self) -> str:
-        """The noun for its clips: minutes or clips."""
+        """The noun for its clips: "minutes" or "clips"."""
         return clip_noun(self.clips.values())
 
     @property
     def clip_noun(self) -> str:
-        """The noun for a single clip: minute or clip."""
+        """The noun for a single clip: "minute" or "clip"."""
         return self.noun.removesuffix("s")
 
     def describe_blank(self, clips: int) -> str:
@@ -165,20 +165,20 @@ class ReportRun:
 
     @property
     def counts_all(self) -> bool:
-        """True if `clips` are all of the label set, not only those that the run had."""
+        """True if `clips` has the whole label set, not only the run's clips."""
         return self._label_set is not None
 
     @cached_property
     def own_clips(self) -> dict[str, Clip]:
-        """The clips that the run had, by id."""
+        """The run's own clips, by id."""
         return clips_by_id(self.run.clips())
 
     @cached_property
     def _label_set(self) -> dict[str, Clip] | None:
-        """All clips of the label set that contains the run's labels, or None if there is none.
+        """All clips of a label set that contains the run's labels, or None without such a set.
 
-        It is the manifest's default label set, or else the run's own. None if the manifest is gone,
-        or has other labels.
+        It is the manifest's default label set, or else the run's own. None if the manifest is gone
+        or its labels have changed.
         """
         own, name = self.own_clips, self.record.manifest.labels
         if self.manifest is None or name not in self.manifest.label_names:
@@ -197,14 +197,14 @@ class ReportRun:
 
     @property
     def protocol(self) -> str:
-        """The protocol by which clips were split."""
+        """The protocol that split the clips."""
         return str(self.record.protocol)
 
     @cached_property
     def manifest(self) -> Manifest | None:
         """The manifest with its other label sets, or None if it cannot be used.
 
-        It may be gone, changed, or on another machine, which a file must not choose.
+        It may be gone, changed, or remote. A run's file must not decide what is downloaded.
         """
         path = self.record.experiment.manifest
         try:
@@ -215,7 +215,7 @@ class ReportRun:
 
     @property
     def kind(self) -> str:
-        """The kind of task: "levels" (two sets of them), "classes" (several) or "concepts"."""
+        """The kind of task: "levels" (two sets of levels), "classes" (several) or "concepts"."""
         experiment = self.record.experiment
         if experiment.concepts:
             return "concepts"
@@ -225,7 +225,7 @@ class ReportRun:
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
     """Average the runs' predictions, and name runs and features uniquely."""
     names = [run.record.experiment.name for run in runs]
-    # If two names are equal, add the folder in brackets, and finally a number.
+    # If two names are equal, add the folder in brackets, or else a number.
     for suffixes in ([run.folder.name for run in runs], range(1, len(runs) + 1)):
         counts = Counter(names)
         names = [
@@ -264,7 +264,7 @@ def senses_of(record: RunRecord) -> list[str]:
 
 
 def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
-    """Return the inputs of each run for readers, with the feature if two would look the same."""
+    """Return each run's input in plain words, with the feature if two would look the same."""
     titles = []
     for run in runs:
         senses = senses_of(run.record)
@@ -281,7 +281,7 @@ def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
 
 
 def default_run(runs: Sequence[ReportRun]) -> ReportRun:
-    """Choose the run that tested the most clips: of levels rather than concepts, without leaks."""
+    """Return the run with the most tested clips, preferring levels, then runs without leaks."""
     return max(
         runs,
         key=lambda run: (
@@ -293,7 +293,7 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
 
 
 def default_model(run: ReportRun) -> ModelResults:
-    """Choose the model with the best main score, among those that give reasons if any does."""
+    """Return the model with the best main score, preferring models that give reasons."""
     metric = run.record.main_metric
     scores = {entry.model: entry.mean[metric] or 0.0 for entry in reversed(run.record.scores)}
     return max(run.models, key=lambda results: (results.gives_reasons, scores[results.model]))
@@ -301,7 +301,7 @@ def default_model(run: ReportRun) -> ModelResults:
 
 def _models(run: Run) -> Iterator[ModelResults]:
     several, tests = len(run.record.learned) > 1, run.record.tests
-    # If a test set has no separate model, the same fit predicts it in each of them.
+    # Unless each test set has its own model, a fit predicts a clip in several test sets.
     table, reasons = run.predictions(), run.reasons()
     for (model, task), own in split_by(
         table.assign(task=table["test"] if several else ""), "model", "task"
@@ -319,7 +319,7 @@ def _models(run: Run) -> Iterator[ModelResults]:
 
 @dataclass(frozen=True, eq=False)
 class ScoreRow:
-    """A model's scores on a test set of a run, and the paper's by metric."""
+    """A model's scores on a test set of a run, and the paper's scores by metric."""
 
     run: ReportRun
     entry: ModelScores
@@ -378,21 +378,21 @@ class ScoreRow:
 
     @property
     def average(self) -> str:
-        """The heading for the kind of average of its scores."""
+        """A heading that says how its scores are averaged."""
         if self.entry.pooled:
             return "All test clips together"
         return f"Mean over {self.run.group_noun}s"
 
     @property
     def averaged(self) -> str:
-        """The groups over which a score is averaged, or "" if all clips are scored together."""
+        """A phrase for the groups averaged over, or "" if all clips are scored together."""
         return "" if self.entry.pooled else f", on average over {self.run.group_noun}s"
 
     def above_guess(self, metric: str) -> Estimate:
-        """Estimate how far a score is above the best guess's, on average over films.
+        """Estimate how far a score is above the best guess's score, on average over films.
 
-        The guess is the best on all films, at each film's share of positives. The estimate is
-        undefined for a metric without guesses, and if all clips are scored together.
+        The kind of guess that is best overall is scored at each film's share of positives. The
+        estimate is undefined for a metric without guesses, and if all clips are scored together.
         """
         guess = self.best_guess(metric)
         if guess is None or self.entry.pooled:
@@ -428,7 +428,7 @@ class ScoreRow:
 
     @property
     def told_apart(self) -> str:
-        """The task of training, and that of testing if it differs."""
+        """The training task, and the test task if it differs."""
         train, test = self.run.record.trained_on(self.entry.test), self.entry.test
         return (test if train == test else f"{train} → {test}") + self._by_whom
 
@@ -438,7 +438,7 @@ class ScoreRow:
         return ", each annotator’s labels" if soft else ""
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:
-        """Return the best way to guess on the same clips and its score, or None without one."""
+        """Return the best kind of guess on the same clips and its score, or None without one."""
         guesses = self.test.baselines.items()
         scores = {name: own[metric] or 0.0 for name, own in guesses if metric in own}
         if not scores:
@@ -449,7 +449,7 @@ class ScoreRow:
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """The rows of a kind of task: two levels, several classes, or concepts."""
+    """The rows of one kind of task: two levels, several classes, or concepts."""
 
     kind: str
     rows: Sequence[ScoreRow]
@@ -468,12 +468,12 @@ class ScoreTable:
         if means:
             text = f"Means over {span([row.entry.films for row in means])} {groups}"
         if means and len(means) < len(self.rows):
-            text += ", or for all test clips together if fewer than two count"
+            text += ", or for all test clips together if fewer than two can be scored"
         official = [METRICS[key].title for key in self.metrics if METRICS[key].official]
         if means and official:
             text += f", but {' and '.join(official)} for all test clips together"
         intervals = any(any(row.entry.interval.values()) for row in self.rows)
-        brackets = "; in brackets 95% intervals" if intervals else ""
+        brackets = "; 95% intervals in brackets" if intervals else ""
         titles = {key: t for row in means for key, t in row.run.record.films.titles.items()}
         left_out = describe_left_out([row.entry for row in means], titles)
         rare = [
@@ -491,12 +491,12 @@ class ScoreTable:
         return f"{text}{brackets}.{left_out}{skewed} {compared}"
 
     def varies(self, attribute: str) -> bool:
-        """Return True if the rows' runs differ in this, so it needs a column."""
+        """Return True if the rows' runs differ in an attribute, so that it needs a column."""
         return len({str(getattr(row.run, attribute)) for row in self.rows}) > 1
 
 
 def score_tables(runs: Sequence[ReportRun]) -> list[ScoreTable]:
-    """Return a table for each kind of task, with protocols without leaks first."""
+    """Return a table for each kind of task, with rows in the order of `PROTOCOLS`."""
     by_kind: dict[str, list[ScoreRow]] = {"levels": [], "classes": [], "concepts": []}
     order = list(PROTOCOLS.values())
     for run in sorted(runs, key=lambda run: order.index(find_protocol(run.protocol))):

@@ -28,7 +28,7 @@ MAX_MODELS = 12
 
 
 def score_figure(head: Headline) -> Html:
-    """Draw the best models, annotators against each other and the best guess on one axis.
+    """Draw the best models, annotators against each other, and the best guess on one axis.
 
     Each kind of average has a separate heading.
     """
@@ -61,7 +61,7 @@ def score_figure(head: Headline) -> Html:
     )
     if len(head.rows) <= MAX_MODELS:
         return Html(inline_svg(figure))
-    text = 'The {} best of {} scores. <a href="#methods">Methods</a> has all.'
+    text = 'The {} best of {} scores. <a href="#methods">Methods</a> lists all.'
     note = html(text, MAX_MODELS, number(len(head.rows), form=","))
     return html("{}<figcaption>{}</figcaption>", Html(inline_svg(figure)), note)
 
@@ -77,18 +77,18 @@ def _level_figure(head: Headline) -> Html:
     panel = Panel(rows, series, axis, limits=(0.0, round_up(largest)), percent=True)
     figure = panel_plot(
         [[*names.values()]], panel, title="How often each level was given",
-        description="share of clips, a row per level",
+        description="share of clips, one row per level",
     )  # fmt: skip
     return Html(inline_svg(figure))
 
 
 def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
-    """Return the best models and guess, by the kind of average, and lines."""
+    """Return points for the best models and the best guess, by kind of average, and lines."""
     differ = {
         name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("title", "told_apart")
     }
     features = len({row.run.feature for row in head.rows}) > 1
-    # Runs that differ in nothing else that is shown, such as in balance.
+    # Runs may differ in something that is not shown, such as balance.
     alike = Counter((row.title, row.told_apart, row.run.feature) for row in head.rows)
     against = ""
     if beside or (head.human is not None and head.annotators and head.annotators.merged):
@@ -147,6 +147,6 @@ def _beside_annotators(head: Headline) -> list[Point]:
 
 
 def human_against_human(head: Headline) -> str:
-    """Return a description of the annotators that are scored against each other."""
+    """Describe the annotators that are scored against each other."""
     count = len(head.annotators.levels) if head.annotators else 2
     return f"One annotator scored against {'the other' if count == 2 else 'another'}"

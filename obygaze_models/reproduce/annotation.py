@@ -19,7 +19,7 @@ def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
     counts = statistics(context.manifest)
     total = counts.all
     codes = [code for code in context.manifest.scheme.codes if total.levels[code]]
-    printed, source = {}, f"The clips are those of {context.manifest.name}, not the paper's."
+    printed, source = {}, f"The clips are from {context.manifest.name}, not from the paper."
     if context.has_papers_clips:
         printed = reference_json("published.json")["figure2"]
         source = "The published bars have no numbers; these are from the text."

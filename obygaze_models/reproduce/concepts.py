@@ -39,7 +39,7 @@ TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where abo
 
 
 def _vectors(context: ReproductionContext) -> Needs:
-    """Plan an experiment for each setting, set of negatives and C, with the concepts of that C.
+    """Plan an experiment for each setting, set of negatives and C, with the concepts at that C.
 
     Only the released protocol has a fixed C for each concept.
     """
@@ -118,7 +118,7 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Numbers]:
-    """Return each concept's F1, that of calling all clips positive, and its share of positives."""
+    """Return each concept's F1, the F1 if all clips are called positive, and its positives."""
     ours: _Values = {}
     chance: _Numbers = {}
     shares: _Numbers = {}

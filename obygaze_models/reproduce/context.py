@@ -32,7 +32,7 @@ _SETTINGS = (
     ("paper", "paper", False, "Paper: the text of version 1, appendix 8, on all clips"),
     ("leak-free", "leak-free", False, "Leak-free, on all clips"),
 )
-# Backbones with one token per frame, where the maximum over frames is that over all tokens.
+# Backbones with one token per frame, so the maximum over frames is over all tokens.
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
 
@@ -59,7 +59,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Planned:
-    """An experiment and its run's folder. Tables with the same run use the same folder."""
+    """An experiment and its run's folder. Tables that need the same run share its folder."""
 
     folder: str
     experiment: Experiment
@@ -196,7 +196,7 @@ class ReproductionContext:
         Parameters
         ----------
         slot, feature
-            As `feature` takes them.
+            See `feature`.
         suffix
             The end of the run folder's name.
         options
@@ -231,7 +231,7 @@ class ReproductionContext:
         ]
 
     def concept_costs(self, reading: str) -> dict[str, float]:
-        """Return the C of each concept's vector in a reading, or {} if it is chosen."""
+        """Return the C of each concept's vector in a reading, or {} if validation chooses it."""
         published = reference_json("readings.json")[reading].get("concept_C", {})
         try:
             return {self.manifest.scheme.concept(name): C for name, C in published.items()}
@@ -245,7 +245,7 @@ class ReproductionContext:
         if "released" not in self.protocols or self.has_released_splits:
             return Needs()
         need = (
-            f"the manifest {self.manifest.name!r} has no splits of the authors. Add them with: "
+            f"the manifest {self.manifest.name!r} lacks the authors' splits. Add them with: "
             f"obygaze manifests import obygaze12-splits SOURCE -o {self.manifest_folder}"
         )
         if not self.has_papers_clips:
@@ -266,7 +266,7 @@ class ReproductionContext:
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
 
     def feature(self, slot: str, name: str) -> tuple[str, str | None]:
-        """Return array and pooling of ``native``, or ``max`` over all tokens, in a slot's store."""
+        """Return the array and pooling of ``native``, or ``max`` over tokens, in a slot's store."""
         backbone = BACKBONES[slot]
         if slot not in self.stores:
             raise Unavailable(
@@ -279,11 +279,11 @@ class ReproductionContext:
         for array in tokens if name == "max" else ():
             if array in arrays:
                 return array, "max"
-        remedy = f"extract it with: obygaze features extract --arrays {name}"
+        remedy = f"Extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
             others = "".join(f"{array}=FILE " for array in sorted(arrays))
-            remedy = f"import it with the others: obygaze stores import npy {others}{name}=FILE"
-        raise Unavailable(f"{self._paths[slot]} has no array {name}; {remedy}")
+            remedy = f"Import it with the others: obygaze stores import npy {others}{name}=FILE"
+        raise Unavailable(f"{self._paths[slot]} has no array {name}. {remedy}")
 
 
 def _checked_slot(name: str, store: Store) -> str:

@@ -1,4 +1,4 @@
-"""Figures of the paper only: a tree's first questions (5), and factors of errors (6)."""
+"""Figures that only the paper has: a tree's first questions (5), and factors of errors (6)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _with_children(head: TreeArrays, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Add to each node's number the numbers of all nodes below it."""
+    """Add the numbers of all nodes below a node to its own."""
     sums = numbers.astype(np.int64)
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         sums[node] += sums[head.left[node]] + sums[head.right[node]]
@@ -93,19 +93,19 @@ def tree_outline(
     Parameters
     ----------
     head
-        The tree; a node's shares of classes are those of its training clips.
+        The tree. The shares of classes in a node are from its training clips.
     concepts
         The names of its columns.
     classes
         The names and colours of its classes.
     title, description
-        The figure's title, and what is seen, for those who cannot see it.
+        The figure's title, and a description for those who cannot see it.
     counts
-        How many clips came to each node, from `count_visits`.
+        The number of clips that reach each node, from `count_visits`.
     count
-        What these are, such as "test clips".
+        What is counted, such as "test clips".
     depth
-        How many levels, the root included.
+        The number of levels to draw, including the root.
     """
     from matplotlib.patches import Patch
 
@@ -155,7 +155,7 @@ def _draw_stack(
 def error_factors(
     films: Sequence[FilmFactors], titles: Mapping[str, str], *, title: str, description: str
 ) -> Figure:
-    """Draw the factors of errors like the paper: a small panel per film, with a row per factor.
+    """Draw the factors of errors as in the paper: a small panel per film, with a row per factor.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def error_factors(
 
 
 def _draw_factors(axes: Axes, film: FilmFactors, label: str, reach: float) -> None:
-    """Draw a film's factors, a row each."""
+    """Draw a film's factors, one per row."""
     draw.scale_x(axes, [], (-reach, reach))
     axes.axvline(0, color=SOFT, linewidth=1.0, zorder=1)
     for index, factor in enumerate(film.factors):

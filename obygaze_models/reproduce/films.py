@@ -45,7 +45,7 @@ def films_left_out(context: ReproductionContext) -> Needs:
             train_negatives=("HN",),
             test_negatives=(("EN", "HN"),),
             split=_CLIPS if _CLIPS in context.manifest.split_names else None,
-            balance="none",  # like the authors
+            balance="none",  # as the authors did
             # The bottleneck explains decisions in the report. Choosing its C in 90 fits gains
             # nothing.
             estimators=(MODEL, {"name": "pcbm-logistic", "bank__C": 0.1}),
@@ -85,17 +85,17 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     paper = published.published_average() if papers.keys() == by_film.keys() else None
     lines += Line("average", "ours", _average(lines)).beside(_of_either_average(paper))
     texts = [
-        "The paper does not say which average of F1 Table 4 has, so its number is below both "
-        "of ours. Its Table 2 has the weighted F1 for such networks.",
+        "The paper does not say which average of F1 Table 4 has, so its number is listed "
+        "below both of ours. Its Table 2 has the weighted F1 for such networks.",
         f"Clips: {run.record.split or 'all with one of these labels'}; a film is tested if it has "
-        f"{FILM_CLIPS} clips of each class in training; {len(by_film)} have.",
+        f"{FILM_CLIPS} clips of each class in training (films tested: {len(by_film)}).",
         "Deviations are over the films that stop the training, not over test clips: they say "
         "little about how certain a film's score is.",
     ]
     if absent := [film for film in papers if film not in by_film]:
         texts.append(
-            f"Published, but not tested here: {', '.join(absent)}; so the paper's average, which "
-            "is over other films, is left out."
+            f"Published, but not tested here: {', '.join(absent)}. The paper's average is left "
+            "out, because it is over other films."
         )
     table_notes = [*notes(*texts), *_run_warnings(run)]
     return Artifacts([Table(_COLUMNS, [_block("f1", lines)], table_notes)])
@@ -106,7 +106,7 @@ def _of_either_average(paper: published.Published | None) -> Values:
 
 
 def _average(lines: Sequence[Line]) -> Values:
-    """Return the mean over the films of both averages of F1."""
+    """Return both averages of F1 as means over the films."""
     films = [line for line in lines if line.kind == "ours"]
     average: dict[str, Value | None] = {}
     for column in AVERAGES:
@@ -156,11 +156,11 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
         lines.append(Line(name_of_film, "ours", values))
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
     texts = (
-        "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with "
-        "a ridge penalty; in brackets the 95% interval over draws of the film's clips, for all "
-        "films by the jackknife over films. A dash: all of the film's clips have the factor, or "
-        "none has.",
-        "The paper fits the clips of a single test fold, 4 to 16 per film. Ours are films left "
+        "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with a "
+        "ridge penalty. Brackets have the 95% interval over draws of the film's clips; for all "
+        "films, it is by the jackknife over films. A dash: all of the film's clips have the "
+        "factor, or none of them.",
+        "The paper fits the clips of a single test fold, 4 to 16 per film. We use films left "
         "out of training, with each clip's mean probability over the fits that tested it.",
     )
     too_few = [

@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 100
-"""The widest table on a terminal."""
+"""The maximum width of a table on a terminal."""
 Kind = Literal["ours", "published", "guess", "difference", "count", "beside"]
-"""The source of a line's numbers; ``beside`` are ours under another protocol than the line above.
-"""
+"""The source of a line's numbers; ``beside`` are ours by another protocol than the line above."""
 _NOT_COMPARED = {
     "synthetic": "clips or features are made up",
     "unknown-origin": "the origin of the features is unknown",
@@ -89,7 +88,7 @@ class Line:
 
     @property
     def is_indented(self) -> bool:
-        """True if it belongs to our line above it."""
+        """True if the line belongs to our line above it."""
         return self.kind in ("published", "difference", "beside")
 
 
@@ -189,7 +188,7 @@ class Table:
 
 
 def without_vain_comparison(table: Table) -> Table:
-    """Drop the differences from the paper's numbers if alarms void ours."""
+    """Remove the differences between our and the paper's numbers if alarms void ours."""
     if not table.alarms:
         return table
 
@@ -230,7 +229,7 @@ def to_screen(table: Table) -> str:
     parts, starred = [table.heading], False
     for block in _shown_blocks(table):
         lines = block.lines
-        if any(line.kind == "guess" for line in lines):  # counts belong to these
+        if any(line.kind == "guess" for line in lines):  # counts belong to the guesses
             lines = [line for line in lines if line.kind not in ("guess", "count")]
         rows = _rows(table, lines, intervals=False)
         starred |= any("*" in cell for row in rows for cell in row[1:])
@@ -244,7 +243,7 @@ def to_screen(table: Table) -> str:
 
 
 def _shown_blocks(table: Table) -> list[Block]:
-    """Return the blocks for a terminal: one protocol, without leaks and on the most clips.
+    """Return the blocks for a terminal: of one protocol, without leaks and with the most clips.
 
     Each row is shown once, with one score. All blocks are shown if nothing was trained, and none if
     no line is ours.
@@ -280,7 +279,7 @@ def _merge_scores(blocks: Sequence[Block]) -> Block:
 
 
 def summary(table: Table) -> str:
-    """Summarise the shown part in a line: how far our numbers are from the paper's."""
+    """Summarise the shown part in one line: how far our numbers are from the paper's."""
     blocks = _shown_blocks(table)
     if not blocks:
         return f"{table.heading}: nothing to show"
@@ -302,7 +301,7 @@ def summary(table: Table) -> str:
 
 
 def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
-    """Yield each difference, with the name of what was subtracted."""
+    """Yield each difference with its name, such as "ours minus the paper's"."""
     for line in lines:
         for value in filter(None, line.values.values()):
             if line.kind == "difference":

@@ -50,13 +50,13 @@ class Reproduction:
     Parameters
     ----------
     folder
-        Where the files are.
+        The folder of all files.
     artifacts
-        What was made, by name.
+        The tables and figures by name.
     report
-        The page of all runs; None if there were none, or if what it needs is not installed.
+        The page of all runs; None if there were none, or if its packages are not installed.
     seconds
-        How long it took.
+        The time that it took, in seconds.
     """
 
     folder: Path
@@ -71,7 +71,7 @@ class Reproduction:
 
     @property
     def needs(self) -> dict[str, dict[str, list[str]]]:
-        """The needs of the missing rows: need -> table -> rows."""
+        """Need -> table -> the rows that are missing without it."""
         needs: dict[str, dict[str, list[str]]] = {}
         for table in self.tables:
             for missing in table.missing:
@@ -81,7 +81,7 @@ class Reproduction:
 
     @property
     def warnings(self) -> list[RunWarning]:
-        """The warnings that readers must know before they read any number."""
+        """The warnings that readers need before they read any number."""
         return unique_warnings([note for table in self.tables for note in table.alarms])
 
     @property
@@ -111,18 +111,18 @@ def reproduce(
         The folder of ObyGaze12's manifest, with the authors' splits for the released protocol.
     stores
         The folders of features, by the name of the backbone: one that ``obygaze features
-        extract`` takes, or the one that the store records. Rows whose store is not given are left
-        out, and named.
+        extract`` takes, or the one that the store records. Rows whose store is missing are left
+        out and listed.
     output
         The folder; it appears complete or not at all.
     protocols
         Which of `PROTOCOLS`.
     seed
-        Seed of all draws.
+        The seed of all draws.
     overwrite
-        Replace an earlier reproduction at `output`; one without any number of ours always is.
+        Replace an earlier reproduction at `output`. One without our numbers is always replaced.
     log
-        Called with the name of what is made next.
+        Called with the name of each thing before it is made.
     """
     names = _chosen_names([targets] if isinstance(targets, str) else targets, protocols)
     if any(TARGETS[name].draws for name in names):
@@ -208,7 +208,7 @@ def _train(
 ) -> dict[str, Run]:
     """Run each experiment, in the processes of a pool or in this process.
 
-    A pool starts with the last, because leaving out films takes longest.
+    A pool starts with the last experiment, because leaving out films takes longest.
     """
     runs, memo = {}, FitMemo()
     for name in experiments:
@@ -265,7 +265,7 @@ def _processes(count: int) -> Iterator[Executor | None]:
 
 
 def _end_with_parent() -> None:
-    """Silence a worker process, and end it with the first process, even if that is killed."""
+    """Silence a worker process, and end it with the main process, even if that is killed."""
     sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
     def follow() -> None:

@@ -42,11 +42,11 @@ class _Row:
     Parameters
     ----------
     title
-        Its name.
+        The name of the row.
     slot, array
         The store and the feature of its runs.
     paper
-        The paper's row.
+        The name of the paper's row.
     model
         The model's name in the runs: the network of the text, which every protocol trains.
     released_model
@@ -67,7 +67,7 @@ class _Row:
 
     @property
     def source(self) -> str:
-        """The name of the rows with the same runs."""
+        """The name that rows with the same runs share."""
         return self.title if self.kind == "networks" else "PCBM"
 
 
@@ -81,20 +81,20 @@ _NETWORKS = {
 }
 _HOW_TO_READ = (
     "Columns are train/test: EN-S is Easy Negative against Sure, HN-S Hard Negative against Sure, "
-    "ENHN-S both against Sure. In brackets the standard deviation over the fits; if there is "
-    "none, the model was trained once. native: the model's own clip vector; max: over its tokens. "
-    "PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree, with logistic regression. Scores "
-    "are means over fits, each on all its test clips, as in the paper; `models run` and the report "
-    "print means over films.",
-    "To cite a number of your own, use a leak-free block. The released blocks are there to compare "
-    "with the paper's numbers.",
+    "ENHN-S both against Sure. Brackets have the standard deviation over fits; without brackets, "
+    "the model was trained once. native: the model's own clip vector; max: the maximum over its "
+    "tokens. PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree and with logistic "
+    "regression. Scores are means over fits, each on all its test clips, as in the paper; `models "
+    "run` and the report print means over films.",
+    "To cite a number of your own, use a leak-free block. The released blocks are only for "
+    "comparison with the paper's numbers.",
 )
 _LEAKAGE = (
-    "Both use the network of the text. They differ in which clips train and which test, "
-    "and so in how many test clips were trained on; in how classes are balanced (by folds, "
-    "or by a draw); and for PCBM the released number is one fit, the leak-free number a mean "
+    "Both use the network in the paper's text. They differ in their training and test clips, and "
+    "so in how many test clips were trained on; in how classes are balanced (by folds, or by "
+    "sampling); and for PCBM, the released number is from one fit, and the leak-free number a mean "
     "of nine. A test fold has about a hundred clips: the report's intervals over films "
-    "show how much is chance. The effect of leaks shows in differences above zero, and only if the "
+    "show how much is chance. Leaks show as differences above zero, but only if the "
     "origin of the features is known."
 )
 
@@ -171,7 +171,7 @@ def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[di
 
 
 def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """Make the table, and a table of released beside leak-free if there are both protocols."""
+    """Make the table, and a table that compares released with leak-free if both were run."""
     settings = context.settings()
     blocks: list[Block] = []
     for setting in settings:
@@ -199,7 +199,7 @@ def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
 
 
 def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Values:
-    """Return our numbers of a row, with None if missing."""
+    """Return our numbers for a row, with None if missing."""
     ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
     for column, (train, test) in COLUMNS.items():
         record = runs[setting, row.source, train].record
@@ -211,7 +211,7 @@ def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Value
 
 
 def _paper(context: ReproductionContext, row: _Row, metric: str) -> Values:
-    """Return the paper's numbers of a row, if clips, checkpoint and average are the paper's."""
+    """Return the paper's numbers for a row, if clips, checkpoint and average are the paper's."""
     return _published(row.paper, metric) if context.is_published(row.slot) else {}
 
 
@@ -221,7 +221,7 @@ def _published(row: str, metric: str) -> Values:
 
 
 def _warnings(runs: Runs, settings: Sequence[Setting]) -> Iterator[RunWarning]:
-    """Yield warnings about the runs, which are named by their rows."""
+    """Yield warnings about the runs, naming each by its row."""
     released = {setting.key for setting in settings if setting.protocol == "released"}
     for (setting, source, negatives), run in runs.items():
         for warning in table_warnings(run.record, f"{source}, {negatives[0]}-S, {setting}"):
@@ -261,14 +261,14 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
     """Say which average of F1 each published row has."""
     if not context.has_papers_clips:
         return (
-            f"The clips are those of {context.manifest.name}, not the paper's: nothing is "
-            "published."
+            f"The clips are from {context.manifest.name}, not from the paper, so there are no "
+            "published numbers."
         )
     rows = reference_json("published.json")[name]["rows"]
     by_average = group_by(rows, lambda row: rows[row]["average"])
     listed = "; ".join(f"{average}: {', '.join(names)}" for average, names in by_average.items())
     return (
-        f"The published rows have different averages of F1 ({listed}): compare each with ours for "
+        f"The published rows have different averages of F1 ({listed}). Compare each with ours for "
         "the same average."
     )
 
@@ -276,9 +276,9 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
 def _chance_where_scored(
     runs: Runs, setting: Setting, rows: Sequence[_Row], metric: str
 ) -> Iterator[Line]:
-    """Yield chance at the share of positives of the scored clips.
+    """Yield the scores of chance at the scored clips' share of positives.
 
-    The released bottlenecks have another test fold than the networks, and so another chance.
+    The released bottlenecks have another test fold than the networks, so their chance differs.
     """
     folds: dict[tuple[tuple[int, int], ...], str] = {}
     for row in rows:

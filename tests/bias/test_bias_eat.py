@@ -137,7 +137,7 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     narrow = {item: row[:5] for item, row in prompts.by_id.items()}
     table = write_table(tmp_path / "narrow.csv", narrow)
     groups = sets(x="science-woman-0", y="science-man-0", a="science-0-0", b="science-1-0")
-    refused(eat(*groups, texts=table), "X have 8 numbers, those of A 5")
+    refused(eat(*groups, texts=table), "X has embeddings of 8 numbers, but A of 5")
 
 
 VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")

@@ -221,7 +221,7 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
     model = om.StoreFusion(om.LogisticProbe(), {"see": 3, "hear": 3}, how="late")
     assert (model.fit(X, y, groups=films).predict(X) == y).mean() > 0.9
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
-    assert "clips of films that also trained" in model.warnings_[0].text
+    assert "clips of films that were also trained on" in model.warnings_[0].text
 
 
 def test_searching_clips_without_films_is_warned_of():

@@ -113,7 +113,7 @@ def test_a_file_of_a_whole_film_starts_at_zero():
         [moment] = (result := find(clips, items, manifest=manifest)).moments
         assert (moment.axis, moment.start, moment.end) == (axis, 0, 2)
     timelines = Timelines.of("mine", [Segment("f", "ann", 0, 2, "S")])
-    with pytest.raises(ExperimentError, match="times within clips"):
+    with pytest.raises(ExperimentError, match="count from each clip's start"):
         om.evaluate_moments(result, timelines)
     [scored] = om.evaluate_moments(find(clips, Items.of([one_of_two])), timelines).annotators
     assert scored.scores["map_0.7"].value == 1
@@ -433,7 +433,7 @@ def test_bad_input_is_one_line():
     for bad_moments, segments, message in (
         (moments, elsewhere, r"mine have other films \(tt0000002\) than"),
         (moments, none, r"no segments labelled Sure in these films.*Easy Negative.*--positives"),
-        (om.Moments([], within), none, "times within clips"),
+        (om.Moments([], within), none, "count from each clip's start"),
     ):
         with pytest.raises(ExperimentError, match=message):
             evaluate(bad_moments, segments)

@@ -109,7 +109,7 @@ def test_the_explorer_opens_on_the_best_model(tab, whole_html, page_of, data, cl
     assert min(tab.texts("#films-table svg[data-film]", f"{sizes}.width")) > 900
     assert min(tab.texts("#films-table .names span", f"{sizes}.height")) > 14
     assert tab.texts(".film:not([hidden]) h4") == [f"tt{order[0]}"]
-    assert text_of(tab, "clips-status") == f"Shows 10 of {SCENES} clips that match, of 200."
+    assert text_of(tab, "clips-status") == f"Showing 10 of {SCENES} matching clips (200 in all)."
     assert tab.run("location.hash") == ""
     tab.choose("choose-film", "1")
     tab.choose("choose-run", "0")
@@ -135,10 +135,10 @@ def test_the_list_has_the_matching_clips_in_order(page, data, clips):
         assert expected
         assert len(page.texts(".film:not([hidden]) .dim")) == SCENES - len(expected)
     page.click("#choose-reset")
-    assert text_of(page, "clips-status") == "Shows 10 of 200 clips that match, of 200."
+    assert text_of(page, "clips-status") == "Showing 10 of 200 matching clips (200 in all)."
     page.run("document.getElementById('show-more').focus()")
     page.press("Enter")
-    assert text_of(page, "clips-status") == "Shows 60 of 200 clips that match, of 200."
+    assert text_of(page, "clips-status") == "Showing 60 of 200 matching clips (200 in all)."
     position = "[...document.querySelectorAll('#clips-body .open')].indexOf(document.activeElement)"
     assert page.run(position) == 10
 
@@ -441,7 +441,7 @@ def test_films_play_only_from_the_chosen_folder(tab, results, page_of):
         sources = tab.texts("#clip source", "src")
         if address is None:
             assert sources == []
-            assert "Type the whole path" in tab.text(".play ~ [role=status]")
+            assert "Type the full path" in tab.text(".play ~ [role=status]")
         else:
             assert sources[0] == f"{address}tt0000000.mp4#t=60,120"
             assert all(source.startswith(address) for source in sources)

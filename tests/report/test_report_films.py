@@ -74,7 +74,7 @@ def test_twenty_films_make_a_small_page(films, labels):
         f"{sure.any(0).sum()}).",
         f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator.",
         f"same level to {equal.mean():.0%} of the minutes",
-        f"chance would give {shares[0] @ shares[1]:.0%}",
+        f"chance would be {shares[0] @ shares[1]:.0%}",
         f"kappa of {kappa:.2f} over all films (95% interval {low:.2f} to {high:.2f})",
         "most on Indiana Jones and the Last Crusade (1989) (gamma 0.64)",
         "least on Silver Linings Playbook (2012) (0.11)",
@@ -82,8 +82,8 @@ def test_twenty_films_make_a_small_page(films, labels):
         f"least on {worst} (",
     ):
         assert words in page.text
-    assert "kappaCohen’s kappa: how much more often two agree" in page.text
-    of_kappas = Page(page.html.partition("agree on each (kappa)")[2])
+    assert "kappaCohen’s kappa: how much more often two annotators agree" in page.text
+    of_kappas = Page(page.html.partition("agree on each concept (kappa)")[2])
     heads = next(row for row in of_kappas.rows if row[0] == "Film")
     for concept, cell in zip(heads[1:], of_kappas.row("Juno (2007)"), strict=True):
         at = names.index(concept)
@@ -94,7 +94,7 @@ def test_twenty_films_make_a_small_page(films, labels):
     heads = ["Film", "Clips", "Sure, each annotator", "Sure to at least one", "Same level", "Gamma"]
     assert heads in page.rows
     assert page.row("The Ugly Truth (2009)")[2] == "70%"
-    assert "Juno (2007), 0:13:00" in page.text.partition("Where they differ longest")[2]
+    assert "Juno (2007), 0:13:00" in page.text.partition("Longest disagreements")[2]
     assert not re.search(r"\bmodel\b", page.text.partition("Film explorer")[0])
     clips = explorer_of(page.html)["clips"][0]
     for own in clips["sets"]:
@@ -198,8 +198,8 @@ def test_any_label_scheme_has_a_page(tmp_path):
     assert "f2, bert: no second annotator (left out)" in text.partition("The annotators gave")[2]
     lanes = data["timelines"]["films"]["f1"]["lanes"]
     assert [lane["length"] for lane in lanes] == [[7000], [20000]]
-    assert "“uneasy”: a mark by one annotator on part of a clip counts" in page.text
-    assert "objectif" not in page.text.partition("Found")[2]
+    assert "“uneasy”: if one annotator marks part of a clip, the whole clip counts" in page.text
+    assert "objectif" not in page.text.partition("Findings")[2]
     one_level = Timelines.of("one", [Segment("f1", name, 0, 30, "S") for name in ("anna", "bert")])
     text = Page(om.report(one_level, tmp_path / "one.html").read_text(encoding="utf-8")).text
     assert "1 of 1 clip is Sure" in text
@@ -423,7 +423,7 @@ def test_every_control_moves_along_the_axis(page):
     assert f"{FILM}-003" in page.text("#clip-body")
     assert HOSTILE not in page.text("#clip-body")
     page.press("ArrowLeft", "ArrowLeft")
-    assert f"Note of {HOSTILE}{HOSTILE}" in page.text("#clip-body")
+    assert f"Note by {HOSTILE}{HOSTILE}" in page.text("#clip-body")
     page.press("Escape")
     page.click(f"{TRACKS} .pictures img:last-child")
     page.run("new Promise(after => setTimeout(after, 400))")
@@ -469,7 +469,7 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
     segments = Timelines.of("two", [Segment("Kite_Wind", "anna", 3, 4, "S")])  # as importers do
     assert film_timelines(kite, None, None, segments)["films"]["Kite & Wind"]["lanes"]
     write_frames(tmp_path, [replace(clip, film="tt9") for clip in clips])
-    with pytest.raises(ExperimentError, match=r"no film of these runs .*tt9"):
+    with pytest.raises(ExperimentError, match=r"none of these runs\' films .*tt9"):
         film_timelines(clips, tmp_path / "frames.csv")
 
 

@@ -69,7 +69,7 @@ def test_each_film_has_a_dumbbell_and_a_row_of_shares(page, labels):
     ]
     assert [table.splitlines()[0].split(",")[3:5] for table in saved] == [
         ["annotator1", "annotator2"], order[:2]]  # fmt: skip
-    assert "How far annotators agree on each (kappa)" in page.text
+    assert "How well annotators agree on each concept (kappa)" in page.text
 
 
 def test_the_overlap_adds_up_for_any_number_of_annotators(page, labels, tmp_path):

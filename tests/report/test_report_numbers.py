@@ -131,7 +131,7 @@ def test_the_first_chart_has_twelve_models_and_their_total(results, copies):
     models = [mark for mark in tips(chart) if mark.endswith(", model")]
     assert len(models) == 12
     note = plain(chart.partition("</svg>")[2])
-    assert note == ("" if copies == 4 else "The 12 best of 15 scores. Methods has all.")
+    assert note == ("" if copies == 4 else "The 12 best of 15 scores. Methods lists all.")
 
 
 def test_the_chart_has_each_annotator(annotated, annotators):

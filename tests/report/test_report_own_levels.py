@@ -81,7 +81,7 @@ def test_the_first_screen_names_and_counts_the_test(pages, labels, counts):
             f"of the {counts['A+']} that are Loud vs quiet",
             f"{counts['A+']} of {len(labels)} clips of {len(FILMS)} films are Loud vs quiet",
             "how the model does on clips that are Hard to say, at times.",
-            "Quiet or Wide open vs Loud vs quiet: models beside each annotator",
+            "Quiet or Wide open vs Loud vs quiet: models compared with each annotator",
         ),
         "concepts": (
             f"marked smoke, fire in {marked['smoke, fire']}, red vs blue in "

@@ -168,7 +168,7 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
     # They come first; and the paper's numbers are beside ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
-    top = page.text.partition("Found")[0]
+    top = page.text.partition("Findings")[0]
     assert "Not a real result: it is random" in top
     assert "LEAKAGE: up to 5 of the 10 test clips of EN vs S were used to train" in top
     assert page.row("first") == ["EN vs S", "10", "2–4", "0", "1"]
@@ -181,11 +181,11 @@ def test_one_film_tested_gives_no_interval(run):
     single = with_record(run, films=films)
     expected = f"This tests 1 of {FILMS} films: tt1; not tt0 (too few clips) and 3 more."
     assert expected in show(alarms, single)
-    assert any("other films than tt1" in line for line in show(limits, single))
+    assert any("films other than tt1" in line for line in show(limits, single))
     clips = run.clips().assign(group="tt1")
     prepared = prepare_runs([replace(run, tables=tables_of(run)._replace(clips=clips))])
     figures = concept_figures(headline(score_tables(prepared), default_run(prepared), None))
-    assert "alike in all other rows. At 1" in plain(figures[-1][1])
+    assert "the same in all other rows. At 1" in plain(figures[-1][1])
     assert "interval includes" not in figures[-1][0]
 
 
@@ -200,7 +200,7 @@ def test_unrequested_concepts_are_not_blamed_on_methods(results):
     assert "“Methods”" not in detected("concepts")
     assert detected("concepts").endswith("No model of this page was trained to detect Posture.")
     assert "trained to detect" not in detected("first")
-    learned, measured = "one concept: the mean over films", "the mean over its fits, plus and"
+    learned, measured = "one concept: its mean over films", "its mean over fits, plus and"
     assert learned in detected("concepts")
     assert measured not in detected("concepts")
     assert measured in detected("first")
@@ -236,7 +236,7 @@ def test_a_score_at_chance_is_called_so(results):
     unclear = show(findings, with_f1(films, 0.79, groups=by_film))
     assert "may be no better than guessing (F1 positive 0.79; guessing" in unclear[0]
     classes = show(findings, results["classes"])
-    assert re.search(r"their level, on average over films .*Annotators gave", " ".join(classes))
+    assert re.search(r"clips correctly, on average over films .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     by_file = show(findings, with_record(results["films"], films=files))
@@ -281,7 +281,7 @@ def test_the_first_sentence_states_the_runs_score(results, score, title, better,
     assert any(worse in line for line in show(limits, lower))
     assert not any(worse in line for line in show(limits, films))
     concepts = show(findings, with_score(results["concepts"], score))
-    assert re.search(rf"better than guessing for \d of 2 concepts \({title} as a", concepts[0])
+    assert re.search(rf"better than guessing for \d of 2 concepts \({title} averaged", concepts[0])
     imbalanced = with_record(films, tests=with_classes(films, 95, 5))
     assert "on too few clips to say more" in show(findings, imbalanced)[0]
 
@@ -317,7 +317,7 @@ def test_the_table_names_uncounted_films_and_missing_intervals(results):
         return score_tables(prepare_runs([run]))[0].caption
 
     films = results["films"]
-    assert caption(films).startswith(f"Means over {FILMS} films; in brackets 95% intervals. Levels")
+    assert caption(films).startswith(f"Means over {FILMS} films; 95% intervals in brackets. Levels")
     left_out = [f"tt{number}" for number in range(11, 18)]
     titles = {"tt11": "The Left Out"} | {name: name for name in left_out[1:]}
     scores = [to_builtins(score) for score in films.record.scores]
@@ -359,11 +359,12 @@ def test_cautions_on_concepts_are_grouped_by_reason(run, tmp_path):
     )
     changed = replace(changed, folder=folder)
     notes = [plain(note.text) for note in concept_notes(prepare_runs([changed]))]
-    odd, rare = "Look in 3, Body in 2. Why: is odd.", "Posture in 1, Voice in 1. Why: too rare."
+    odd = "Look in 3, Body in 2. Reason: is odd."
+    rare = "Posture in 1, Voice in 1. Reason: too rare."
     [odd] = [note for note in notes if note.endswith(odd)]
     [rare] = [note for note in notes if note.endswith(rare)]
     assert ["3 fits of pcbm-tree" in note for note in (odd, rare)] == [True, True]
-    assert any("Voice in 2. Why: they cannot be seen" in note for note in notes)
+    assert any("Voice in 2. Reason: they cannot be seen" in note for note in notes)
     assert ["unreliable" in note for note in (odd, rare)] == [True, False]
     assert not any("odd" in line for line in show(alarms, changed) + show(cautions, changed))
 

@@ -53,7 +53,7 @@ def test_a_page_of_several_runs_covers_them_all(page, runs):
     assert text in page.text.partition("On the same 1,766 minutes")[2]
     assert low < 0 < high
     assert f"+{-low:.2f}, paired by film; not a clear difference)" in page.text
-    top = page.text.partition("What may not be concluded")[2].partition("Film explorer")[0]
+    top = page.text.partition("What these results do not show")[2].partition("Film explorer")[0]
     assert question in top
 
 

@@ -81,7 +81,7 @@ def test_clips_play_at_their_time_and_arrow_keys_advance(tab, page, run):
         else:
             wait_for(lambda start=start: tab.run(NOW) > start, f"{film} plays: {tab.text(NOTE)}")
             assert start <= tab.run(NOW) < end
-            assert "Plays " in tab.text(NOTE)
+            assert "Playing " in tab.text(NOTE)
         tab.press("ArrowRight")
     tab.press("ArrowLeft")
     wait_for(lambda: tab.text("#clip-place").startswith(f"{len(with_file) - 1} of"), "one back")
@@ -94,7 +94,7 @@ def test_a_clip_opened_alone_waits_for_play(tab, page):
     tab.open(page, width=390, fragment=f"#clip={WEBM}-002")
     assert tab.run("document.querySelectorAll('dialog video').length") == 0
     tab.click(".play button")
-    wait_for(lambda: f"Plays {WEBM}.webm." in tab.text(NOTE), tab.text(NOTE))
+    wait_for(lambda: f"Playing {WEBM}.webm." in tab.text(NOTE), tab.text(NOTE))
     for scheme in ("light", "dark"):
         tab.prefer(prefers_color_scheme=scheme)
         assert axe(tab) == []
@@ -107,7 +107,7 @@ def test_a_clip_opened_alone_waits_for_play(tab, page):
 def test_a_page_beside_its_films_can_be_moved(run, films, page, tmp_path):
     linked = explorer_of(page.read_text(encoding="utf-8"))["videos"]
     assert linked["of"][MP4] == (films / "Film number 1.mp4").as_uri()
-    assert "folder of films has no file of Film number 4 (1993)." in page.read_text()
+    assert "folder of films has no file for Film number 4 (1993)." in page.read_text()
     inside = tmp_path / "inside"
     inside.mkdir()
     write_film(inside / f"{MP4}.mp4", seconds=1)

@@ -205,7 +205,7 @@ def test_other_clips_have_no_published_numbers(dataset, tmp_path):
     data = json.loads(result.stdout)["table5"]
     kinds = {line["kind"] for part in data["blocks"] for line in part["lines"]}
     assert kinds == {"ours", "guess", "count"}
-    assert any("clips are those of mine" in note for note in data["notes"])
+    assert any("clips are from mine" in note for note in data["notes"])
 
 
 def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
@@ -222,7 +222,7 @@ def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
     for name, path in product(("xclip-kinetics", "xclip"), (imported, older)):
         loaded = load({name: path})
         assert (list(loaded.stores), loaded.is_published("xclip")) == (["xclip"], True)
-    with pytest.raises(ExperimentError, match=r"import it .* native=FILE max=FILE"):
+    with pytest.raises(ExperimentError, match=r"Import it .* native=FILE max=FILE"):
         load({"xclip": imported}).feature("xclip", "max")
     with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
         load({"xclip": older, "xclip-kinetics": imported})

@@ -1,9 +1,9 @@
-// One clip and why: a dialog that walks through the clips it was opened among, and plays the film.
+// A dialog that explains a clip's prediction, plays it, and steps through the list it was opened from.
 const FOLDER_KEY = "obygaze-films";
 const ENDINGS = ["mp4", "mkv", "webm", "m4v", "mov"];
 const dialog = find("clip");
 const CONVERT = "Convert it, for example with: ffmpeg -i FILM -c:v libx264 -c:a aac FILM.mp4";
-let plays_on = false; // once a clip was played
+let plays_on = false; // true once a clip has been played
 let walk = { clips: [], at: 0, past: null };
 
 function open_clip(clip, clips) {
@@ -13,7 +13,7 @@ function open_clip(clip, clips) {
   find("clip-title").focus();
 }
 
-// Go to a clip from within the dialog, or back to the one before it.
+// Show another clip from within the dialog, or go back to the previous one.
 function visit(next) {
   walk = next;
   show_clip();
@@ -53,7 +53,7 @@ function clip_parts(clip) {
     ...notes_of(clip),
     ...(has_models ? [["Model", verdict(clip)]] : []),
   ];
-  const first = plays_on || video_address(clip); // whoever plays clips sees each at once
+  const first = plays_on || video_address(clip); // readers who play clips see each at the top
   return [
     soft(id_and_time(clip)),
     ...(first ? play_parts(clip) : []),
@@ -66,10 +66,10 @@ function clip_parts(clip) {
   ].filter((part) => part !== null);
 }
 
-// What annotators wrote of their segments in a clip; times there are hundredths of a second.
+// The annotators' notes on segments in a clip. Segment times are in hundredths of a second.
 const notes_of = (clip) => (data.timelines.films[film_of(clip).id]?.lanes || []).flatMap(({ name, start, length, notes }) => Object.entries(notes)
   .filter(([at]) => start[at] < 100 * view.clips.end[clip] && start[at] + length[at] > 100 * view.clips.start[clip])
-  .map(([, words]) => [`Note of ${name}`, words]));
+  .map(([, words]) => [`Note by ${name}`, words]));
 
 function nearest_parts(clip) {
   const near = view.clips.near[clip];
@@ -77,7 +77,7 @@ function nearest_parts(clip) {
   const items = near.map((other, rank) => make("li", {}, picture(view.clips.ids[other]),
     button(clip_title(other), () => visit({ clips: near, at: rank, past: walk }), { class: "open", "data-clip": other }),
     make("small", {}, level_chip(level_of(other)), ` cosine ${minus((view.clips.cosine[clip][rank] / 1000).toFixed(2))}`)));
-  return [soft(`By the cosine of their vectors in ${data.nearest}.`), make("ol", { class: "near" }, items)];
+  return [soft(`Ranked by the cosine of their vectors in ${data.nearest}.`), make("ol", { class: "near" }, items)];
 }
 
 function verdict(clip) {
@@ -110,10 +110,10 @@ function why_parts(clip, marked) {
       make("span", { class: amounts[at] < 0 ? "against" : "for", style: { width: `${(Math.abs(amounts[at]) / most) * 50}%` } }))));
   rows.push(make("tr", { class: "sum" }, make("th", { scope: "row" }, why.of), make("td"),
     make("td", {}, digits_at(why.total, row, true)), make("td")));
-  const [noun, measures] = why.kind === "stores" ? ["store", "the log-odds by the model that reads this store alone"]
-    : ["concept", "how far the clip is on the concept’s side of the border that the model learned; below 0, on the other side"];
+  const [noun, measures] = why.kind === "stores" ? ["store", "the log-odds of the model that reads only this store"]
+    : ["concept", "how far the clip is on the concept’s side of the boundary that the model learned; below 0, it is on the other side"];
   const titles = [`${noun[0].toUpperCase()}${noun.slice(1)}`, "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
-  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: above 0 it speaks for it, below 0 against. Apart from rounding, the parts add up. “Measures”: ${measures}.`),
+  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: above 0, it counts for it; below 0, against it. Apart from rounding, the parts add up. “Measures”: ${measures}.`),
     make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }
@@ -121,7 +121,7 @@ function why_parts(clip, marked) {
 function path_parts(row, marked) {
   const { why, fits } = view;
   if (why.fit[row] < 0) return [make("p", {}, no_reasons())];
-  if (!why.paths[row].length) return [make("p", {}, "The tree asks nothing: it gives each clip the same verdict.")];
+  if (!why.paths[row].length) return [make("p", {}, "The tree has no conditions: it gives every clip the same verdict.")];
   const items = why.paths[row].map(([at, percentile]) => {
     const [concept, low, high] = why.conditions[at];
     const bounds = joined([low === null ? "" : `${low}% or more`, high === null ? "" : `${high}% or less`], " and ");
@@ -129,9 +129,9 @@ function path_parts(row, marked) {
       `: more of it than in ${percentile}% of the clips; the tree asks for ${bounds}`);
   });
   return [
-    soft("The tree came to its verdict by these concepts. Percentages are of the clips that it was tested on."),
+    soft("The tree reached its verdict through these concepts. Percentages refer to the clips that it was tested on."),
     make("ul", { class: "path" }, items),
-    ...(fits[row] > 1 ? [soft(`One of ${fits[row]} trees: that of fit ${why.fit[row]}, which said ${two_digits(number_at(why.own, row))} and is nearest to the mean.`)] : []),
+    ...(fits[row] > 1 ? [soft(`This is one of ${fits[row]} trees: fit ${why.fit[row]} gave ${two_digits(number_at(why.own, row))}, which is nearest to the mean.`)] : []),
   ];
 }
 
@@ -142,7 +142,7 @@ find("clip-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 dialog.addEventListener("close", () => {
   plays_on = false;
-  find("clip-body").replaceChildren(); // a film would play on
+  find("clip-body").replaceChildren(); // stop the film
   note_clip("");
 });
 dialog.addEventListener("keydown", (event) => {
@@ -151,16 +151,16 @@ dialog.addEventListener("keydown", (event) => {
   else if (event.key === "ArrowLeft") step_clip(-1);
 });
 
-// Films of the reader's own: a folder of this computer, typed once and kept by the browser; nothing is uploaded.
+// The reader's own films: a local folder that is typed once and remembered by the browser. Nothing is uploaded.
 function stored_folder() {
   try { return localStorage.getItem(FOLDER_KEY) || ""; } catch { return ""; }
 }
 
 function store_folder(path) {
-  try { localStorage.setItem(FOLDER_KEY, path); } catch { /* kept for this page only */ }
+  try { localStorage.setItem(FOLDER_KEY, path); } catch { /* the folder is remembered for this page only */ }
 }
 
-// The file: address of a folder; null for what is none, such as javascript: or https:.
+// The file: URL of a folder, or null for anything else, such as javascript: or https:.
 function folder_address(path) {
   let text = path.trim().replaceAll("\\", "/");
   if (/^file:\/\/\//i.test(text)) {
@@ -171,13 +171,13 @@ function folder_address(path) {
   return `file:///${parts.join("/")}${parts.length ? "/" : ""}`;
 }
 
-// A clip's time within its film, as addresses have it; empty of a file of its own.
+// A clip's time within its film, as a URL fragment; empty if the clip has its own file.
 function part_of(clip) {
   const [start, end] = [view.clips.start[clip] ?? null, view.clips.end[clip] ?? null];
   return start === null ? "" : `#t=${start}${end === null ? "" : `,${end}`}`;
 }
 
-// The addresses that may have a clip, the likeliest first.
+// The URLs where a clip may be, likeliest first.
 function media_addresses(clip, folder) {
   const film = film_of(clip);
   const part = part_of(clip);
@@ -188,7 +188,7 @@ function media_addresses(clip, folder) {
   }).map((name) => `${folder}${name}${part}`);
 }
 
-// The address of a clip's file that the page was written with; empty where it has none.
+// The URL of a clip's file that the page was written with, or an empty string.
 function video_address(clip) {
   const { of } = data.videos;
   const own = [view.clips.ids[clip], film_of(clip).id].find((id) => Object.hasOwn(of, id));
@@ -197,23 +197,23 @@ function video_address(clip) {
 
 const file_name = (address) => decodeURIComponent(address.replace(/#.*/, "").split("/").at(-1));
 
-// Play the first address that the browser can; from then on, walking to another clip plays that.
+// Play the first URL that the browser can. From then on, stepping to another clip plays it, too.
 function play(addresses, screen, note, trouble) {
   const video = make("video", { controls: "", autoplay: "", preload: "auto",
     loadeddata: () => {
       const name = file_name(video.currentSrc);
-      note.textContent = video.videoWidth ? `Plays ${name}. ← and → play the clip before and the next.` : `Plays only the sound of ${name}: this browser cannot decode its pictures. ${CONVERT}`;
+      note.textContent = video.videoWidth ? `Playing ${name}. ← and → play the previous and the next clip.` : `Playing only the sound of ${name}: this browser cannot decode its pictures. ${CONVERT}`;
     } },
   addresses.map((src) => make("source", { src })));
   video.lastChild.addEventListener("error", () => {
-    if (!video.isConnected) return; // another folder was typed since
+    if (!video.isConnected) return; // another folder has been typed since
     video.hidden = true;
     note.textContent = location.protocol === "file:" ? trouble
-      : "Browsers play files only from pages on this computer: save the page, and open it from your disk.";
+      : "Browsers play files only on pages opened from this computer. Save the page and open it from your disk.";
   });
   screen.replaceChildren(video);
   plays_on = true;
-  find("clip-title").focus(); // so that the arrow keys walk on
+  find("clip-title").focus(); // so that the arrow keys keep stepping
 }
 
 function play_parts(clip) {
@@ -231,12 +231,12 @@ function play_parts(clip) {
     const folder = folder_address(field.value);
     screen.replaceChildren();
     if (!folder) {
-      note.textContent = "Type the whole path of a folder of this computer, such as /home/me/films or C:\\films.";
+      note.textContent = "Type the full path of a folder on this computer, such as /home/me/films or C:\\films.";
       return;
     }
     store_folder(field.value.trim());
     const addresses = media_addresses(clip, folder);
-    play(addresses, screen, note, `${field.value.trim()} has no film that this browser plays, such as ${file_name(addresses[0])}.`);
+    play(addresses, screen, note, `${field.value.trim()} has no film that this browser can play, such as ${file_name(addresses[0])}.`);
   };
   if (plays_on && field.value) queueMicrotask(submit);
   const form = make("form", { class: "play", submit }, make("label", {}, "Folder of your films ", field), make("button", { type: "submit" }, "Play"));

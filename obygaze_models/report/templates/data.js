@@ -1,7 +1,7 @@
-// The page's data, the words for what they say, and how elements are made. Text is never read as HTML.
+// The page's data, its wording, and helpers that make elements. Text is never parsed as HTML.
 const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
-let view = null; // the model of a run that is shown; on a page without a model what was annotated
+let view = null; // the model that is shown, or the annotations on a page without a model
 
 const no_reasons = () => `There are no reasons: the features are all zero (nothing is said or seen in it)${view.several ? ", or its fits predict different classes" : ""}.`;
 const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Concepts they marked";
@@ -14,7 +14,7 @@ const MISSING = {
 
 const find = (id) => document.getElementById(id);
 
-// An element. Attributes and children that are null are left out; a function is a listener.
+// Make an element. Null attributes and children are left out; functions become event listeners.
 function make(tag, attributes = {}, ...children) {
   const svg = ["svg", "g", "rect", "line", "path"].includes(tag);
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -30,7 +30,7 @@ function make(tag, attributes = {}, ...children) {
 const rect = (name, x, y, width, height, more = {}) => make("rect", { class: name, x, y, width, height, ...more });
 const button = (words, click, more = {}) => make("button", { type: "button", click, ...more }, words);
 
-// A clip's picture; null where the page has none.
+// A clip's picture, or null if the page has none.
 const picture = (id, more = {}) =>
   Object.hasOwn(data.pictures, id) ? make("img", { src: `data:image/jpeg;base64,${data.pictures[id]}`, alt: "", ...more }) : null;
 
@@ -40,10 +40,10 @@ const minus = (text) => text.replace("-", "−");
 const two_digits = (value) => (value === null ? "–" : value.toFixed(2));
 const joined = (parts, between) => parts.filter(Boolean).join(between);
 
-// Columns hold whole numbers in their unit; null where there is none.
+// Columns hold integers in a unit, with null for missing values.
 const number_at = (column, row) => (column.of[row] ?? null) === null ? null : column.of[row] * column.unit;
 
-// A number of a column, with as many digits as its unit has.
+// Format a number of a column with as many digits as its unit has.
 function digits_at(column, row, signed = false) {
   const value = number_at(column, row);
   if (value === null) return "–";
@@ -51,7 +51,7 @@ function digits_at(column, row, signed = false) {
   return (signed && value > 0 ? "+" : "") + minus(value.toFixed(digits));
 }
 
-// A time; with hours from the start where a film is that long, so that all its times look alike.
+// Format a time. If the film has an hour or more, all its times show hours.
 function clock(seconds, long = false) {
   const whole = Math.floor(seconds);
   const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
@@ -59,7 +59,7 @@ function clock(seconds, long = false) {
   return hours || long ? `${hours}:${tail}` : tail.replace(/^0/, "");
 }
 
-// A model of a run, with lookups by clip. `row[clip]` is its row there, -1 where it has none.
+// Open a model of a run, with lookups by clip. `row[clip]` is the clip's row, or -1 if it has none.
 function open_view(number) {
   const opened = data.views[number];
   if (opened.row) return opened;
@@ -79,14 +79,14 @@ const called = (clip) => view.called[view.row[clip]];
 const labelled = (clip) => view.label[view.row[clip]];
 const differs = (clip) => tested(clip) && called(clip) !== labelled(clip);
 
-// Why there is no prediction; empty where there is one.
+// The reason why there is no prediction, or an empty string if there is one.
 function missing_reason(clip) {
   if (tested(clip)) return "";
   const reason = MISSING[view.reason.get(clip)];
   return reason ? reason() : "not in a test set: trained or validated";
 }
 
-// The probability of a class, by default of the one that is shown.
+// The probability of a class, by default the class that is shown.
 function probability(clip, code = view.class_shown) {
   if (!tested(clip)) return null;
   if (view.several) return number_at(view.p[code], view.row[clip]);
@@ -115,7 +115,7 @@ function film_clips() {
   return films;
 }
 
-// What a clip is called: a part of a grid by its time, a scene by its number.
+// The name of a clip: its time if it is part of a grid, else its scene number.
 function scene(clip) {
   if (film_of(clip).grid) return time(clip);
   const number = view.clips.number[clip];
@@ -132,7 +132,7 @@ function time(clip) {
   return end === null ? clock(start, long) : `${clock(start, long)}–${clock(end, long)}`;
 }
 
-// What each other label set has for a clip, as [name, level, concepts].
+// The other label sets' labels of a clip, as [name, level, concepts].
 const label_sets = (clip) => view.clips.sets
   .filter((labels) => labels.level[clip] !== null)
   .map((labels) => [labels.name, view.clips.levels[labels.level[clip]], concept_names(labels.shows[clip])]);
@@ -144,7 +144,7 @@ function class_words(code) {
   return words === title ? title : `${title} (${words})`;
 }
 
-// A clip in one line, as it is read aloud.
+// A clip in one line, for screen readers and tooltips.
 function sentence(clip) {
   const parts = [...new Set([scene(clip), time(clip)]), `annotators: ${level_of(clip).name}`, concepts_of(clip).join(", ")];
   if (!has_models) parts.push(...label_sets(clip).map(([name, level]) => `${name}: ${level.name}`));
@@ -155,27 +155,27 @@ function sentence(clip) {
   return joined(parts, "; ");
 }
 
-// A tree's condition on a concept in words; its threshold may be a high or a low one.
+// A tree's condition on a concept, in words. The threshold itself may be high or low.
 function condition_words(why, at) {
   const [concept, low, high] = why.conditions[at];
   return `${joined([low === null ? "" : "enough", high === null ? "" : "not too much"], ", ")} ${why.concepts[concept]}`;
 }
 
-// What a model's reasons are.
+// The name for a model's reasons.
 function reason_kind() {
   if (!view.why) return "reasons";
   return view.why.kind === "path" ? "conditions of the tree" : `parts in the ${view.why.of}`;
 }
 
-// Fits that predict different ones of several classes have no common sum.
+// Fits that predict different classes (of more than two) have no common sum.
 const has_parts = (why, row) => why.amounts.every((column) => column.of[row] !== null);
 
-// The parts as [name, amounts, values], which add up: the concepts by weight; the intercept, which measures nothing.
+// The parts that add up, as [name, amounts, values]: concepts by weight, then the intercept, without values.
 const concept_parts = (why, row) => why.order[row].map((place) => [why.concepts[place], why.amounts[place], why.values[place]]);
 const rest_parts = (why, title) => (why.intercept ? [[title, why.intercept]] : []);
 const parts_of = (why, row) => [...concept_parts(why, row), ...rest_parts(why, "at rest (intercept)")];
 
-// What weighs most, as texts that add up: first what speaks for the verdict; of a tree its first conditions.
+// The largest parts as texts that add up, with those for the verdict first; of a tree, the first conditions.
 function reasons(clip, most) {
   const { why } = view;
   const row = view.row[clip];

@@ -1,8 +1,8 @@
-// The film explorer: what is chosen, the strips, the list and the concepts that follow from it.
+// The film explorer: the selection, and the strips, list and concepts that depend on it.
 const FIRST_ROWS = 10;
 const STEP = 50;
 const STILLS = 3;
-const FOLDED = 5; // as in the style
+const FOLDED = 5; // as in the style sheet
 const chosen = Object.fromEntries(["run", "model", "shown-class", "film", "level", "match", "which", "order"].map((name) => [name, find(`choose-${name}`)]));
 let drawn = []; // the films' strips
 let listed = []; // the clips of the list
@@ -32,7 +32,7 @@ function offer_models() {
   chosen.model.value = data.runs[run].view;
 }
 
-// A page opens on one film; another run or model shows the same film, if it has it.
+// A page opens on one film. Another run or model shows the same film if it has it.
 function choose_view() {
   const film = view && film_id();
   view = open_view(Number(chosen.model.value));
@@ -54,17 +54,17 @@ function show_class(code) {
   draw();
 }
 
-// Of a film's clips, those of the levels that the model looks for; null where it looks for no level.
+// The number of clips with a level of the class shown, or null if the class has no levels.
 function positives(clips) {
   const shown = view.classes[view.class_shown];
   const levels = view.clips.levels.map((level) => shown.levels.includes(level.code));
   return levels.includes(true) ? clips.filter((clip) => levels[view.clips.level[clip]]).length : null;
 }
 
-// The id of the chosen film; empty for all films.
+// The id of the selected film; empty for all films.
 const film_id = () => (chosen.film.value === "" ? "" : view.clips.films[chosen.film.value].id);
 
-// The films' places, those with the largest share of what the model looks for first.
+// The indices of the films, those with the largest share of the class shown first.
 function by_share() {
   const shares = film_clips().map((clips) => positives(clips) / clips.length);
   return shares.map((_, place) => place).sort((a, b) => shares[b] - shares[a]);
@@ -152,7 +152,7 @@ function look_closer(place) {
   drawn[place].content.querySelector("[role=listbox]").focus();
 }
 
-// What is known of a film under this model, recomputed here from the clips.
+// Describe a film under this model, from its clips.
 function film_line(clips) {
   const percent = (part, whole) => `${Math.round((100 * part) / whole)}%`;
   const positive = positives(clips);
@@ -169,8 +169,8 @@ function list() {
   const shown = Math.min(showing, listed.length);
   const total = grouped(view.clips.ids.length);
   find("clips-status").textContent = listed.length
-    ? `Shows ${grouped(shown)} of ${count(listed.length, "clip")} that match, of ${total}.`
-    : `No clip matches, of ${total}.`;
+    ? `Showing ${grouped(shown)} of ${count(listed.length, "matching clip")} (${total} in all).`
+    : `None of ${total} clips matches.`;
   find("clips-choice").textContent = choice();
   find("clips-table").hidden = !listed.length;
   if (find("play-list")) find("play-list").disabled = !listed.some(video_address);
@@ -180,7 +180,7 @@ function list() {
   find("show-all").textContent = `Show all ${grouped(listed.length)}`;
 }
 
-// What is chosen, for paper, where the controls are not.
+// The selection in words, for print, where the controls are hidden.
 function choice() {
   const words = (name) => chosen[name].selectedOptions[0].text;
   const concepts = concept_names(ticked()).join(chosen.match.value === "any" ? " or " : " and ") || "any";
@@ -222,7 +222,7 @@ function reason_parts(clip) {
   return path && why.paths[view.row[clip]].length > 3 ? [words, " …"] : words;
 }
 
-// The concepts: chips to filter by, and a line and pictures for each.
+// The concepts: chips to filter by, and a description and pictures of each.
 const concept_boxes = () => [...find("choose-concepts").querySelectorAll("input")];
 const ticked = () => concept_boxes().filter((box) => box.checked).map((box) => Number(box.value));
 let offered = []; // the concepts' names
@@ -243,7 +243,7 @@ function offer_concepts() {
   if (glossary.open) explain_concepts();
 }
 
-// Each with pictures of the highest levels that annotators marked with it.
+// Show each concept with pictures of clips that have it, highest levels first.
 function explain_concepts() {
   const { clips } = view;
   const lines = clips.concepts.map((name, concept) => {
@@ -284,12 +284,12 @@ find("show-more").addEventListener("click", () => show_rows(showing + STEP));
 find("show-all").addEventListener("click", () => show_rows(listed.length));
 find("clips-body").addEventListener("click", (event) => {
   const link = event.target.closest(".open");
-  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser's own ways to open a link
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return; // leave the browser's own ways to open a link
   event.preventDefault();
   open_clip(Number(link.dataset.clip), listed);
 });
 
-// The films on one screen: hovering reads out a clip, a click opens it, the head of a column sorts by it.
+// The overview of films: hovering describes a clip, a click opens it, and column headings sort.
 function clip_in_strip(event) {
   const svg = event.target.closest("svg[data-film]");
   const place = svg ? view.clips.films.findIndex(({ id }) => id === svg.dataset.film) : -1;
@@ -329,7 +329,7 @@ films_table?.addEventListener("click", (event) => {
   if (clip !== undefined) open_clip(clip, clips);
 });
 
-// On a telephone the list of films is long: its first rows, until all are asked for.
+// On a phone, the list of films is long, so show the first rows until the reader asks for all.
 const more_films = find("more-films");
 more_films?.addEventListener("click", () => {
   films_table.classList.remove("folded");
@@ -341,7 +341,7 @@ if (more_films) {
   more_films.hidden = !films_table.classList.contains("folded");
 }
 
-// Light and dark by the system, unless the reader chooses; nothing is kept.
+// Follow the system's light or dark theme unless the reader chooses. The choice is not stored.
 const system = matchMedia("(prefers-color-scheme: dark)");
 const is_dark = () => (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
 const show_theme = () => find("theme").setAttribute("aria-pressed", is_dark());
@@ -353,7 +353,7 @@ find("theme").addEventListener("click", () => {
 system.addEventListener("change", show_theme);
 show_theme();
 
-// On paper nothing can be unfolded.
+// Nothing can be expanded on paper, so print it expanded.
 let unfolded = [];
 addEventListener("beforeprint", () => {
   unfolded = [...document.querySelectorAll("details[data-print]:not([open])")];

@@ -1,17 +1,17 @@
-// What a reader takes along: the page's address with what is chosen, citations, and a table of clips.
-// Addresses are by names, #run=...&film=...&clip=..., so that they outlive the page. Other pages link to them:
-// PAGE.html#clip=ID opens a clip among those of its film, PAGE.html#film=ID or TITLE the film; each name may be left out.
+// What a reader can take away: links to a selection, citations, and a table of clips.
+// Links use names, #run=...&film=...&clip=..., so that they still work after the page is made again. Other pages may
+// use them, too: PAGE.html#clip=ID opens a clip of a film, PAGE.html#film=ID (or its title) a film. Every name is optional.
 const COLUMNS = [
   "rank", "id", "film", "title", "from", "to", "start", "end", "level", "level name", "concepts", "run", "model",
   "class", "probability", "predicted", "agrees", "no prediction because",
 ];
 if (!has_models) COLUMNS.splice(COLUMNS.indexOf("run"));
 const FIRST = { film: "", level: "", match: "all", which: "all", order: has_models ? "most" : "level" };
-let [restoring, clip_in_address] = [true, ""]; // restoring until the address is read
+let [restoring, clip_in_address] = [true, ""]; // restoring until the URL has been read
 
 const names_choice = (fragment) => /^#(run|model|class|film|level|concepts|match|which|order|clip)=/.test(fragment);
 
-// A page that was just opened has no names; else a missing film is all films.
+// A page that was just opened has no names; otherwise, no film means all films.
 function chosen_names(clip = clip_in_address) {
   const names = new URLSearchParams();
   const run = data.runs[view.run];
@@ -39,7 +39,7 @@ function write_address() {
   if (!names && !names_choice(location.hash)) return;
   try {
     history.replaceState(null, "", names ? `#${names}` : location.href.split("#")[0]);
-  } catch { /* a page within another page has no address of its own */ }
+  } catch { /* an embedded page has no URL of its own */ }
 }
 
 function note_clip(id) {
@@ -47,7 +47,7 @@ function note_clip(id) {
   write_address();
 }
 
-// Choose what an address names; returns the names that this page does not have.
+// Select what the URL names, and return the names that this page does not have.
 function read_address() {
   const missing = [];
   if (!names_choice(location.hash)) return missing;
@@ -94,7 +94,7 @@ function restore() {
 
 addEventListener("hashchange", restore);
 
-// Links within the page leave the address as it is, so that what is chosen stays in it.
+// Links within the page leave the URL unchanged, so that it keeps the selection.
 addEventListener("click", (event) => {
   const target = event.target.closest?.('a[href^="#"]');
   const section = target && names_choice(location.hash) && document.getElementById(target.hash.slice(1));
@@ -103,7 +103,7 @@ addEventListener("click", (event) => {
   go_to(section);
 });
 
-// The focus goes along, so that the next tab is there.
+// Move the focus, too, so that Tab continues from there.
 function go_to(section) {
   section.tabIndex = -1;
   section.focus({ preventScroll: true });
@@ -128,7 +128,7 @@ async function copy_text(text, pressed) {
 
 const copy_button = (words, text) => button(words, (event) => copy_text(text(), event.currentTarget));
 
-// Film, time, levels, concepts and the run, in one paragraph.
+// Cite a clip in one paragraph: film, time, levels, concepts and run.
 function citation(clip) {
   const run = data.runs[view.run];
   const place = joined([...new Set([scene(clip), time(clip)])], ", ");
@@ -155,7 +155,7 @@ function table_row(clip, place) {
   return [...cells, ...view.clips.sets.map((labels) => (labels.level[clip] === null ? "" : view.clips.levels[labels.level[clip]].code))];
 }
 
-// A cell that no spreadsheet takes for a formula; numbers are ours, and stay numbers.
+// Escape a cell so that no spreadsheet reads it as a formula. Numbers stay as they are.
 function cell_text(value) {
   if (typeof value === "number") return String(value);
   const text = /^'*[=+\-@\t\r]/.test(value) ? `'${value}` : value;

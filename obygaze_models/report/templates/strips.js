@@ -1,5 +1,5 @@
-// A strip a film: each clip a bar of its probability, under the annotators' lanes, over their level.
-// Clips are placed in seconds where these are known, else by scene number.
+// One strip per film: a bar for each clip's probability, below the annotators' lanes and above the clip's level.
+// Clips are placed by time if it is known, else by scene number.
 const TICKS_S = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200];
 const BARS = has_models ? { top: 12, bottom: 92 } : { top: 0, bottom: 0 };
 const LANE = 11;
@@ -21,13 +21,13 @@ function clip_axis(film, clips) {
   return { spans: slots.map((slot) => [slot, slot + 1]), first: 0, last: Math.max(...slots) + 1 };
 }
 
-// How long the longest film is, so that the strips share one scale: in seconds, or in scenes.
+// The length of the longest film, in seconds or scenes, so that the strips share one scale.
 const longest = (timed) => Math.max(...drawn.filter(({ film }) => film.timed === timed).map(({ film, clips }) => {
   const { first, last } = clip_axis(film, clips);
   return last - first;
 }));
 
-// The parts of an axis that no clip with a label covers.
+// The parts of an axis that no labelled clip covers.
 function unlabelled(axis) {
   const shortest = (axis.last - axis.first) / axis.spans.length / 2;
   const gaps = [];
@@ -39,7 +39,7 @@ function unlabelled(axis) {
   return gaps;
 }
 
-// Round times, as [seconds, text]; at most so many.
+// Round times as [seconds, text], at most `most` of them.
 function time_ticks(from, to, most, long) {
   const step = TICKS_S.find((seconds) => (to - from) / seconds <= most) || 14400;
   const words = [];
@@ -47,12 +47,12 @@ function time_ticks(from, to, most, long) {
   return words;
 }
 
-// Rectangles of one colour as one shape: a film has thousands.
+// Draw rectangles of one colour as one shape, because a film has thousands.
 const blocks = (spans, top, height, name) => make("path", {
   class: name, d: spans.map(([from, to]) => `M${from} ${top}H${to}v${height}H${from}z`).join(""), ...DRAWN,
 });
 
-// A label set's levels: a shape for each level, in its colour; the higher, the taller.
+// A label set's levels: one shape per level, in the level's colour. Higher levels are taller.
 const level_blocks = (labels, clips, spans, top, height) => view.clips.levels.map((level, order, levels) => {
   const tall = (height * (order + 1)) / levels.length;
   const own = spans.filter((_, at) => labels.level[clips[at]] === order);
@@ -61,7 +61,7 @@ const level_blocks = (labels, clips, spans, top, height) => view.clips.levels.ma
 
 const half_line = (width, y) => make("line", { class: "half", x1: 0, x2: width, y1: y, y2: y, ...DRAWN });
 
-// A film alone is shown on an axis that can be zoomed, with a lane for each concept; each is drawn when it is first seen.
+// Show a single film on a timeline that can be zoomed, or one of several as a strip. Each is drawn when first shown.
 function show_film(drawing, alone) {
   if (alone) drawing.timeline ||= timeline(film_axis(drawing.film, drawing.clips), drawing.clips);
   else drawing.strip ||= strip(drawing.film, drawing.clips);
@@ -71,7 +71,7 @@ function show_film(drawing, alone) {
   drawing.content.replaceChildren(element);
 }
 
-// A film's place on the page, yet empty.
+// Make the section of a film, still empty.
 function film_section(film, clips, place) {
   const [line, content] = [make("p", { class: "counts" }), make("div")];
   const section = make("section", { class: "film", "aria-labelledby": `film-${place}` },
@@ -126,7 +126,7 @@ function clip_mark(clip, x, width, levels, above) {
     rect(level_of(clip).colour, x, lane_top(view.clips.level[clip], levels), inner, LANE - 1));
 }
 
-// The words beside the strip: they are outside the drawing, which is stretched.
+// The text beside the strip. It is outside the drawing, because the drawing is stretched.
 function scale(height, above) {
   const { levels, sets } = view.clips;
   const words = [
@@ -139,7 +139,7 @@ function scale(height, above) {
 }
 
 function axis_words(film, clips, axis, across) {
-  // A scene's word stands under the middle of its bar.
+  // The name of a scene is centred under its bar.
   const scenes = () => [...new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * (clips.length - 1))))]
     .map((at) => [(axis.spans[at][0] + axis.spans[at][1]) / 2, scene(clips[at])]);
   const words = film.timed ? time_ticks(axis.first, axis.last, 6, film.long) : scenes();
@@ -149,12 +149,12 @@ function axis_words(film, clips, axis, across) {
   }));
 }
 
-// What the colours of levels mean.
+// The key to the colours of levels.
 const level_keys = (levels) => levels.map((level) => make("li", {},
   make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" }, rect(level.colour, 3, 2, 18, 12)),
   ` ${level.code} (${level.name})`));
 
-// One stop for the tab key; within, arrows, Home, End; Enter or a click opens.
+// Make a drawing a single tab stop: arrows, Home and End move within it, and Enter opens a clip.
 function move_within(svg, marks, clips, describe) {
   let at = -1;
   const select = (place) => {

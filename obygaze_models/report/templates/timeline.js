@@ -1,4 +1,4 @@
-// A film on one time axis that can be zoomed: pictures, annotators, clips, frames and moments.
+// A film on a time axis that can be zoomed: pictures, annotators, clips, frames and moments.
 const LANE_HEIGHT = { level: 18, clip: 56, differs: 8, frame: 56, moment: 12, sound: 14, concept: 12 };
 const SHORTEST_S = 4;
 const PICTURE_WIDTH = 76;
@@ -7,7 +7,7 @@ const KEY_ZOOM = 1.6;
 const DRAG_PIXELS = 4;
 const DOUBLE_CLICK_MS = 260;
 
-// A film's clips on its time axis in seconds, with their frames; those of frames are read once.
+// A film's clips and frames on its time axis, in seconds. Frames are read only once.
 function film_axis(film, clips) {
   const given = Object.hasOwn(data.timelines.films, film.id) ? data.timelines.films[film.id] : {};
   if (given.spans) return given;
@@ -84,7 +84,7 @@ function timeline(film, clips) {
   },
   rect("hit", span.start, 0, span.end - span.start, LANE_HEIGHT.level),
   level_mark(span, view.clips.level[order[at]], view.clips.levels, "clip")));
-  const list = lane("Labels of clips", LANE_HEIGHT.level, "Clips in time; arrows move, Enter opens, plus and minus zoom, 0 shows all", marks, { role: "listbox", tabindex: 0 });
+  const list = lane("Labels of clips", LANE_HEIGHT.level, "Clips over time; arrows move, Enter opens, plus and minus zoom, 0 shows all", marks, { role: "listbox", tabindex: 0 });
   if (has_models) {
     lane("Model, by clip", LANE_HEIGHT.clip, `Probability of ${class_words(view.class_shown)} of each clip`,
       [shown.map((span, at) => probability_mark(span, probability(order[at]))), half_line(film.last, LANE_HEIGHT.clip / 2)]);
@@ -153,7 +153,7 @@ function timeline(film, clips) {
     return seen.filter((_, at) => at % Math.ceil(seen.length / most) === 0);
   }
 
-  // As many pictures as stand side by side.
+  // Draw as many pictures as fit side by side.
   function draw_pictures() {
     const room = PICTURE_WIDTH / width();
     let free = 0;
@@ -245,7 +245,7 @@ function timeline(film, clips) {
   return { element, marks: clips.map((clip) => marks[order.indexOf(clip)]) };
 }
 
-// The higher the level, the taller the mark, as in the figures of timelines.
+// Draw taller marks for higher levels, as in the figures of timelines.
 function level_mark(span, level, levels, name) {
   const tall = (LANE_HEIGHT.level * (level + 1)) / levels.length;
   return rect(`${name} ${levels[level].colour}`, span.start, LANE_HEIGHT.level - tall, span.end - span.start, tall);
@@ -270,15 +270,15 @@ function frame_mark(span, height, key) {
 function timeline_notes(film) {
   const levels = new Map([...(data.timelines.levels || []), ...view.clips.levels].map((level) => [`${level.code} ${level.name} ${level.colour}`, level]));
   const legend = make("ul", { class: "legend", "aria-label": "How to read the timeline" }, level_keys([...levels.values()]));
-  const hint = make("span", { class: "hint" }, "Turn the wheel or pinch to zoom, drag to move, double click to see all; a click opens the clip.");
-  const notes = [has_models ? ` The lines are at .5${film.intervals.length ? "; moments were cut where their own threshold is" : ""}.` : ""];
-  if (film.pasted) notes.push("Where the clips are in the film is unknown: they follow each other in scene order, without annotators’ segments.");
+  const hint = make("span", { class: "hint" }, "Scroll or pinch to zoom, drag to move, double-click to see all, and click a clip to open it.");
+  const notes = [has_models ? ` The lines are at .5${film.intervals.length ? "; moments were cut at their own threshold" : ""}.` : ""];
+  if (film.pasted) notes.push("The clips’ times in the film are unknown: they follow one another in scene order, without annotators’ segments.");
   else if (data.timelines.levels && !film.lanes.length) notes.push("No annotator marked a segment of this film.");
-  if (film.trained) notes.push(`The frames’ model was trained on ${count(film.trained, "clip")} of this film: there it is surer than on new clips.`);
+  if (film.trained) notes.push(`The model of frames was trained on ${count(film.trained, "clip")} of this film, and is surer on these than on new clips.`);
   return [legend, make("p", { class: "counts" }, hint, notes.join(" "))];
 }
 
-// A pointer on a time axis: hovering reads out, a drag pans, wheel and pinch zoom, a click opens.
+// Pointer events on a time axis: hovering describes, dragging pans, wheel and pinch zoom, a click opens.
 function move_with_pointer(element, axis) {
   const down = new Map();
   let dragged = false;
