@@ -493,7 +493,7 @@ def test_the_demo_overwrites_only_a_demo(tmp_path: Path) -> None:
         [ROOT / "examples/demo.sh"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr.startswith("Error: demo is there and no earlier demo")
+    assert run.stderr.startswith("Error: demo exists and is not an earlier demo")
     assert (tmp_path / "demo" / "film.mkv").exists()
 
 
