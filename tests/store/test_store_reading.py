@@ -232,7 +232,7 @@ def test_tensorstore_reads_every_state(either):
 
 def test_the_worked_seal_of_the_specification_holds():
     text = (Path(__file__).parents[2] / "stores/README.md").read_text()
-    [(worked, sha256)] = re.findall(r"A worked seal: `(.*)` has\nSHA-256 `([0-9a-f]{64})`", text)
+    [(worked, sha256)] = re.findall(r"For example, `(.*)` has SHA-256\n`([0-9a-f]{64})`", text)
     record = fmt.BlockRecord.from_json({**json.loads(worked), "sha256": sha256})
     assert json.loads(record.to_bytes())["sha256"] == sha256
 
