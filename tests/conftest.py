@@ -91,7 +91,7 @@ def cpu_seconds() -> float:
 
 
 def reference_seconds() -> float:
-    """Return how long a million steps of a plain loop take here, at best."""
+    """Return the best time for a million steps of a plain loop on this machine."""
 
     def loop() -> float:
         begin = time.process_time()
@@ -170,7 +170,7 @@ def forget_package(name: str) -> None:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[..., Path]]:
-    """Installs a package ``mylab``: its files, its entry points and its version; gives its folder.
+    """Install a package ``mylab`` with files, entry points and a version; return its folder.
     Called without files, it removes the package."""
     site = tmp_path / "site"
     monkeypatch.syspath_prepend(site)
@@ -202,7 +202,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
 
 @pytest.fixture(scope="session")
 def authors() -> Path:
-    """The authors' own files: the folders obygaze12/, mobygaze/ and golden/."""
+    """The authors' original files: the folders obygaze12/, mobygaze/ and golden/."""
     folder = os.environ.get("OBYGAZE_TEST_DATA")
     if not folder:
         pytest.skip("set OBYGAZE_TEST_DATA to the folder of the authors' files")

@@ -65,7 +65,7 @@ OWN = {"origin": "annotator"}
 
 
 def make_manifest(films, seconds=60.0, spans=None):
-    """Return films of equal clips, or of `spans`; a dot is a clip without a label."""
+    """Return a manifest with equal clips, or with `spans`; a dot is an unlabelled clip."""
     items, labels = [], {}
     for film, annotators in films.items():
         for number in range(max(map(len, annotators.values()))):
@@ -252,7 +252,7 @@ def test_agreement_prints_and_writes_its_tables(agreement, tmp_path):
 
 @pytest.fixture
 def share_of_equal_levels():
-    """A measure that this test adds, as a user of `measures.py` would."""
+    """A measure added by this test, as a user of `measures.py` would add one."""
 
     @Measure("equal", "same level", "the share of clips with one level", "equal {}")
     def compute(ratings: Ratings) -> float:

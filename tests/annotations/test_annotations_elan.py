@@ -354,7 +354,7 @@ def test_external_references_are_not_fetched(tmp_path, monkeypatch):
 
 
 def test_cyclic_and_orphan_tiers_are_read(tmp_path):
-    """ELAN writes no tiers or notes that are their own parents or have lost them."""
+    """ELAN itself never writes cyclic or orphan tiers and notes."""
     marks = [Annotation(5, 9, "S", {"comment": "ring"}), Annotation(10, 12, "S", {"comment": "x"})]
     tiers = [Tier("A", "segment", marks), Tier("C", "segment", [Annotation(5, 9, "S")])]
     eaf = to_eaf(Document(tiers)).replace('TIER_ID="A"', 'TIER_ID="A" PARENT_REF="A"')

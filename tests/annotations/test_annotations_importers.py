@@ -35,7 +35,7 @@ def spans(timelines):
 
 
 def remarks(timelines):
-    """Return the last word of each location, the problem, and what was done."""
+    """Return the last word of each location, the problem and the action taken."""
     lines = [(i.where.rpartition(" ")[2], i.what, i.done) for i in timelines.remarks]
     return [(int(line) if line.isdigit() else line, *rest) for line, *rest in lines]
 

@@ -99,7 +99,7 @@ def test_remarks_of_one_kind_share_a_line():
 
 
 def long_stretches(*lengths):
-    """Return short segments, and long Easy Negative ones, the last of which is cut in two."""
+    """Return short segments and long Easy Negative segments; the last is cut in two."""
     segments, start = [], 0.0
     for number, length in enumerate([30.0, 60.0] * 10 + list(lengths)):
         level = "EN" if length > 100 or number % 2 else "S"

@@ -93,7 +93,7 @@ CALLERS = {
 
 
 def all_switches() -> list[Any]:
-    """Return what callers can read, by the old and the new switches."""
+    """Return the values of the old and new switches that callers can read."""
     read = [
         lambda: torch.backends.cuda.matmul.allow_tf32,
         lambda: torch.backends.cudnn.allow_tf32,
@@ -217,7 +217,7 @@ def test_memory_errors_are_recognised_by_their_messages(monkeypatch):
 
 
 def test_memory_is_freed_only_on_the_device_in_use(monkeypatch):
-    """With another current device, torch would open a context there."""
+    """If another device were current, torch would open a context on it."""
     current, freed = [0], []
 
     @contextlib.contextmanager

@@ -140,7 +140,7 @@ class OnGpu(torch.Tensor):
 
 
 class Convolutions(TorchDispatchMode):
-    """Count what a GPU must not compute: convolutions of tubelets, and GELUs in nine steps."""
+    """Count operations that a GPU must not run: tubelet convolutions and nine-step GELUs."""
 
     count = 0
 
@@ -219,7 +219,7 @@ def test_an_image_classifiers_trunk_is_loaded(tmp_path):
 @pytest.mark.gate
 @pytest.mark.parametrize("tuned", [True, False])
 def test_videomae_follows_its_tensors(tmp_path, tuned):
-    """A configuration may leave this out, or be wrong about it."""
+    """The configuration may omit this setting, or have a wrong value."""
     pixels = kit.pictures(1, 16, 3, 48, 48)
     tiny.write_videomae(tmp_path, 5, MAE, finetuned=tuned)
     before = kit.embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)

@@ -68,7 +68,7 @@ STRANGERS = (make_folder, make_link, make_file)
 
 
 def try_beside(stranger, path, act):
-    """Act beside a foreign file or folder, check that it stays, and return the error, if any."""
+    """Act next to a foreign file or folder, check that it is kept, and return any error."""
     path.parent.mkdir(exist_ok=True)
     stranger(path)
     for file in (path, *path.rglob("*")):

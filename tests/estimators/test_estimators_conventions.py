@@ -27,7 +27,7 @@ from tests.kit.clips import small_clips
 
 
 class Marked:
-    """Use the labels as concepts, because the checks have none: one for each class but one."""
+    """Use all classes except one as concepts, because scikit-learn's checks have none."""
 
     def fit(self, X, y):
         marks = None

@@ -117,7 +117,7 @@ def test_without_early_stopping_all_epochs_are_run():
 
 
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():
-    """cross_val_score and an experiment train the same model on the same division."""
+    """cross_val_score and an experiment train the same model on the same folds."""
     alone = om.MLPProbe(random_state=3).fit(X, Y)
     chance = np.random.RandomState(3)
     division = {"test_size": 20, "stratify": Y, "random_state": chance}

@@ -90,7 +90,7 @@ def copied(saved, tmp_path):
 
 
 def inputs_of(model):
-    """Return the clips to predict, with what else the model predicts from."""
+    """Return the clips to predict, with any other inputs of the model."""
     method = getattr(model, "predict_proba", None) or model.transform
     values = {"concepts": DATA.concepts.astype(float), "groups": DATA.groups}
     inputs = {name: values[name] for name in values.keys() & keywords(method)}
@@ -294,7 +294,7 @@ def reshape(name, *shape):
 
 
 def widen(header, arrays):
-    """Few numbers in the file become frames x outputs in memory."""
+    """A few numbers in the file expand to frames x outputs in memory."""
     shapes = {"layer0": (1, 1000), "offset0": 1000}
     for name, shape in shapes.items():
         arrays[f"model.weights_.{name}"] = np.zeros(shape, "float32")

@@ -143,7 +143,7 @@ def test_files_are_pulled_eight_at_a_time(server, final_store, tmp_path):
 
 
 class WithoutRanges(SimpleHTTPRequestHandler):
-    """Serve like ``python -m http.server``, but refuse in the end, so no test fills a disk."""
+    """Serve like ``python -m http.server``, but stop eventually, so that no test fills a disk."""
 
     asked = 0
     #: Says that it is a part, and sends the whole file.
@@ -165,7 +165,7 @@ class WithoutRanges(SimpleHTTPRequestHandler):
 
 @pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT])
 def test_a_file_of_one_piece_downloads_without_ranges(tmp_path, status, obygaze):
-    """Otherwise the next request after an 8 MiB shard would get its beginning, forever."""
+    """Otherwise the request after an 8 MiB shard would return its beginning, forever."""
     rows = np.random.default_rng(0).standard_normal((337, 6218), np.float32)
     store = finalise(open_state(tmp_path / "www/x.zarr", {"native": rows}, block_rows=337))
     assert (store.path / "native/c/0/0").stat().st_size == remote.PIECE_BYTES

@@ -35,7 +35,7 @@ Study = Callable[..., om.Experiment]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """``study(targets="soft")``: clips that two annotators label, each by a habit.
+    """``study(targets="soft")``: clips labelled by two annotators with different habits.
 
     Features tell whether a clip is Sure, and with what probability.
     """
@@ -162,7 +162,7 @@ def test_scores_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
 
 
 def em_by_hand(votes: np.ndarray, classes: int) -> np.ndarray:
-    """Compute the two steps of Dawid and Skene by the sums of their paper."""
+    """Compute the two steps of Dawid and Skene from the sums in their paper."""
     answers = np.array([votes == label for label in range(classes)], float)  # label, rater, clip
     truth = answers.sum(axis=1) / answers.sum(axis=(0, 1))
     for _ in range(3000):

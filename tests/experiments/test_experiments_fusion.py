@@ -35,7 +35,7 @@ SILENT = np.isin(np.arange(FILMS * CLIPS) % 8, 5)
 
 
 def write_senses(folder, strength=1.2):
-    """Write 216 clips of 9 films in which only sound tells the class.
+    """Write 216 clips of 9 films in which only sound reveals the class.
 
     Pictures tell the film and texts tell nothing, and both have a far larger scale.
     """
@@ -93,7 +93,7 @@ def auroc(run):
 
 
 def test_fusion_finds_the_informative_store(senses, alone, tmp_path):
-    """A clip that a store lacks counts as the store's mean, which is uninformative."""
+    """A clip missing from a store gets the mean of the store, which is uninformative."""
     run, (*_, ids, truth, hear) = alone[0], senses
     scores = auroc(run)
     best = roc_auc_score(truth, np.where(SILENT, 0, hear[:, 0]))  # along the true direction

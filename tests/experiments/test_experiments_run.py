@@ -437,7 +437,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
 
 
 def test_a_fold_outside_the_gap_validates():
-    """Here all clips of the next fold are too near."""
+    """Here all clips in the next fold are too close."""
     y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
     splitter = om.ManifestSplit(folds)
     for fold in splitter.make_folds(

@@ -32,7 +32,7 @@ from tests.kit.run import write_store
 
 
 def calibration_error(labels, probabilities):
-    """Sort clips by the first digit of their probability; 1 belongs to 0.9."""
+    """Bin clips by the first digit of their probability; 1 belongs to 0.9."""
     gaps = defaultdict(float)
     for label, probability in zip(labels, probabilities, strict=True):
         digit = "9" if probability == 1 else f"{probability:.2f}"[2]

@@ -63,7 +63,7 @@ def saved(world, tmp_path_factory):
 
 @pytest.fixture
 def explain(saved, world, obygaze):
-    """``explain("tree", "tt0-003", ...)``: run the command on a saved model by its name."""
+    """``explain("tree", "tt0-003", ...)``: run the command on a saved model with this name."""
 
     def explain(model, *arguments, store=world.store, code=None):
         return obygaze("models", "explain", saved[0] / model, store, *arguments, code=code)

@@ -193,7 +193,7 @@ def test_concepts_may_be_called_like_the_intercept():
 
 
 def test_p_approaches_that_of_every_permutation():
-    """Three positives of seven clips can be placed in 35 ways; compare with drawn ones."""
+    """Three positives among seven clips can be placed in 35 ways; compare with random ones."""
     chance = np.random.default_rng(3)
     y, truth = np.array([1, 1, 1, 0, 0, 0, 0]), np.repeat([1, 0], 10)
     X = chance.normal(size=(7, 4)) + 0.8 * y[:, None]
@@ -361,7 +361,7 @@ def test_a_film_without_errors_or_without_variety_says_so():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_degenerate_draws_give_no_interval(seed):
-    """With one film all wrong and one all right, half of the draws hold both."""
+    """With one film all wrong and one all right, half of the draws contain both."""
     wrong, marks = np.array([True, True, False, False]), np.array([[1, 0, 1, 0]]).T
     total = error_factors(wrong, marks, ["a"], ["x", "x", "y", "y"], draws=5, seed=seed)[0]
     [factor] = total.factors

@@ -68,7 +68,7 @@ def test_overlapping_frames_and_clips_are_averaged():
 
 
 def test_a_clip_without_a_position_has_its_own_axis():
-    """Its ends are unknown, so the outer frames reach as far out as in."""
+    """Its ends are unknown, so the outer frames extend equally far in both directions."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
     moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])}, items)
     assert [(m.axis, m.start, m.end) for m in moments.moments] == [
@@ -129,7 +129,7 @@ def test_closed_gaps_depend_on_the_length(length, joined):
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
-    """Models that film f stopped chose their thresholds on its labels."""
+    """Models that used film f for validation chose their thresholds on its labels."""
     items = Items.of([Item(film, film=film, start=0.0, end=4.0) for film in "fg"])
     averaged = average_frames(
         [

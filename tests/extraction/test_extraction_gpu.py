@@ -27,7 +27,7 @@ runpy.run_module("benchmarks.gpu", run_name="__main__")
 
 
 class Few(Bench):
-    """One network for pictures and one for sound in place of every family, and short films."""
+    """Use one network for pictures, one for sound, and short films, instead of every family."""
 
     families = ("tiny-xclip", "tiny-ast")
     three = ("tiny-xclip",)
@@ -43,7 +43,7 @@ class Few(Bench):
 
 @pytest.mark.parametrize("name", [name for name in gpu.SECTIONS if name != "nvdec"])
 def test_every_section_of_the_benchmark_gives_figures(tmp_path, name):
-    """Sizes are minimal, on a CPU; NVDEC has no figures there."""
+    """Sizes are minimal. On a CPU, there are no figures for NVDEC."""
     results = list(gpu.section(name)(Few("cpu", tmp_path, small=True)))
     assert results
     assert [result for result in results if not result.holds] == []
@@ -85,7 +85,7 @@ def test_a_gpu_computes_what_a_cpu_does(tmp_path, section):
 
 @pytest.mark.night
 def test_the_benchmark_runs_on_a_cpu(tmp_path):
-    """NVDEC's section has no figures there."""
+    """On a CPU, the NVDEC section has no figures."""
     environment = {
         **os.environ, gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).resolve().parents[2]),

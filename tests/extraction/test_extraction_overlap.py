@@ -40,7 +40,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 @pytest.fixture(scope="module")
 def three(tiny) -> list[Backbone]:
-    """Two backbones that see the same, and one that samples differently."""
+    """Two backbones with the same sampling, and one with different sampling."""
     return [tiny, replace(tiny, name="second"), of.load_backbone("tiny-xclip-lsmdc", "cpu")]
 
 
@@ -123,7 +123,7 @@ def test_missing_waits_are_detected(films, three, by_cpu, gpu, tmp_path, monkeyp
 
 @pytest.fixture(scope="module")
 def in_parts(tiny, tmp_path_factory):
-    """A backbone that sees 144 frames of six clips, of which a decoder gives 128 at a time.
+    """A backbone that sees 144 frames of six clips; a decoder returns 128 at a time.
 
     With a function that extracts them, and the store that a CPU fills.
     """
@@ -235,7 +235,7 @@ def test_the_next_batch_starts_before_the_last_is_awaited(films, tiny, gpu, tmp_
 
 @pytest.mark.parametrize("size", [8, 1])
 def test_a_large_batch_runs_without_uploads(films, tiny, gpu, tmp_path, size):
-    """Nor does another batch run. The batch is not halved, and the run goes on."""
+    """No other batch runs at the same time. The batch is not halved, and the run continues."""
     begun, uploading, refused = (threading.Event() for _ in range(3))
     on_gpu, numbers, users = gpu.on(tiny), itertools.count(1), []
 

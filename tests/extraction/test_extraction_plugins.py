@@ -75,7 +75,7 @@ def mylab(install):
 
 
 def test_a_custom_class_extracts_beside_broken_ones(mylab, manifest, films, tmp_path):
-    """It works by either name, beside classes that fail on import or in the probe."""
+    """It works by either name, next to classes that fail on import or in the probe."""
     number = [*BROKEN].index("encode = lambda s, *a: {'native': [1], 'max': [2]}")
     specs = ["colours", "mine=mylab.nets:Colours", "bad", f"probe=broken{number}"]
     options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}

@@ -99,7 +99,7 @@ def whole_store(as_many_threads_as_actors, manifest, films, tiny, tmp_path_facto
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
-    """A head with one CPU to compute and one to read, and no connected drivers.
+    """A head node with one CPU to compute and one to read, and no connected drivers.
 
     It claims a GPU, too, because Ray believes what it is told.
     """
@@ -173,7 +173,7 @@ def test_a_broken_backbone_leaves_the_other_complete(
 
 @pytest.mark.faults
 def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
-    """The cluster's processes have another current folder."""
+    """The processes of the cluster have a different working directory."""
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
     no_folder = rf"machine {platform.node()} has no folder {inner}; every machine of the cluster"
@@ -192,7 +192,7 @@ def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, 
 
 @pytest.mark.faults
 def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whole_store, tmp_path):
-    """The lost machine of two has room only for two readers, and holds frames."""
+    """One of two machines is lost; it has room only for two readers, and holds frames."""
     node = cluster.add_node(num_cpus=2, object_store_memory=clusters.STORE_BYTES)
 
     def lose() -> None:

@@ -248,7 +248,7 @@ def contrast(first, second):
 
 
 def lightness(colour):
-    """Return L* of CIE L*a*b*, which photocopies and colour-blind readers keep."""
+    """Return L* of CIE L*a*b*, which survives photocopying and colour blindness."""
     return 116 * np.cbrt(LUMINANCE @ linear(colour)) - 16
 
 
@@ -291,7 +291,7 @@ FILMS = {"a": "Dr. Strangelove or: How I Learned to Stop Worrying and Love the B
 
 
 def annotated() -> Iterator[Figure]:
-    """Return figures of two films by two annotators, and of the moments in one."""
+    """Return figures of two films by two annotators, and of the moments in one film."""
     spans = {"annotator1": FIRST, "annotator2 of the second campaign": SECOND}
     marked = [segment for film in FILMS for name, ranges in spans.items()
               for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip

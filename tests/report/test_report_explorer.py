@@ -80,7 +80,7 @@ def amount(reason):
 
 
 def axe(tab):
-    """Return the serious findings of axe-core: the rule, and where."""
+    """Return the serious findings of axe-core, each with its rule and location."""
     source = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
     tab.run(f"{source};0")
     violations = tab.run(

@@ -181,7 +181,7 @@ def test_one_film_is_highlighted_in_a_figure(obygaze, source, manifest, tmp_path
 @pytest.mark.gate
 @pytest.mark.filterwarnings("ignore:Tensorflow not installed")
 def test_umap_keeps_distant_clips_apart(store):
-    """Each clip's nearest clip on the map is near it by brute force."""
+    """The nearest clip on the map is also near in feature space, by brute force."""
     drawn = map_clips(store, method="umap")
     x = store.read("native", ids=drawn.ids)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)

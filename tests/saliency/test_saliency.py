@@ -22,7 +22,7 @@ KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": Siglip
 
 
 def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[Any, Any]:
-    """Return cosines and maps by perturbing the published model in double precision."""
+    """Return cosines and maps from perturbing the published model in double precision."""
     model = KINDS[name].from_pretrained(folder).double().eval()
     texts = text_features(folder, KINDS[name].__name__, TEXTS)
     patches = slice(0, 16) if name == "tiny-siglip" else slice(1, 17)

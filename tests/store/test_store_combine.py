@@ -199,7 +199,7 @@ def test_diff_names_other_items_orders_and_recipes(tmp_path):
 
 
 def test_diff_compares_weights_not_names(tmp_path):
-    """Older stores name the backbone's family, newer ones what was typed."""
+    """Older stores record the backbone's family, newer stores the name that was typed."""
     today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy"}
     recipe = replace(toys.RECIPE, backbone=today)
     before = of.open_store(toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2]))
@@ -220,7 +220,7 @@ def test_diff_compares_weights_not_names(tmp_path):
 
 
 def test_whole_blocks_keep_their_shards(tmp_path):
-    """Blocks 1 and 2 become 0 and 1; the failed row and the row to do stay so."""
+    """Blocks 1 and 2 become 0 and 1; the failed row and the pending row keep their status."""
 
     def outcome(row):
         return None if row == 9 else toys.a_row(row)
@@ -248,7 +248,7 @@ def test_whole_blocks_keep_their_shards(tmp_path):
 
 
 def test_a_shard_that_differs_from_its_record_is_not_copied(tmp_path):
-    """Its chunks are sound, but it was exchanged after the commit."""
+    """Its chunks are intact, but the shard was replaced after the commit."""
     path = toys.a_store(tmp_path / "toy.zarr", 8, blocks=[0, 1])
     name = fmt.shard_name(toys.ARRAYS[0], 0)
     second = toys.a_store(tmp_path / "other.zarr", 8, film="tt2")

@@ -277,7 +277,7 @@ def test_a_dropped_connection_is_retried(server, url, pauses):
 
 
 def test_a_lost_connection_is_one_line(stores, pauses, monkeypatch):
-    """It is tried five times, or once if nobody answered before."""
+    """The request is tried five times, or once if the server has never answered."""
     with serve(stores) as served:
         url = f"{served.url}/final.zarr"
         store = open_store(url)

@@ -107,7 +107,7 @@ def source(tmp_path):
 
 @pytest.fixture(params=["open", "final", "compressed", "finalised"])
 def either(source, request):
-    """The same store in its states; Zarr reads the third."""
+    """The same store in each of its states; Zarr reads the third."""
     if request.param == "finalised":
         finalise(source, allow_incomplete=True)
     elif request.param != "open":

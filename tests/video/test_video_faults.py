@@ -66,7 +66,7 @@ def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
 
 
 def gives_frames(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
-    """Return True if a damaged film gives frames; nobody can tell if they are right."""
+    """Return True if a damaged film gives frames, which need not be correct."""
     data = bytearray(path.read_bytes())
     for _ in range(dice.randint(1, 4)):
         offset, size = dice.randrange(len(data)), dice.choice([1, 20, 400, 3000])

@@ -63,7 +63,7 @@ def test_only_needed_pieces_are_read_and_a_changed_film_refused(tmp_path):
 
 
 def by_the_clock(times: list[float], frames: int, rate: float) -> list[int]:
-    """Return the first frame at or after each tick; of too many, evenly, with both ends."""
+    """Return the first frame at or after each tick; sample evenly if there are too many."""
     times = [time - times[0] for time in times]
     ticks = [tick / rate for tick in range(1 + int((times[-1] + 1e-6) * rate))]
     firsts = [next(i for i, t in enumerate(times) if t >= tick - 1e-6) for tick in ticks]

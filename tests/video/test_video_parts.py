@@ -25,7 +25,7 @@ from tests.kit.films import everything, numbers, write
 
 @pytest.fixture
 def decoder():
-    """A worker, its memory, and a list with an entry for each packet."""
+    """A worker, its memory, and a list with one entry per packet."""
     with tempfile.TemporaryFile() as file:
         memory, packets = Memory(file.fileno()), []
         yield Worker(memory, lambda: packets.append(1)), memory, packets
