@@ -1,4 +1,4 @@
-"""Runs benchmarks, prints their tables and keeps the figures in results/NAME.json."""
+"""Run benchmarks, print their tables and save the figures in results/NAME.json."""
 
 from __future__ import annotations
 

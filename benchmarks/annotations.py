@@ -23,7 +23,7 @@ SEGMENTS = 150
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of projecting and merging."""
+    """Measure the promised speed of projecting and merging."""
     for clips, words in ((CLIPS // FILMS + 1, "in all"), (CLIPS, "a film")):
         with tempfile.TemporaryDirectory() as folder:
             yield from _beside_reading(Path(folder), clips, words)
@@ -55,7 +55,7 @@ def _beside_reading(folder: Path, clips: int, words: str) -> Iterator[Result]:
 
 
 def _timelines() -> Timelines:
-    """Segments of MObyGaze's number and length, one after the other, with some left out."""
+    """Return as many segments as in MObyGaze, of similar length, one after the other."""
     chance = random.Random(8)
     scheme = obygaze_scheme()
     films = {f"tt{number:07d}": Film(end=HOURS * 3600.0) for number in range(FILMS)}

@@ -129,12 +129,12 @@ def find_command(text: str) -> str | None:
 
 @cache
 def command_paths() -> frozenset[str]:
-    """All commands, as they are typed."""
+    """Return all commands, as they are typed."""
     return frozenset(context.command_path for context in contexts())
 
 
 def describe_scheme() -> str:
-    """Levels, sub-constructs and concepts, as the label scheme has them, in Markdown."""
+    """Return levels, sub-constructs and concepts of the label scheme, in Markdown."""
     scheme = of.obygaze_scheme()
     lines = ["### Levels", ""]
     for level in scheme.levels:

@@ -1,8 +1,8 @@
-"""The site's pictures and live pages: what pages make if somebody does what they say.
+"""The site's pictures and live pages, made by following the steps of the pages.
 
-``python -m docs.pictures`` makes those that are committed: ``docs/pictures``, small enough for a
-checkout, ``docs/report.png``, the picture in README, and, where ``OBYGAZE_TEST_DATA`` names the
-authors' files, ``docs/obygaze12.png``. The site's build makes the live pages.
+``python -m docs.pictures`` makes the committed pictures: ``docs/pictures``, small enough for a
+checkout; ``docs/report.png``, the picture in the README; and, if ``OBYGAZE_TEST_DATA`` names the
+authors' files, ``docs/obygaze12.png``. The build of the site makes the live pages.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ setTimeout(() => targets.forEach((target, at) => {
 
 
 def run_command(line: str) -> None:
-    """Run a command of obygaze; what it prints is shown only where it fails."""
+    """Run an obygaze command; print its output only if it fails."""
     result = CliRunner().invoke(main, shlex.split(line))
     if result.exit_code:
         raise RuntimeError(f"obygaze {line}\n{result.output}")
 
 
 def follow(pages: Sequence[str], pictures: Path) -> None:
-    """Do what pages say, up to the last thing that they show, and put that into a folder."""
+    """Follow the steps of pages up to the last shown product, and put it into a folder."""
     with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
         sys.path.insert(0, work)
         for page in pages:
@@ -127,7 +127,7 @@ def follow(pages: Sequence[str], pictures: Path) -> None:
 
 
 def show(product: Path, pictures: Path, page: str) -> None:
-    """Put a figure, stills side by side, or a report and pictures of it into a folder."""
+    """Put a figure, adjacent stills, or a report with pictures of it into a folder."""
     picture = (
         pictures / f"{page}-{product.stem}{product.suffix if product.suffix == '.svg' else '.png'}"
     )
@@ -144,7 +144,7 @@ def show(product: Path, pictures: Path, page: str) -> None:
 
 
 def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str]]) -> None:
-    """Take a picture of a part of a page in a browser, its parts numbered if there are several."""
+    """Take a picture of a part of a page in a browser; number its parts if there are several."""
     if not (browser := shutil.which("chromium")):
         shutil.copy(README_PICTURE, output)
         return
@@ -162,7 +162,7 @@ def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str
 
 
 def shrink(picture: Path) -> bytes:
-    """Return a picture as a small PNG, as large and as colourful as fits; an SVG as it is."""
+    """Return a small PNG, as large and colourful as fits; an SVG is returned unchanged."""
     if picture.suffix == ".svg":
         return picture.read_bytes()
     with Image.open(picture) as image:
@@ -181,7 +181,7 @@ def shrink(picture: Path) -> bytes:
 
 
 def ship(pictures: Path, shipped: Path) -> None:
-    """Replace the shipped pictures by new ones."""
+    """Replace the committed pictures with new ones."""
     shutil.rmtree(shipped, ignore_errors=True)
     shipped.mkdir()
     for picture in sorted([*pictures.glob("*.png"), *pictures.glob("*.svg")]):
