@@ -39,24 +39,24 @@ THOUSANDS, CLIPS, FILMS = (1_000, 10_000, 100_000), (1_500, 15_000, 100_000), (2
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured: `ours` and `peer` read a folder of inputs and write to another.
+    """A measured task: `ours` and `peer` read a folder of inputs and write to another.
 
     Parameters
     ----------
     make
-        Fills the folder of inputs for a size.
+        Fill the folder of inputs for a size.
     beside, target
-        What the peer does, and how many times its CPU time ours may take.
+        A description of the peer, and the limit for the ratio of our CPU time to the peer's.
     exponent
-        The largest that is promised; None where the work itself grows faster than its size.
+        The largest exponent that we promise; None if the work grows faster than its size.
     limit_s
-        CPU seconds at the largest size.
+        The limit for CPU seconds at the largest size.
     memory
-        How many times the memory of the second size the largest may take; None without a promise.
+        The limit for memory at the largest size, relative to the second; None for no promise.
     row_kib
-        How much memory a further clip may take.
+        The limit for memory per additional clip, in KiB.
     prepare
-        Fills the output before the clock runs.
+        Fill the output folder before the time is measured.
     """
 
     name: str

@@ -1,5 +1,7 @@
-"""Networks of random weights for the tests: small ones of every family, and full-size ones. The
-package itself ships `tiny-xclip`, `tiny-vivit`, `tiny-clap` and `tiny-xclip-lsmdc`."""
+"""Networks with random weights for the tests: small ones of every family, and full-size ones.
+
+The package itself ships `tiny-xclip`, `tiny-vivit`, `tiny-clap` and `tiny-xclip-lsmdc`.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +46,7 @@ def write_network(
     folder: Path, seed: int, kind: str, model: str, sizes: Sizes, processor: Sizes | None = None,
     normal: Sequence[str] = (),
 ) -> Any:  # fmt: skip
-    """Write a transformers model and return its config; weights in `normal` are not zeros."""
+    """Write a transformers model and return its config; weights in `normal` are not zero."""
     import transformers
 
     config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
@@ -99,7 +101,7 @@ def write_videomae(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = T
 
 
 def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = False) -> None:
-    """Write a V-JEPA 2, pretrained or with the attention and classifier of fine-tuning."""
+    """Write a V-JEPA 2, pretrained or with the attention and classifier from fine-tuning."""
     side = sizes.get("crop_size", 256)
     processor = video_processor(side)
     del processor["image_processor_type"]
@@ -119,7 +121,7 @@ def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
 
 
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
-    """Write a DINOv2, one with registers (``Dinov2WithRegisters``), or a DINOv3 (``DINOv3ViT``)."""
+    """Write a DINOv2, a DINOv2 with registers (``Dinov2WithRegisters``), or a DINOv3."""
     # DINOv2 was trained at 518 pixels, and its processor crops to 224.
     trained = sizes.get("image_size") or 224
     side = {518: 224, 48: 32}.get(trained, trained)
@@ -145,7 +147,7 @@ def write_gpt2(folder: Path, seed: int) -> None:
 
 
 def write_sentence_encoder(folder: Path, seed: int) -> None:
-    """Write a sentence encoder: the mean of a RoBERTa's tokens."""
+    """Write a sentence encoder: the mean over the tokens of a RoBERTa."""
     special = {f"{name}_token": token for name, token in ROBERTA_TOKENS.items()}
     special |= {"cls_token": "<s>", "sep_token": "</s>"}
     *before, mask = ROBERTA_TOKENS.values()
@@ -177,7 +179,7 @@ def word_merges(words: Any) -> Merges:
 def number_tokens(
     tokens: Sequence[str], merges: Merges, after: Sequence[str] = ()
 ) -> dict[str, int]:
-    """Return a vocabulary of tokens, results of merges, and more tokens."""
+    """Return a vocabulary of tokens, merge results and additional tokens."""
     vocabulary = dict.fromkeys([*tokens, *(left + right for left, right in merges), *after])
     return {token: number for number, token in enumerate(vocabulary)}
 
@@ -185,7 +187,7 @@ def number_tokens(
 def write_byte_tokenizer(
     folder: Path, kind: str, special: Sizes, *, before: Sequence[str] = (), after: Sequence[str]
 ) -> int:
-    """Write bytes and the merges that build words; return the number of tokens."""
+    """Write bytes and the merges that form words; return the number of tokens."""
     merges = word_merges(pre + word for word in CAPTION_WORDS.split() for pre in ("", SPACE))
     vocabulary = number_tokens([*before, *tiny.byte_letters()], merges, after)
     lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
@@ -197,7 +199,7 @@ def write_byte_tokenizer(
 
 
 def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: Merges) -> None:
-    """Write a small vocabulary with a byte fallback, as SigLIP 2 has from Gemma."""
+    """Write a small vocabulary with a byte fallback, like SigLIP 2 (from Gemma)."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
     tokenizer = Tokenizer(

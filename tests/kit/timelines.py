@@ -43,7 +43,7 @@ def worked() -> Timelines:
 
 
 def pairs(labels: LabelSet) -> list[tuple[str, set[str]]]:
-    """Return each clip's level and concepts, in the order of the clips."""
+    """Return the level and concepts of each clip, in the order of the clips."""
     return list(zip(labels.levels, map(set, labels.concepts), strict=True))
 
 

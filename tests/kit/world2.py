@@ -1,4 +1,4 @@
-"""A world unlike the paper's: other levels, concepts and films, in name and number."""
+"""A world unlike the paper, with other names and numbers of levels, concepts and films."""
 
 from collections.abc import Sequence
 from dataclasses import replace
