@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.result import Results
 
-#: Modules of this folder; each later room adds its own.
+#: Modules in this folder; each room adds its own.
 BENCHMARKS = (
     "manifests",
     "annotations",

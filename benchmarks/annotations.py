@@ -17,7 +17,7 @@ from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
 
 FILMS = 20
 HOURS = 2
-#: As MovieGraphs has in all; and as many for each film, which is a clip a second.
+#: As many clips as MovieGraphs in total, or in each film, with one clip per second.
 CLIPS = 7637
 SEGMENTS = 150
 
@@ -36,7 +36,7 @@ def _beside_reading(folder: Path, clips: int, words: str) -> Iterator[Result]:
     what = f"project and merge 20 films, 2 annotators, {CLIPS:,} clips {words}"
 
     def ours() -> MergedLabels:
-        # As new, without what an earlier run has left to be found: films, rows, the digest.
+        # Start without the cached films, rows and digest of an earlier run.
         clips = replace(grid, items=replace(grid.items, check=False))
         found = project(replace(timelines), clips)
         return merge_labels(found.label_sets, found.grid)

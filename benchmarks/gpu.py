@@ -111,7 +111,7 @@ def _report(name: str, bench: Bench, out: Path | None, budget: float | None) -> 
             if out:
                 out.mkdir(parents=True, exist_ok=True)
                 write_text(out / f"gpu-{name}.json", to_json(rows))
-    except Exception:  # the other sections may still tell something
+    except Exception:  # the other sections may still be informative
         traceback.print_exc()
         holds = False
     print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)

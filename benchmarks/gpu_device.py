@@ -129,7 +129,7 @@ class Bench:
         film, folder = self.films[kind], self.folder / kind
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{number}.mp4" for number in range(film.files)]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # FFmpeg lets go of the interpreter
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # FFmpeg releases the GIL
             list(pool.map(partial(_write_film, film), paths))
         items = [Item(f"clip-{row:04}", media=paths[row % film.files].name) for row in range(count)]
         return Manifest(kind, Items.of(items)), folder
@@ -231,7 +231,7 @@ def parity(bench: Bench) -> Iterator[Result]:
             error = max(cosine_error(outputs[key], expected[key]) for key in expected)
             label = f"{name}, {precision}"
             yield limited(f"{label}: 1 - cosine to the CPU (limit)", error, limit)
-            # Random weights give all clips similar features, which flatters cosines.
+            # With random weights, all clips have similar features, which inflates cosines.
             native = expected["native"]
             distance = (outputs["native"].cpu() - native).norm().item()
             spread = (native - native.mean(0)).norm().item()
@@ -490,7 +490,7 @@ def _product_rate(bench: Bench, precision: str) -> float:
 def _operations(backbone: Backbone) -> int:
     """Return the floating-point operations per clip."""
     pixels, present = (part.to(backbone.device) for part in make_input(backbone, 1))
-    # Not every fused kernel of attention is counted.
+    # Not every fused attention kernel is counted.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         backbone.embed_clips(pixels, present)
     return int(counter.get_total_flops())

@@ -76,7 +76,7 @@ def passes(bench: Bench) -> Iterator[Result]:
         rate, rate_alone = decoding_rate(kind, count, workers), 1 / seconds_alone(count, precision)
         decoding_allows = rate > rate_alone and not bench.small
         forward, span, starts = clock.seconds()
-        speed = (clips - CLIPS_PER_BATCH) / starts  # those of the first batch were decoded before
+        speed = (clips - CLIPS_PER_BATCH) / starts  # the first batch was decoded before
         yield beside(f"{label}: clips a second (decoding alone)", speed, "1/s", rate)
         yield beside(f"{label}: clips a second (forward passes alone)", speed, "1/s", rate_alone)
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
@@ -172,7 +172,7 @@ def nvdec(bench: Bench) -> Iterator[Result]:
     gpu = bench.device.partition(":")[2] or "0"
     try:
         _, pictures = _decode(gpu, paths[0])
-    except Exception as problem:  # whatever FFmpeg and the driver raise
+    except Exception as problem:  # any error from FFmpeg or the driver
         print(f"  NVDEC cannot be used here: {first_line(problem)}")
         return
     count, expected = _decode(None, paths[0])
@@ -328,7 +328,7 @@ def _utilisation(bench: Bench) -> Iterator[list[tuple[float, int]]]:
         pynvml.nvmlInit()
         uuid = str(torch.cuda.get_device_properties(bench.device).uuid)
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-    except Exception as problem:  # no pynvml, no GPU, or a part of one
+    except Exception as problem:  # no pynvml, no GPU, or only a part of a GPU
         if bench.is_gpu:
             print(f"  no figures of NVML: {first_line(problem)}")
         yield samples
@@ -351,7 +351,7 @@ def _utilisation(bench: Bench) -> Iterator[list[tuple[float, int]]]:
 def _frames_a_second(gpu: str | None, paths: Sequence[Path], most: int | None = None) -> float:
     """Return frames per second; frames from a GPU stay on it."""
     begin = time.perf_counter()
-    with ThreadPoolExecutor(len(paths)) as pool:  # FFmpeg lets go of the interpreter
+    with ThreadPoolExecutor(len(paths)) as pool:  # FFmpeg releases the GIL
         decode = partial(_decode, gpu, every=None, most=most)
         frames = sum(count for count, _ in pool.map(decode, paths))
     return frames / (time.perf_counter() - begin)
@@ -363,7 +363,7 @@ def _decode(
     """Decode on a GPU or the CPU; return the number of frames, and some of the pictures."""
     count, pictures = 0, []
     hardware = None
-    if gpu:  # frames whose pictures nobody wants stay there
+    if gpu:  # frames that are not needed stay on the GPU
         options: dict[str, Any] = {"allow_software_fallback": False, "is_hw_owned": not every}
         hardware = HWAccel("cuda", gpu, **options)
     with av.open(path, hwaccel=hardware) as container:

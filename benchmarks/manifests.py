@@ -24,7 +24,7 @@ SECONDS_LIMIT = 5.0
 def measure() -> Iterator[Result]:
     """Measure the promised speed and memory of manifests."""
     with tempfile.TemporaryDirectory() as folder:
-        # Memory first: Linux lets a new process inherit the peak of the one that starts it.
+        # Memory first: on Linux, a new process inherits the peak of its parent.
         yield from _million(Path(folder))
         yield from _obygaze12(Path(folder))
     yield _start()

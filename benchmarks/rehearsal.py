@@ -34,7 +34,7 @@ train_negatives = ["EN", "HN"]
 estimators = [{estimator}]
 """
 NETWORK, BOTTLENECK = '"mlp"', '{name = "pcbm-logistic", negatives = "b"}'
-#: What is held of all pairs of clips: the inner products that concept vectors are fitted on.
+#: Memory for all pairs of clips: the inner products that concept vectors are fitted on.
 SQUARED = "train and test a bottleneck"
 
 

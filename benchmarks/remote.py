@@ -65,7 +65,7 @@ def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Resu
     shard_rows = store.stored("frames").layout.shard_rows
     few = ids[1:shard_rows:3][:5]
     seconds, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
-    # Without versions, each read ends in a look whether it is still the same store.
+    # Without versions, each read ends with a check that the store is still the same.
     limit = len(few) * (2 if "without" in label else 1)
     yield from _lines(f"{label}: 5 rows of an open shard, each by itself", seconds, requests, limit)
     spans: list[tuple[str, Any]] = []

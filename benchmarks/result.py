@@ -116,5 +116,5 @@ def side_by_side(
             begin = time.perf_counter()
             kept = function()
             best[side] = min(best[side], time.perf_counter() - begin)
-            del kept  # freeing what was made is not part of making it
+            del kept  # freeing the result is not part of the measured work
     return Result(name, best[0], "s", best[1], best[0] / best[1], target)

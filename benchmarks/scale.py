@@ -94,7 +94,7 @@ def draw_picture(results: Sequence[Result]) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "scale"  # the same picture is the same file
+    matplotlib.rcParams["svg.hashsalt"] = "scale"  # an unchanged picture gives an unchanged file
     figure = Figure(figsize=(9.6, 4.4), layout="constrained")
     time_axes, memory_axes = figure.subplots(1, 2)
     for number, result in enumerate(results):

@@ -45,7 +45,7 @@ def measure() -> Iterator[Result]:
 
 
 def _clips(folder: Path) -> Iterator[Result]:
-    import lance  # only here: other benchmarks make stores, too
+    import lance  # only here, because other benchmarks also write stores
 
     folder.mkdir()
     chance = np.random.default_rng(0)

@@ -129,7 +129,7 @@ def _mlps(
         _, features = read_features(open_store(store), known.ids, "native")
         return fit_all("mlp", replace(known, X=features), problems, make_folds)
 
-    # Once before the clock, as torch loads parts of itself at the first step.
+    # Run once before timing, because torch loads parts of itself at the first step.
     fit_all("mlp", known, problems[:1], lambda problem: make_folds(problem)[:1])
     begin = time.perf_counter()
     results = ours()

@@ -127,7 +127,7 @@ def fit_svcs(
 ) -> Iterator[NDArray[np.float64]]:
     """Return the decision values on the test clips for each C, computed like the authors."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # probability=True is on its way out
+        warnings.simplefilter("ignore", FutureWarning)  # probability=True is deprecated
         for C in Cs:  # noqa: N806
             model = SVC(C=C, kernel="linear", class_weight="balanced", probability=True)
             yield model.fit(features[train], labels[train]).decision_function(features[test])

@@ -33,10 +33,10 @@ from obygaze_models.commands.main import main
 ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"
 SHIPPED, MADE = ROOT / "docs/pictures", ROOT / "docs/_build/made"
-#: Of a shipped picture: its bytes, and the widths and numbers of colours that are tried.
+#: The size limit of a committed picture, and the widths and numbers of colours to try.
 MAX_BYTES, WIDTHS, COLOURS = 60_000, (900, 800, 700, 600), (64, 32, 16)
-#: What a page makes and the site shows: figures, folders of stills, and reports, which the site
-#: has beside their pictures.
+#: Products of a page that the site shows: figures, folders of stills, and reports, which the site
+#: includes next to their pictures.
 PRODUCTS = {
     "tutorials/real": ("agreement.png", "difference.png", "report.html"),
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
@@ -55,14 +55,14 @@ PRODUCTS = {
     "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
     "how-to/search": ("words.png",),
 }  # fmt: skip
-#: Pages that go on in one folder.
+#: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("tutorials/senses",), ("how-to/association",),
            ("how-to/captions",), ("how-to/films-page",), ("how-to/gender-score",),
            ("how-to/moments",), ("how-to/papers",), ("how-to/saliency",),
            ("how-to/search",))  # fmt: skip
-#: Pictures of a report: width, height, what its address ends with, parts that are left out, and
-#: parts that get a number. The first is of each report.
+#: Pictures of a report: width, height, the end of the address, the omitted parts, and the
+#: numbered parts. The first entry applies to each report.
 AGREEMENT = "section[aria-labelledby=agreement]"
 FIRST_SCREEN = (1080, 1120, "", ".explorer, nav, .terms, #theme", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
@@ -191,7 +191,7 @@ def ship(pictures: Path, shipped: Path) -> None:
 def write_pictures(folder: Path) -> None:
     """Write pictures and live pages, unless existing ones have the same sources."""
     sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py", "docs/diagrams.py"]
-    # A page shows what any room computes, draws or says.
+    # A page can show the results of any room.
     sources += [f"obygaze_*/**/*.{kind}" for kind in ("py", "html", "css", "js", "json", "toml")]
     files = [path for names in sources for path in sorted(ROOT.glob(names))]
     source = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -57,7 +57,7 @@ def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch, problem):
             assert fact in message
         assert "--device cpu" in message
         assert "\n" not in message
-    # Nor does it when even its number cannot be read.
+    # The same is true if even its number cannot be read.
     monkeypatch.setattr(torch.cuda, "current_device", fail)
     with pytest.raises(BackboneError, match="--device cpu"):
         devices.choose_device(None)
@@ -236,7 +236,7 @@ V1, V2 = "sys/fs/cgroup/cpu", "sys/fs/cgroup"
 QUOTAS = {
     "none": (128, {}),
     "container": (4, {"proc/self/cgroup": "0::/", f"{V2}/cpu.max": "450000 100000"}),
-    # The tightest of a group and those above it, as Slurm and systemd nest them.
+    # The tightest limit of a group and its parents, as nested by Slurm and systemd.
     "nested": (8, {"proc/self/cgroup": "0::/slurm/job_7/step_0",
                    f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",
                    f"{V2}/slurm/job_7/cpu.max": "800000 100000",
