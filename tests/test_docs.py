@@ -246,7 +246,7 @@ PRINTED: dict[str | tuple[str, ...], str] = {
 }
 
 
-#: On experiments, runs, models and concepts; each continues the last.
+#: Pages on experiments, runs, models and concepts; each continues the previous page.
 ZOO = ("reference/configuration", "reference/run", "reference/model", "explanation/concept-vectors")
 PRINTED[ZOO] = """True ['concepts', 'synthetic']
 5

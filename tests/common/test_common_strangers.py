@@ -38,7 +38,7 @@ def write_new(make, folder):
         pass
 
 
-#: The name, and what writes beside it.
+#: The name, and the function that writes next to it.
 NAMES = {
     "x.zarr.before-repair": partial(repair_open, damage=True),
     ".x.zarr.mine.partial": repair_open,

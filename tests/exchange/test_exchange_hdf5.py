@@ -160,7 +160,7 @@ def linked(kind):
 
 
 TEXT = h5py.string_dtype()
-#: What is wrong with a file of others, and with an exported store; the fact.
+#: Problems in a foreign file and in an exported store, each with its fact.
 THEIRS = [
     *(({"ids": ids}, "it has no texts 'ids'") for ids in (None, np.arange(5), "tt000")),
     ({"ids": ["a", "b", "c", "d", "a"]}, "several rows for 'a'"),

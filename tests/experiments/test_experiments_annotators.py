@@ -48,7 +48,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         marks = chance.random(len(ids)) < mark * (0.1 + 0.9 * is_sure)
         levels = np.where(marks, "S", "EN").tolist()
         levels[10] = "HN"  # is of no class of the task
-        levels[11] = "HN" if sets else "S"  # of no class to one of them
+        levels[11] = "HN" if sets else "S"  # without a class for one annotator
         own = slice(len(sets), None)
         rows = (ids[own], levels[own], [()] * len(ids[own]))
         sets.append(LabelSet(name, *rows, about={"annotator": name}))

@@ -101,7 +101,7 @@ def test_a_model_for_use_needs_a_stopping_fold_of_every_class(write, world, tmp_
     folds[world.ids.index(world.clips("S", folds=[9])[0])] = 7
     write(parts=[Split("late", world.ids, folds)], split="late", estimators=["mlp"])
     result = run_obygaze("models", "train", "sure.toml", "-o", "sure", code=0)
-    held = len(world.clips("EN", "S", folds=[8]))  # one more than in the later folds
+    held = len(world.clips("EN", "S", folds=[8]))  # one clip more than in the later folds
     assert f", {held} held out" in result.stdout
 
 

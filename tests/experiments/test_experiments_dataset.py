@@ -357,7 +357,7 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     assert set(frames.seen) == {"no"}
     [warning] = [warning for warning in frames.warnings if warning.code == "untested"]
     assert "tested 20 of the store's 80 clips (tt0: 0 of 10" in warning.text
-    # By hand: the mean over the three fits, from the frames themselves.
+    # By hand: the mean over the three fits, computed from the frames.
     lines = [line for line in run.models() if line["model"] == "attention-probe"]
     models = [om.load_model(line["folder"])[0] for line in lines]
     X = planted.frames[order].astype(np.float16)

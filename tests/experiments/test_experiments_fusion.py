@@ -207,7 +207,7 @@ def test_stacking_learns_from_clips_held_out_by_film():
     late = om.StoreFusion(KNeighborsClassifier(5), stores, how="late", random_state=0)
     weights = late.fit(X, y, groups=films.astype(str)).facts_["weights"]
     assert weights["film"] < weights["tells"] / 5
-    with pytest.warns(UserWarning, match="without groups"):  # others tell the film of a clip
+    with pytest.warns(UserWarning, match="without groups"):  # the others reveal the film of a clip
         assert late.fit(X, y).facts_["weights"]["film"] > weights["film"]
 
 

@@ -75,7 +75,7 @@ def test_a_clip_without_a_position_has_its_own_axis():
         (Axis("film", "a"), 2, 6),
         (Axis("film", "b"), 0.5, 1.5),
     ]
-    # Of more than two classes the last counts.
+    # With more than two classes, the last class is used.
     frames = predict({"a": ([12], [0.9])})
     about = frames.about | {"classes": ["EN", "HN", "S"]}
     frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))

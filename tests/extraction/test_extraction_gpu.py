@@ -17,7 +17,7 @@ from benchmarks import gpu, hour
 from benchmarks.gpu_device import Bench, Film
 from obygaze_features.backbones.devices import choose_device
 
-#: Runs the benchmark without what a GPU's machine lacks.
+#: Run the benchmark without packages that the GPU machine lacks.
 GUARDED = """
 import runpy, sys
 lacking = ["click", "h5py", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn", "skops"]
@@ -50,7 +50,7 @@ def test_every_section_of_the_benchmark_gives_figures(tmp_path, name):
     labels = [result.name for result in results]
     if name == "parity":
         assert {label.partition(",")[0] for label in labels} == set(Few.families)
-    if name == "resize":  # only what sees has pictures
+    if name == "resize":  # only backbones for pictures have pictures
         assert {re.split("[ ,]+", label)[1] for label in labels} == {"tiny-xclip"}
     if name == "long":
         assert all("clips of 132 frames" in label for label in labels)

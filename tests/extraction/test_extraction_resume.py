@@ -270,7 +270,7 @@ def test_a_signal_stops_the_run_and_its_decoders(films, weights, tmp_path, numbe
     command += ["--backbone", f"tiny={weights}", "--backbone", f"second={weights}"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit it.
+        # Background processes of a shell ignore Ctrl-C, and their children inherit this.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:  # fmt: skip
         end, block = time.monotonic() + 600, tmp_path / "second.zarr/blocks/000000.json"

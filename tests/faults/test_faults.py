@@ -57,9 +57,9 @@ class Scenario:
     command: str
     #: The name in ``{out}`` that is compared before and after.
     output: str
-    #: What is there first: a copy of this, from ``{data}``.
+    #: The initial state: a copy of this, from ``{data}``.
     start: str = ""
-    #: Whether an output between the old and the new one loses nothing.
+    #: Whether an output between the old and the new state loses nothing.
     is_sound: Callable[[Path], bool] = lambda path: False
     code: int = 0
     #: Whether what a killed writer left stays, until the store is finalised or repaired.
@@ -403,7 +403,7 @@ class Trial:
         return ""
 
     def _run_again(self) -> int | None:
-        for path in self.out.rglob("*"):  # nobody is at work there any more
+        for path in self.out.rglob("*"):  # no process is working there any more
             toys.age(path)
         return self.run(-1, 0)
 

@@ -260,7 +260,7 @@ def test_colours_contrast_with_the_background(theme):
     for first, second in combinations(map(to_rgb, series), 2):
         assert np.abs(np.subtract(first, second)).max() > 0.15
     ramp = [contrast(theme[f"l{number}"], theme["paper"]) for number in range(1, 7)]
-    assert ramp == sorted(ramp)  # the higher, the more it stands out, in the dark too
+    assert ramp == sorted(ramp)  # higher levels stand out more, also in dark mode
     assert ramp[0] >= 1.5  # the lowest level on a beamer
     for scheme in (["EN", "HN", "NS", "S"], "abc", "abcd"):
         names = [*common.level_colour_names(list(scheme)), "differs"]

@@ -53,7 +53,7 @@ PIECES = (
     b"<!DOCTYPE x [<!ENTITY a 'aaaa'>]>", b"&a;", b"]]>", b"../", b"\xf0\x9f\x92\xa3",
     b"$\\foo{ 5$", b"\\ud800", b"0x1", b"1_000", b"--", b"inf", b"#", b"=",
 )  # fmt: skip
-#: Estimators, and keys, as in an experiment and near to it.
+#: Estimators and keys, as in an experiment or similar.
 ESTIMATOR_LISTS: tuple[Any, ...] = (
     ["svm", "svm"], [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"as": "a"}],
     ["sklearn.svm:SVC"], ["os:system"], [{"name": "pcbm-tree", "negatives": "d"}], ["Look"],
@@ -207,7 +207,7 @@ def change_value(value: Any, dice: random.Random) -> Any:
     paths = list(paths_in(value))
     if not paths:
         return dice.choice(VALUES)
-    # Short paths are few, and say what the rest means.
+    # Short paths are few, and determine the meaning of the rest.
     paths.sort(key=len)
     path = dice.choice(paths[: max(1, int(len(paths) * dice.random()))])
     value = parent = json.loads(json.dumps(value))
@@ -297,13 +297,13 @@ def forge_skops(data: bytes, dice: random.Random) -> bytes:
 class Kind:
     #: Of the input in its folder.
     name: str
-    #: What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
+    #: The commands: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
     commands: tuple[str, ...]
     #: How many `make fuzz` makes; `make test` makes `test_fuzz.IN_TEST` of them.
     inputs: int
-    #: Which of its files are changed: those whose names begin so.
+    #: The files to change: those whose names begin with this.
     only: tuple[str, ...] = ("",)
-    #: Makes the digests right again, as somebody does who knows the format.
+    #: Updates the digests, like a forger who knows the format.
     seal: Callable[[Files], None] = lambda files: None
 
 
@@ -358,7 +358,7 @@ STORE = (
 SENSES = " ".join(f"{{data}}/senses/{name}.zarr" for name in ALONE)
 """Three stores, which fused models read."""
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
-#: Not what predicts from films, which no store fits.
+#: Without models that predict from films, because no store fits them.
 SAVED = (*(name for name in ESTIMATORS if name != "film-prior"), "pipeline")
 KINDS: dict[str, Kind] = {
     "manifest": Kind(

@@ -99,7 +99,7 @@ def decoders(monkeypatch) -> None:
     stop = Decoder.stop
 
     def measure(self: Decoder) -> None:
-        with suppress(AttributeError, OSError, TypeError):  # it never started, or is gone
+        with suppress(AttributeError, OSError, TypeError):  # it never started or has ended
             DECODED.append(memory("VmHWM", self._process.pid))
         stop(self)
 

@@ -309,7 +309,7 @@ def main(folder: Path, url: str, names: list[str]) -> int:
     for name in names or list(READERS):
         try:
             pairs = list(READERS[name](folder, url))
-        except Exception as error:  # the other readers are tried all the same
+        except Exception as error:  # the other readers still run
             say(f"{name:20} failed: {type(error).__name__}: {error}")
             failed = True
             continue

@@ -22,7 +22,7 @@ FILMS = (
     *("tt0108160", "tt0110912", "tt0119822", "tt0212338", "tt0467406", "tt0822832"),
     *("tt1045658", "tt1142988", "tt1193138", "tt1454029", "tt1570728", "tt2267998"),
 )
-NO_SURE = FILMS[3]  # a film without a Sure clip, as the authors' movieset has one
+NO_SURE = FILMS[3]  # a film without Sure clips, as in the authors' movieset
 LABELS = {"Easy Neg": 50, "Hard Neg": 70, "Not Sure": 36, "Sure": 36}
 VISUAL = (
     *("Type of plan", "Look", "Body", "Posture", "Clothes", "Appearance", "Exp of  emotion"),

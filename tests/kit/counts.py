@@ -15,7 +15,7 @@ def keep_counts(test: str, kind: str, **counts: int) -> None:
         return
     path = RESULTS / f"{test}.json"
     lock = os.open(RESULTS, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)  # other workers of this run keep theirs
+    fcntl.flock(lock, fcntl.LOCK_EX)  # other workers of this run save their own counts
     rows = json.loads(path.read_text()) if path.exists() else {}
     rows[kind] = {"made": f"{datetime.now(UTC):%Y-%m-%d}", **counts}
     path.write_text(json.dumps(rows, indent=2) + "\n")

@@ -18,7 +18,7 @@ from obygaze_features.video.synthetic import BITS, SQUARE, draw_clip
 
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
-#: One thread: a busy machine once refused x265 its pool.
+#: One thread, because x265 once failed to start its pool on a busy machine.
 QUIET = "log-level=none:pools=none:frame-threads=1"
 
 #: name -> how to write it.
@@ -249,7 +249,7 @@ def ffmpeg_cut(
         into, cutter = graph.add_abuffer(template=source), graph.add("atrim", span)
         ends = graph.add("aformat", shape), cutter, graph.add("abuffersink")
         graph.link_nodes(into, *ends).configure()
-        with contextlib.suppress(av.EOFError):  # what follows the span is not taken
+        with contextlib.suppress(av.EOFError):  # frames after the span are not included
             for frame in [*container.decode(source), None]:
                 into.push(frame)
     with contextlib.suppress(av.EOFError):

@@ -64,7 +64,7 @@ def write_network(
 
 def write_clip(folder: Path, seed: int, vision: Sizes, dim: int) -> None:
     text, size = tiny.clip_text_config(), vision.get("image_size", 224)
-    # As in the published checkpoints, which are older than today's configurations.
+    # As in the published checkpoints, which are older than current configurations.
     processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
                  "resample": 3, "do_center_crop": True, "crop_size": size, "do_normalize": True,
                  "image_mean": [0.48145466, 0.4578275, 0.40821073],
@@ -115,7 +115,7 @@ def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = Fal
 def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
     half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
     processor = video_processor(sizes.get("image_size") or 224) | half
-    # Zeros by default: all frames would look alike, and the attention in time would do nothing.
+    # These are zero by default, so all frames would look alike to the temporal attention.
     normal = ("embeddings", "temporal", "cls_token")
     write_network(folder, seed, "Timesformer", "ForVideoClassification", sizes, processor, normal)
 
@@ -152,7 +152,7 @@ def write_sentence_encoder(folder: Path, seed: int) -> None:
     special |= {"cls_token": "<s>", "sep_token": "</s>"}
     *before, mask = ROBERTA_TOKENS.values()
     count = write_byte_tokenizer(folder, "RobertaTokenizer", special, before=before, after=(mask,))
-    # Positions beside those of the tokens: padding's, and the one before it.
+    # Positions other than those of tokens: the padding's, and the one before it.
     sizes = {**SMALL, "vocab_size": count, "type_vocab_size": 1, "initializer_range": 0.2,
              "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1, "bos_token_id": 0,
              "eos_token_id": 2}  # fmt: skip
@@ -244,12 +244,12 @@ TINY_WHISPER: Sizes = {
 AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
 CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
-# Older files have the filters too, which nobody reads.
+# Older files also have the filters, which are not used.
 WHISPER_STEPS = {"feature_size": 16, "chunk_length": 1, "mel_filters": [[0.0]]}
 EIGHT = {**SMALL_VISION, "num_frames": 8}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
-#: name -> what writes it, with which sizes; of tiny ones also their arrays.
+#: name -> the writer, its sizes and, for tiny checkpoints, their arrays.
 _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-clip": (write_clip, [SMALL_VISION, 32], clip_arrays(32, 16, 32)),
     "tiny-siglip": (write_siglip, [SMALL_VISION], siglip_arrays(16, 32)),

@@ -57,7 +57,7 @@ class Tab:
         self.logged.clear()
         self.requested.clear()
         address = page if isinstance(page, str) else page.as_uri()
-        # To a fragment of the same file, it would only move within what is loaded.
+        # With only a new fragment, the browser would not load the file again.
         for url in ["about:blank"] * bool(fragment) + [address + fragment]:
             self._loaded = False
             self._call("Page.navigate", {"url": url})

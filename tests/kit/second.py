@@ -24,7 +24,7 @@ SCHEME = LabelScheme(
     ),
     sub_constructs={"key": "how the scene is lit", "fill": "what lightens its shadows"},
 )
-#: By id: the first is named by a number, the second by a name that is no id.
+#: By id: the first name is a number, and the second is not a valid id.
 FILMS = {
     "1984": Film("1984", 95.5),
     "Kite_Wind": Film("Kite & Wind", 61.25, "Kite & Wind"),

@@ -36,7 +36,7 @@ def test_merged_parts_equal_the_whole_store(tmp_path, sound):
     assert writer.missing_blocks() == [2, 4]
     toys.fill(writer)
     assert toys.contents(half.path) == toys.contents(sound / "open.zarr")
-    before = half.attributes["licence"]  # what is stated of any part holds for the whole
+    before = half.attributes["licence"]  # a statement about any part applies to the whole
     store = of.merge([parts[0], of.open_store(parts[2]).set(licence="CC0")], tmp_path / "both.zarr")
     assert store.attributes["licence"] == "; ".join(filter(None, [before, "CC0"]))
 
@@ -48,7 +48,7 @@ def test_failed_rows_come_from_the_other_part(tmp_path, path):
     merged = of.merge([first, path], tmp_path / "all.zarr")
     assert counts(merged) == (17, 1, 0)
     assert merged.failures == {"tt1-006": "not there"}  # both failed: the first one's reason
-    # Done in both and not alike.
+    # Done in both, but different.
     changed = replace(toys.a_row(9), values=toys.a_row(9).values | {"frames": np.ones((2, 3))})
     second = toys.a_store(tmp_path / "two.zarr", blocks=[])
     toys.fill(toys.resume(second), None, lambda row: changed if row == 9 else toys.a_row(row))

@@ -212,7 +212,7 @@ def test_a_reader_gives_no_row_of_a_replaced_store(copy, tmp_path, state):
     ):  # fmt: skip
         with pytest.raises(StoreUnreadable, match="was replaced since"):
             read()
-    if state != "compressed":  # what is mapped stays the first store's
+    if state != "compressed":  # mapped memory still belongs to the first store
         np.testing.assert_array_equal(partly.read("native", ids), before)
     assert row != asked.refresh().dataset("native")[0][1].tolist() == [1] * 5
     assert open_store(path).read("native", ids).tolist() == [[1] * 5] * 2
@@ -272,7 +272,7 @@ def test_few_shard_files_are_open_together(tmp_path, monkeypatch):
     rows = numbers(30, (2,), "float32")
     store = open_store(open_state(tmp_path / "a.zarr", {"native": rows}, block_rows=1))
     descriptors = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
-    gc.collect()  # what earlier tests left open is closed now, not while we count
+    gc.collect()  # close files that earlier tests left open now, not while we count
     before = len(list(descriptors.iterdir()))
     np.testing.assert_array_equal(store.read("native", missing="nan"), rows)
     assert len(list(descriptors.iterdir())) - before <= 8 + 8

@@ -183,7 +183,7 @@ def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
     assert of.open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
     assert native(path)[0] == 1
     resume(path).rewrite(0, {0: row(9), 1: row(2)})
-    assert native(path)[:2] == [1, 2]  # what was done already is not done again
+    assert native(path)[:2] == [1, 2]  # finished work is not repeated
     assert of.open_store(path).failures == {}
     assert [entry for entry in verify(path) if not entry.harmless] == []
 

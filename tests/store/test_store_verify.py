@@ -97,7 +97,7 @@ def test_a_flipped_bit_of_any_other_file_is_found(files, state, share, bit, data
     (lambda p: flip_bit(p / "native/c/1/0", 40), "native/c/1/0", BLOCK_1[1:2], "its checksum"),
     (lambda p: flip_bit(p / "blocks/000001.json", 40), "blocks/000001.json", BLOCK_1, "it "),
     (lambda p: (p / "native/c/2/0").unlink(), "native/c/2/0", BLOCK_2, "it is missing"),
-    # Each of its checksums is right, yet it is not what the record names.
+    # Its checksums are right, but it is not the shard that the record names.
     (lambda p: shutil.copyfile(p / SHARD, p / "native/c/2/0"), "native/c/2/0", BLOCK_2, "it was c"),
 ])  # fmt: skip
 def test_repair_and_extraction_restore_the_store(path, sound, spoil, file, ids, reason):

@@ -38,7 +38,7 @@ def test_a_span_has_the_samples_written_there(tmp_path, name, codec, rate):
     """FFmpeg cuts the same samples. AAC, MP3 and Opus encoders prepend some samples."""
     seconds, is_lossless = np.arange(5 * rate) / rate, codec in ("pcm_s16le", "flac")
     sweep = 0.4 * np.sin(2 * np.pi * (300 * seconds + 120 * seconds**2))
-    fading = sweep * np.minimum(1, 4 * (5 - seconds))  # of an edge AAC's decoder makes noise up
+    fading = sweep * np.minimum(1, 4 * (5 - seconds))  # the AAC decoder invents noise at an edge
     signal = np.round(fading * 32_768) / 32_768
     pictures = 5 * name.endswith((".mov", ".mkv", ".mp4"))
     path = write_sound(tmp_path / name, codec, signal, rate=rate, pictures=pictures)
