@@ -33,7 +33,7 @@ COLUMNS = ("idx", "util", "clip", "label", "overlap_ratio", "concepts", "id", "m
            "video_name", "graph_number")  # fmt: skip
 SPLIT_COLUMNS = ("", "clip", "id", "movie", "srt_name", "video_name", "graph_number", "label",
                  "reason", "fold")  # fmt: skip
-#: Of each split file: the classes of the table's labels.
+#: The classes of the table's labels in each split file.
 SPLITS = {
     "02_EN_HN_S": {"Easy Neg": "Easy Neg", "Hard Neg": "Hard Neg", "Sure": "Sure"},
     "02_ENHN_S": {"Easy Neg": "EN_HN", "Hard Neg": "EN_HN", "Sure": "S"},
@@ -41,7 +41,7 @@ SPLITS = {
     "02_HN_S": {"Hard Neg": "Hard Neg", "Sure": "Sure"},
 }
 MOVIESET = {"ENHN_S": "02_ENHN_S", "HN_S": "02_HN_S"}
-#: Of MObyGaze: key, title, frames a second, and seconds that each annotator marked.
+#: Films of MObyGaze: key, title, frames per second, and seconds marked by each annotator.
 MOBYGAZE = (
     ("tt0097576", "A Film; with a semicolon", "23.976", (4000, 1500)),  # one stopped early
     ("tt0467406", "Second", "24.0", (3600, 3600)),

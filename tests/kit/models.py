@@ -268,7 +268,7 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
            ("Hubert", speech_arrays(64), "Model", TINY_SPEECH, SPEECH_STEPS),
            ("Whisper", whisper_arrays(32), "ForConditionalGeneration", TINY_WHISPER,
             WHISPER_STEPS))},
-    # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
+    # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
     "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),

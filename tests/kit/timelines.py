@@ -47,7 +47,7 @@ def pairs(labels: LabelSet) -> list[tuple[str, set[str]]]:
     return list(zip(labels.levels, map(set, labels.concepts), strict=True))
 
 
-#: What ELAN's schema asks of what we write: children in order | what must be said | what may be.
+#: Rules of ELAN's schema: children in order | required attributes | optional attributes.
 SCHEMA = """
 ANNOTATION_DOCUMENT HEADER TIME_ORDER TIER LINGUISTIC_TYPE LANGUAGE CONSTRAINT \
   CONTROLLED_VOCABULARY | DATE AUTHOR VERSION FORMAT |

@@ -229,7 +229,7 @@ def test_reasons_add_up_and_begin_with_those_for_the_verdict(page, data, clips, 
 
 def test_the_keyboard_alone_opens_browses_and_returns(page):
     page.run("document.querySelector('a[href=\"#ranked\"]').focus()")
-    page.press("Tab", "Tab")  # the button beside the first film, then its strip
+    page.press("Tab", "Tab")  # the button next to the first film, then its strip
     role = "document.activeElement.getAttribute('role')"
     assert page.run(role) == "listbox"
     film = page.text(".film h4")

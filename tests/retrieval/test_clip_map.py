@@ -50,7 +50,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     groups = group_of(map_clips(store, color="look", manifest=manifest))
     assert (groups[source.ids[1]], groups[source.ids[2]]) == ("Look", "without Look")
     assert {source.ids[FAILED], source.ids[ZERO]}.isdisjoint(groups)
-    # By any column of the items, without labels. Rare values share one colour.
+    # Colour by any column of the items, without labels. Rare values share one colour.
     items = replace(manifest.items, extra={"director": ["A", "B", "", *["A"] * 37]})
     by_director = map_clips(store, color="director", manifest=of.Manifest("n", items))
     directors = {name: len(rows) for name, rows in by_director.groups.items()}
@@ -101,7 +101,7 @@ def test_a_page_highlights_names_and_opens_clips(obygaze, source, store, manifes
         tab.press("ArrowRight", "ArrowRight")
         assert tab.text("#facts") == lit[1]
         assert (tab.logged, tab.requested) == ([], [path.as_uri()])
-        # A press stays here, and shows the way; what is lit is in the address.
+        # A press stays on the page and shows a link; the address has the highlighted names.
         tab.click("circle.lit:last-of-type")
         assert tab.text("#facts") == lit[-1]
         assert tab.run("link.href") == f"{report.as_uri()}#clip={lit[-1][-7:]}"

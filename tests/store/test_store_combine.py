@@ -125,7 +125,7 @@ def test_damage_is_not_copied(tmp_path, path):
         with pytest.raises(StoreError, match=r"row of tt1-009.* obygaze stores repair .*part"):
             change()
     assert toys.contents(part) == before
-    # Films are not in the digest of the items, so the file's own checksum must tell.
+    # Films are not part of the items digest, so the checksum of the file must differ.
     items = path / "items.csv"
     items.write_text(items.read_text().replace("tt1-001,clip,tt1,", "tt1-001,clip,tt7,"))
     store = of.open_store(path)

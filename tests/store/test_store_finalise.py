@@ -174,7 +174,7 @@ def test_the_publication_date_is_set_but_not_inherited(copy, obygaze, tmp_path):
 
 
 @pytest.mark.gate
-# Of rdflib, which mlcroissant reads JSON-LD with.
+# From rdflib, which mlcroissant uses to read JSON-LD.
 @pytest.mark.filterwarnings("ignore:ConjunctiveGraph")
 def test_croissant_is_valid(sound, caplog):
     mlcroissant = pytest.importorskip("mlcroissant")

@@ -82,7 +82,7 @@ def test_every_reader_agrees_on_any_store(
                 np.testing.assert_array_equal(np.concatenate([rows[:0], *blocks]), values[done])
             plain = zarr.open_array(path / "native", mode="r")
             np.testing.assert_array_equal(plain[:], expected)
-            # By ranges, as compressed and remote stores are read.
+            # In ranges, like compressed and remote stores.
             stored = store.stored("native")
             size = stored.layout.shard_rows
             for shard in {row // size for row in done}:

@@ -305,7 +305,7 @@ def test_a_shard_that_lost_its_record_is_kept(path):
     before = toys.contents(path)
     del before["blocks/000002.json"]
     (path / "blocks/000002.json").unlink()
-    flip_bit(path / SHARD, 3)  # and what is dropped goes to the same folder
+    flip_bit(path / SHARD, 3)  # and dropped files are moved to the same folder
     damaged = toys.contents(path)[SHARD]
     for file in path.rglob("*"):
         toys.age(file)
