@@ -184,7 +184,7 @@ def test_left_out_segments_are_named_with_exit_code_3(annotations, tmp_path, spa
     assert "other: the grid has no clips of it (left out)" in text
     assert "from 500 to 505 s (S) is in no clip (left out)" in text
     assert "(left out); and 11 more like this: --json has all" in text
-    # Annotators who stopped early, without those who marked the second half of 420 s.
+    # Who stopped early; in a film of 420 s who marked something in its second half did not.
     early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
     late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
     text = annotations("project", saved(tmp_path / "t", early, late), "--grid", spans)
