@@ -1,5 +1,6 @@
-"""Benchmarks: each a table of ratios, both sides measured in turn within one run.
+"""Benchmarks: tables of ratios, with both sides measured in turn within one run.
 
-``python -m benchmarks`` runs all, ``python -m benchmarks manifests`` one. A benchmark is a module
-here with a function `measure` that yields `Result`s, and its name in ``__main__.py``.
+``python -m benchmarks`` runs all benchmarks, and ``python -m benchmarks manifests`` runs one. A
+benchmark is a module here with a function `measure` that yields `Result`s. Its name is listed in
+``__main__.py``.
 """

@@ -1,4 +1,4 @@
-"""Runs benchmarks, prints their tables and keeps the figures in results/NAME.json."""
+"""Run benchmarks, print their tables and save the figures in results/NAME.json."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.result import Results
 
-#: Modules of this folder; each later room adds its own.
+#: Modules in this folder; each room adds its own.
 BENCHMARKS = (
     "manifests",
     "annotations",

@@ -17,13 +17,13 @@ from obygaze_features.manifests import Item, Items, Manifest, obygaze_scheme
 
 FILMS = 20
 HOURS = 2
-#: As MovieGraphs has in all; and as many for each film, which is a clip a second.
+#: As many clips as MovieGraphs in total, or in each film, with one clip per second.
 CLIPS = 7637
 SEGMENTS = 150
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of projecting and merging."""
+    """Measure the promised speed of projecting and merging."""
     for clips, words in ((CLIPS // FILMS + 1, "in all"), (CLIPS, "a film")):
         with tempfile.TemporaryDirectory() as folder:
             yield from _beside_reading(Path(folder), clips, words)
@@ -36,7 +36,7 @@ def _beside_reading(folder: Path, clips: int, words: str) -> Iterator[Result]:
     what = f"project and merge 20 films, 2 annotators, {CLIPS:,} clips {words}"
 
     def ours() -> MergedLabels:
-        # As new, without what an earlier run has left to be found: films, rows, the digest.
+        # Start without the cached films, rows and digest of an earlier run.
         clips = replace(grid, items=replace(grid.items, check=False))
         found = project(replace(timelines), clips)
         return merge_labels(found.label_sets, found.grid)
@@ -55,7 +55,7 @@ def _beside_reading(folder: Path, clips: int, words: str) -> Iterator[Result]:
 
 
 def _timelines() -> Timelines:
-    """Segments of MObyGaze's number and length, one after the other, with some left out."""
+    """Return as many segments as in MObyGaze, of similar length, one after the other."""
     chance = random.Random(8)
     scheme = obygaze_scheme()
     films = {f"tt{number:07d}": Film(end=HOURS * 3600.0) for number in range(FILMS)}

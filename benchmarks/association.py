@@ -1,7 +1,7 @@
-"""Association tests, against a plain Python loop over partitions.
+"""Association tests, compared with a plain Python loop over partitions.
 
-The loop is lent the scores s: it makes each partition and its statistic. What is ours starts
-from the embeddings. Both find the same p, the sampled one within its error.
+The loop gets the scores s for free, and computes each partition and its statistic. Our side starts
+from the embeddings. Both find the same p; the sampled p agrees within its error.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ WIDTH, SAMPLES, TESTS = 512, 100_000, 10
 
 
 def measure() -> Iterator[Result]:
-    """An exact test, and a sampled one.
+    """Measure an exact test and a sampled test.
 
-    A loop takes 50 times as long as the exact test, and 10 times as long as the sampled one, which
-    shuffles all scores of each partition: 1/20 to 1/14 was measured.
+    A loop takes 50 times as long as the exact test, and 10 times as long as the sampled test, which
+    shuffles all scores for each partition. We measured 1/20 to 1/14.
     """
     few = _sets(8, 8)
     x, y = _scores(few)

@@ -1,4 +1,4 @@
-"""Captions: emotion words of 280 files of 1,000, beside reading the files and splitting them."""
+"""Captions: emotion words in 280 files of 1,000, compared with reading and splitting the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT = (
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of counting."""
+    """Measure the promised speed of counting."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _make(folder)

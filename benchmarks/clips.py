@@ -1,4 +1,4 @@
-"""The released split's 1,048 clips with features of a known signal, as an experiment sees them."""
+"""The 1,048 clips of the released split, with features of a known signal, as in an experiment."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DIM, FILMS, FOLDS = 512, 12, 10
 
 
 def known_clips(*, signal: float, length: float, seed: int = 0) -> ClipDataset:
-    """Noise, a direction for each concept, and one for Sure, at a mean length of `length`.
+    """Return noise, a direction for each concept, and one for Sure, at mean length `length`.
 
-    Levels, concepts, films and folds are the authors' own where OBYGAZE_TEST_DATA says where
-    they are; else drawn with the same counts.
+    Levels, concepts, films and folds are the authors' if OBYGAZE_TEST_DATA names their folder.
+    Otherwise they are random, with the same counts.
     """
     chance = np.random.default_rng(seed)
     data = os.environ.get("OBYGAZE_TEST_DATA")

@@ -1,8 +1,8 @@
-"""What intervals over films cover where each film is left out in turn.
+"""Coverage of intervals over films where each film is left out in turn.
 
 Films are drawn from worlds in which nothing, a little or much can be learned. Each film is ranked
-by a linear model of the others (ridge regression), and the interval should hold the mean AUROC
-over all draws of a world in 95% of them. The peer is the t interval as if scores were independent.
+by a linear model of the others (ridge regression), and in 95% of draws the interval should contain
+the mean AUROC over all draws of a world. The peer is the t interval for independent scores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST, MOST = 92.0, 99.5
 
 
 def score_films(chance: np.random.Generator, films: int, features: int, effect: float) -> Array:
-    """Return the AUROC of each film by a model of all others."""
+    """Return the AUROC of each film by a model trained on all others."""
     labels = np.zeros((films, CLIPS))
     labels[:, : round(SHARE * CLIPS)] = 1
     weights = np.zeros(features)
@@ -45,7 +45,7 @@ def score_films(chance: np.random.Generator, films: int, features: int, effect: 
 
 
 def coverage(scores: Array, *, cross_validated: bool) -> float:
-    """Return in how many of a hundred draws [draws, films] the interval holds the mean of all."""
+    """Return the percentage of draws [draws, films] whose interval contains the overall mean."""
     low, high = t_interval(scores, cross_validated=cross_validated)
     truth = scores.mean()
     return 100 * float(((low <= truth) & (truth <= high)).mean())

@@ -1,7 +1,7 @@
-"""What decoding costs, against decord, torchcodec, and decoding everything in order.
+"""The cost of decoding, compared with decord, torchcodec, and decoding everything in order.
 
-One thread each. The film is drawn and encoded here: a camera that pans over noise, with cuts, and
-each frame's number in its picture.
+Each side uses one thread. The film is generated and encoded here: a camera that pans over noise,
+with cuts, and with the number of each frame in its picture.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HOURS = 2
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of extraction."""
+    """Measure the promised speed of decoding."""
     with tempfile.TemporaryDirectory() as folder:
         with _torchcodec(Path(folder)) as torchcodec:
             yield from _decode(Path(folder), torchcodec)
@@ -47,7 +47,7 @@ def measure() -> Iterator[Result]:
 
 
 def _decode(folder: Path, torchcodec: Peer | None) -> Iterator[Result]:
-    """32 frames of 3,000, by us, by others, and by decoding everything in order."""
+    """Decode 32 of 3,000 frames with obygaze, with other libraries, and by decoding everything."""
     numbers = uniform_indices(FRAMES, WANTED)
     for gop, target in ((25, 1.0), (250, 1 / 1.3)):
         film = folder / f"gop{gop}.mp4"
@@ -93,7 +93,7 @@ def _decode(folder: Path, torchcodec: Peer | None) -> Iterator[Result]:
 
 
 def _span(folder: Path) -> Iterator[Result]:
-    """A scene in the middle of a long film, against the same scene in a file of its own."""
+    """Decode a scene from the middle of a long film, and the same scene from its own file."""
     film, scene = folder / "film.mp4", folder / "scene.mp4"
     begin, length = 3600, 60
     _repeat(folder / "gop250.mp4", film, HOURS * 3600 * 25 // FRAMES)
@@ -149,9 +149,10 @@ for line in sys.stdin:
 
 @contextlib.contextmanager
 def _torchcodec(folder: Path) -> Iterator[Peer | None]:
-    """The CPU decoder of torchcodec, which may save its frames; None where it is not installed.
+    """Run the CPU decoder of torchcodec; return None if it is not installed.
 
-    It runs in a process of its own, in which it finds PyAV's FFmpeg under the usual names.
+    It may save its frames. It runs in a separate process, in which it finds PyAV's FFmpeg under the
+    usual names.
     """
     if not find_spec("torchcodec"):
         print("torchcodec is not installed, and so no peer")
@@ -199,7 +200,7 @@ def _in_order(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
 
 
 def _differing(name: str, ours: NDArray[np.uint8], peer: NDArray[np.uint8]) -> Result:
-    """How many frames are not the same to the pixel."""
+    """Return the number of frames that are not identical, pixel by pixel."""
     differ = int((ours != peer).any(axis=(1, 2, 3)).sum())
     return Result(name, differ, "", len(ours), differ / len(ours), 0)
 
@@ -212,7 +213,7 @@ def _wrong(rgb: NDArray[np.uint8], numbers: NDArray[np.int32]) -> int:
 def draw_film(
     count: int, height: int = HEIGHT, width: int = WIDTH, *, seed: int = 0
 ) -> Iterator[NDArray[np.uint8]]:
-    """A pan over smooth noise; every four seconds, a cut."""
+    """Write a pan over smooth noise, with a cut every four seconds."""
     chance = np.random.default_rng(seed)
     for number in range(count):
         if number % 100 == 0:
@@ -227,7 +228,7 @@ def draw_film(
 
 
 def _repeat(film: Path, path: Path, times: int) -> None:
-    """Put a film together from its packets, many times over."""
+    """Write a film that repeats the packets of another many times."""
     with av.open(path, "w") as output:
         copy: Any = None
         for turn in range(times):
@@ -244,7 +245,7 @@ def _repeat(film: Path, path: Path, times: int) -> None:
 
 
 def _cut(film: Path, path: Path, begin: float, end: float) -> None:
-    """A piece of a film, from its packets; it begins at a keyframe."""
+    """Write a piece of a film from its packets, beginning at a keyframe."""
     with av.open(film) as container, av.open(path, "w") as output:
         stream = container.streams.video[0]
         copy = output.add_stream_from_template(stream)

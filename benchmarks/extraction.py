@@ -1,4 +1,4 @@
-"""Extraction: what decoding costs, and what whole passes over clips do."""
+"""Extraction: the cost of decoding, and of whole passes over clips."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from benchmarks.result import Result
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of extraction."""
+    """Measure the promised speed of extraction."""
     yield from decoding.measure()
     yield from passes.measure()

@@ -1,8 +1,8 @@
-"""What a GPU does. ``python -m benchmarks.gpu --out FOLDER SECTION...`` measures parts of it.
+"""GPU benchmarks: ``python -m benchmarks.gpu --out FOLDER SECTION...`` runs some sections.
 
-Each section has a budget of seconds, and each figure is printed and written when it is measured,
-for machines that are lent for minutes. With OBYGAZE_BENCH_SMALL=1 networks and clips are tiny, and
-a CPU will do.
+Each section has a budget of seconds. Each figure is printed and written as soon as it is measured,
+for machines that are available only for minutes. With OBYGAZE_BENCH_SMALL=1, networks and clips are
+tiny, and a CPU is enough.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HANG_FACTOR = 2
 
 
 def measure() -> Iterator[Result]:
-    """All sections, where there is a GPU."""
+    """Measure all sections if there is a GPU."""
     with tempfile.TemporaryDirectory() as folder:
         if bench := _bench(Path(folder)):
             for name in SECTIONS:
@@ -44,7 +44,7 @@ def measure() -> Iterator[Result]:
 
 
 def section(name: str) -> Callable[[Bench], Iterator[Result]]:
-    """What measures a section."""
+    """Return the function that measures a section."""
     module = importlib.import_module(f"benchmarks.gpu_{SECTIONS[name].module}")
     measure_section: Callable[[Bench], Iterator[Result]] = getattr(module, name)
     return measure_section
@@ -85,7 +85,7 @@ def _bench(folder: Path) -> Bench | None:
 
 
 def _section(name: str, bench: Bench, budget: float | None = None) -> Iterator[Result]:
-    """The results of a section until its time is up; films are drawn before."""
+    """Yield the results of a section until its time is up; films are generated beforehand."""
     seconds = budget or SECTIONS[name].seconds
     for kind in SECTIONS[name].films:
         bench.clips(kind, 1)
@@ -99,7 +99,7 @@ def _section(name: str, bench: Bench, budget: float | None = None) -> Iterator[R
 
 
 def _report(name: str, bench: Bench, out: Path | None, budget: float | None) -> bool:
-    """Print and write a section's results as they come; whether all went well."""
+    """Print and write results as they come; return True if all targets are met."""
     begin, rows = time.monotonic(), []
     holds = True
     print(f"\n{name}", flush=True)
@@ -111,7 +111,7 @@ def _report(name: str, bench: Bench, out: Path | None, budget: float | None) -> 
             if out:
                 out.mkdir(parents=True, exist_ok=True)
                 write_text(out / f"gpu-{name}.json", to_json(rows))
-    except Exception:  # the other sections may still tell something
+    except Exception:  # the other sections may still be informative
         traceback.print_exc()
         holds = False
     print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)

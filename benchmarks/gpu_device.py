@@ -1,4 +1,4 @@
-"""A device, and what it computes: the CPU's numbers, how fast, and in how much memory."""
+"""A device and its computation: equality with the CPU, speed and memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SOUND_WINDOWS = 4
 
 @dataclass(frozen=True)
 class Film:
-    """The size of the synthetic films of one kind, and how many files there are."""
+    """The size of the synthetic films of one kind, and the number of files."""
 
     height: int
     width: int
@@ -63,9 +63,9 @@ class Film:
 
 @dataclass(frozen=True)
 class Bench:
-    """A device, with networks and films to try on it, which are kept in `folder`.
+    """A device, with networks and films for tests, which are kept in `folder`.
 
-    No part of a section begins after the `deadline`, by the monotonic clock, but for its first.
+    Except for the first, no part of a section begins after the `deadline` (monotonic clock).
     """
 
     device: str
@@ -74,7 +74,7 @@ class Bench:
     deadline: float = math.inf
 
     def parts(self, names: Iterable[str]) -> Iterator[str]:
-        """The names in turn, until the time is over; prints those that are left out."""
+        """Yield the names until the time is over; print those that are left out."""
         left = list(names)
         while left:
             yield left.pop(0)
@@ -84,7 +84,7 @@ class Bench:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether the device has events, pinned memory and a memory limit."""
+        """Return True if the device has events, pinned memory and a memory limit."""
         return self.device.startswith("cuda")
 
     @property
@@ -94,13 +94,13 @@ class Bench:
 
     @property
     def families(self) -> list[str]:
-        """A backbone of every family, those three first."""
+        """Return a backbone of every family, with the paper's three first."""
         sized = [(name, name.replace("tiny", self.size, 1)) for name in TINY]
         return [name if name in CHECKPOINTS else tiny for tiny, name in sized]
 
     @property
     def films(self) -> dict[str, Film]:
-        """Scenes, which take long to decode, shots, which do not, and what is seen at a rate."""
+        """Scenes, which are slow to decode, shots, which are fast, and clips sampled at a rate."""
         if self.small:
             return {
                 "scenes": Film(144, 176, 3, files=2),
@@ -114,32 +114,32 @@ class Bench:
         }
 
     def checkpoint(self, name: str) -> Path:
-        """A checkpoint of random weights, written on first use."""
+        """Return a checkpoint with random weights, which is written on first use."""
         folder = self.folder / name
         return folder if folder.exists() else write_checkpoint(name, folder)
 
     def backbone(self, name: str, device: str | None = None, **options: Any) -> Backbone:
-        """A backbone of random weights, by default on the device."""
+        """Return a backbone with random weights, by default on the device."""
         return load_backbone(self.checkpoint(name), device or self.device, **options)
 
     def clips(self, kind: str, count: int) -> tuple[Manifest, Path]:
-        """Clips of one kind, several of which may be the same file; drawn on first use."""
+        """Return clips of one kind, generated on first use; several may be the same file."""
         from obygaze_features.manifests import Item, Items, Manifest
 
         film, folder = self.films[kind], self.folder / kind
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{number}.mp4" for number in range(film.files)]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # FFmpeg lets go of the interpreter
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # FFmpeg releases the GIL
             list(pool.map(partial(_write_film, film), paths))
         items = [Item(f"clip-{row:04}", media=paths[row % film.files].name) for row in range(count)]
         return Manifest(kind, Items.of(items)), folder
 
     def processes(self, count: int) -> Executor:
-        """Processes of their own, which use the device at the same time."""
+        """Start separate processes that use the device at the same time."""
         return ProcessPoolExecutor(count, get_context("spawn"))
 
     def seconds(self, compute: Callable[[], object], runs: int = 5) -> float:
-        """How long something takes on the device: the median of some runs, by events."""
+        """Return the time of an action on the device: the median of some runs, by events."""
         times = []
         warm_ups, runs = (1, 1) if self.small else (2, runs)
         for run in range(-warm_ups, runs):
@@ -159,7 +159,7 @@ class Bench:
         return statistics.median(times)
 
     def wall_seconds(self, compute: Callable[[], object], *, wait: bool = True) -> float:
-        """How long something takes by the clock; without waiting, how long to begin it."""
+        """Return the wall-clock time of an action or, without waiting, the time to start it."""
         times = []
         for _ in range(2 if self.small else 6):
             self.wait()
@@ -172,12 +172,12 @@ class Bench:
         return statistics.median(times[1:])
 
     def wait(self) -> None:
-        """Until the device has done everything."""
+        """Wait until the device has finished all work."""
         if self.is_gpu:
             torch.cuda.synchronize(self.device)
 
     def noise(self, count: int, height: int = 720, width: int = 1280) -> Tensor:
-        """Frames of noise, the hardest pictures, on the CPU."""
+        """Return frames of noise, the hardest pictures, on the CPU."""
         if self.small:
             height, width = height // 5, width // 5
         generator = torch.Generator().manual_seed(height)
@@ -186,12 +186,12 @@ class Bench:
 
     @property
     def size(self) -> str:
-        """How the names of checkpoints begin: those of tiny networks, or of the published sizes."""
+        """The prefix of checkpoint names: for tiny networks, or for the published sizes."""
         return "tiny" if self.small else "random"
 
 
 def machine(bench: Bench) -> Iterator[Result]:
-    """The ceilings: copies to the device, and products of matrices."""
+    """Measure the upper limits: copies to the device, and matrix products."""
     backbone = bench.backbone(bench.three[0])
     batch = [part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH)]
     for label, size in (("720p", (720, 1280)), ("1080p", (1080, 1920))):
@@ -216,7 +216,7 @@ def machine(bench: Bench) -> Iterator[Result]:
 
 
 def parity(bench: Bench) -> Iterator[Result]:
-    """Every family in every number format, against float32 on the CPU."""
+    """Compare every family in every number format with float32 on the CPU."""
     for name in bench.parts(bench.families):
         reference = bench.backbone(name, "cpu")
         pixels, present = make_input(reference, 2)
@@ -231,7 +231,7 @@ def parity(bench: Bench) -> Iterator[Result]:
             error = max(cosine_error(outputs[key], expected[key]) for key in expected)
             label = f"{name}, {precision}"
             yield limited(f"{label}: 1 - cosine to the CPU (limit)", error, limit)
-            # Random weights give all clips similar features, which flatters cosines.
+            # With random weights, all clips have similar features, which inflates cosines.
             native = expected["native"]
             distance = (outputs["native"].cpu() - native).norm().item()
             spread = (native - native.mean(0)).norm().item()
@@ -240,7 +240,7 @@ def parity(bench: Bench) -> Iterator[Result]:
 
 
 def resize(bench: Bench) -> Iterator[Result]:
-    """Noise resized on the device and on the CPU, in both modes."""
+    """Compare noise resized on the device and on the CPU, in both modes."""
     rows = [0, 1, 1, 4]
     preprocessings = dict(_preprocessings(bench))
     for label in bench.parts(preprocessings):
@@ -264,7 +264,7 @@ def resize(bench: Bench) -> Iterator[Result]:
 
 
 def batches(bench: Bench) -> Iterator[Result]:
-    """Clips a second, operations a second and peak memory, by batch size."""
+    """Measure clips per second, operations per second and peak memory, by batch size."""
     counts = (1, CLIPS_PER_BATCH) if bench.small else (1, 2, 4, CLIPS_PER_BATCH, 16, 32)
     largest = counts[-1]
     ceilings = {precision: _product_rate(bench, precision) for precision in LIMITS}
@@ -291,7 +291,7 @@ def batches(bench: Bench) -> Iterator[Result]:
 
 
 def stages(bench: Bench) -> Iterator[Result]:
-    """What a batch goes through beside its forward pass, each step by itself."""
+    """Measure each step of a batch other than its forward pass separately."""
     frames = bench.noise(FRAMES)
     on_device = frames.to(bench.device)
     for name in bench.parts([*bench.three, f"{bench.size}-vjepa2"]):
@@ -349,7 +349,7 @@ def stages(bench: Bench) -> Iterator[Result]:
 def _upload_seconds(
     bench: Bench, frames: Tensor, count: int, work: Callable[..., object], inputs: Sequence[Tensor]
 ) -> float:
-    """What extraction takes to upload clips at once, while the device does something else."""
+    """Return the time to upload clips in parallel while the device does other work."""
     resizer = FrameResizer(bench.device)
 
     def upload(_: int) -> object:
@@ -371,7 +371,7 @@ def _upload_seconds(
 
 
 def _attention(compute: Callable[[], object]) -> str:
-    """The names of the kernels of attention, by the profiler."""
+    """Return the names of the attention kernels from the profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         compute()
         torch.cuda.synchronize()
@@ -383,14 +383,14 @@ def _attention(compute: Callable[[], object]) -> str:
 
 
 def make_input(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
-    """Return clips, on the CPU, and which of their frames or windows are present."""
+    """Return clips on the CPU, and which of their frames or windows are present."""
     return (make_sounds if backbone.hears else make_pictures)(backbone, count)
 
 
 def make_sounds(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
-    """Return clips of a few windows that differ as sounds do: tones that rise or fall, with noise.
+    """Return clips of a few windows that differ like sounds: rising or falling tones, with noise.
 
-    Of noise alone networks make features that differ less than number formats do.
+    For pure noise, features differ less between clips than between number formats.
     """
     sampling, generator = backbone.sampling, torch.Generator().manual_seed(0)
     assert isinstance(sampling, SoundSampling)
@@ -408,7 +408,7 @@ def make_sounds(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
 
 
 def make_pictures(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
-    """Return clips that differ from each other as films do, in large patches."""
+    """Return clips that differ from each other like films, in large patches."""
     generator = torch.Generator().manual_seed(0)
     frames, size = backbone.sampling.frames, backbone.preprocessing.crop
     coarse = torch.rand(count * frames, 3, 7, 7, generator=generator)
@@ -420,7 +420,7 @@ def make_pictures(backbone: Backbone, count: int) -> tuple[Tensor, Tensor]:
 
 
 def cosine_error(values: Tensor, expected: Tensor) -> float:
-    """1 - the least cosine of all rows that `expected` has; 2 where `values` has a NaN."""
+    """Return 1 - the least cosine of all rows of `expected`, or 2 if `values` has a NaN."""
     pair = [part.cpu().double().reshape(-1, part.shape[-1]) for part in (values, expected)]
     is_present = ~pair[1].isnan().any(1)
     cosines = torch.cosine_similarity(*(part[is_present] for part in pair))
@@ -428,17 +428,17 @@ def cosine_error(values: Tensor, expected: Tensor) -> float:
 
 
 def beside(name: str, value: float, unit: str, peer: float) -> Result:
-    """A line without a target."""
+    """Return a line without a target."""
     return Result(name, value, unit, peer, value / peer if peer else 0.0, None)
 
 
 def limited(name: str, value: float, limit: float, unit: str = "") -> Result:
-    """A line whose value must not exceed a limit."""
+    """Return a line whose value must not exceed a limit."""
     return Result(name, value, unit, limit, value / limit, 1)
 
 
 def none_of(name: str, value: int, count: int) -> Result:
-    """A line that counts what must not occur."""
+    """Return a line that counts events that must not occur."""
     return Result(name, value, "", count, value / count, 0)
 
 
@@ -455,7 +455,7 @@ def _write_film(film: Film, path: Path) -> None:
 
 
 def _preprocessings(bench: Bench) -> Iterator[tuple[str, Preprocessing]]:
-    """All that differ between families, as the processors do it and as the authors did."""
+    """Return all different preprocessings of the families, in both modes."""
     names: dict[Preprocessing, str] = {}
     for name in bench.families:
         backbone = bench.backbone(name, "cpu")
@@ -468,7 +468,7 @@ def _preprocessings(bench: Bench) -> Iterator[tuple[str, Preprocessing]]:
 
 @contextlib.contextmanager
 def _tf32_allowed() -> Iterator[None]:
-    """As a caller may have set it."""
+    """Allow TF32, as a caller may have done."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -488,9 +488,9 @@ def _product_rate(bench: Bench, precision: str) -> float:
 
 
 def _operations(backbone: Backbone) -> int:
-    """The floating-point operations of a clip."""
+    """Return the floating-point operations per clip."""
     pixels, present = (part.to(backbone.device) for part in make_input(backbone, 1))
-    # Not every fused kernel of attention is counted.
+    # Not every fused attention kernel is counted.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         backbone.embed_clips(pixels, present)
     return int(counter.get_total_flops())
@@ -504,7 +504,7 @@ def _download(outputs: Mapping[str, Tensor]) -> None:
 def _measure(
     bench: Bench, backbone: Backbone, batch: Sequence[Tensor]
 ) -> tuple[float, float, float]:
-    """Clips a second, and the most GiB of a GPU that tensors take, and that are reserved."""
+    """Return clips per second, and the peak GiB of tensors and of reserved memory on a GPU."""
     if bench.is_gpu:
         free_memory(bench.device)
         torch.cuda.reset_peak_memory_stats(bench.device)

@@ -1,4 +1,4 @@
-"""Other loads of a device: sound, long clips at a rate, and two runs at once."""
+"""Other loads of a device: sound, long clips at a rate, and two runs at the same time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXTRACTORS = 4
 
 
 def sound(bench: Bench) -> Iterator[Result]:
-    """Windows a second of networks that hear: the extractor, the forward passes, whole passes."""
+    """Measure networks for sound, in windows per second: extractor, forward and whole passes."""
     for name in bench.parts([f"{bench.size}-clap", f"{bench.size}-ast"]):
         backbone = bench.backbone(name)
         alone, several = (_extractor_rate(backbone, threads) for threads in (1, EXTRACTORS))
@@ -57,7 +57,7 @@ def sound(bench: Bench) -> Iterator[Result]:
 
 
 def long(bench: Bench) -> Iterator[Result]:
-    """Clips at a rate, with more frames than a decoder gives at a time."""
+    """Measure clips at a rate, with more frames than a decoder returns at a time."""
     rate, clips = ("12 fps", 2) if bench.small else ("2 fps", 16)
     frames = round(float(rate.split()[0]) * bench.films["long"].seconds)
     manifest, folder = bench.clips("long", clips)
@@ -88,7 +88,7 @@ def long(bench: Bench) -> Iterator[Result]:
 
 
 def together(bench: Bench) -> Iterator[Result]:
-    """Two runs on one device at the same time, each with half of the decoders."""
+    """Measure two runs on one device at the same time, each with half of the decoders."""
     workers = 2 if bench.small else WORKERS[0]
     for precision in bench.parts(["bfloat16", "float32"]):
         with bench.processes(1) as pool:
@@ -102,7 +102,7 @@ def together(bench: Bench) -> Iterator[Result]:
 
 
 def _pass(bench: Bench, precision: str, workers: int) -> float:
-    """Clips a second of a process of its own, without its start."""
+    """Return clips per second of a separate process, without its startup."""
     backbone = bench.backbone(bench.three[0], precision=precision)
     manifest, folder = bench.clips("shots", CLIPS_PER_BATCH if bench.small else 480)
     summary = _extract(bench, manifest, folder, backbone, workers=workers)
@@ -118,7 +118,7 @@ def _extract(
 
 
 def _extractor_rate(backbone: Backbone, threads: int) -> float:
-    """Windows a second that become the network's input on the CPU."""
+    """Return the windows per second that are converted to network input on the CPU."""
     sampling = backbone.sampling
     assert isinstance(sampling, SoundSampling)
     noise = np.random.default_rng(0).normal(0, 0.1, round(sampling.window * sampling.rate))
@@ -131,7 +131,7 @@ def _extractor_rate(backbone: Backbone, threads: int) -> float:
 
 
 def _recordings(bench: Bench, backbone: Backbone, count: int) -> tuple[Manifest, Path]:
-    """Clips of noise, each of a few windows, several of which are the same file."""
+    """Return clips of noise with a few windows each; several are the same file."""
     folder, sampling = bench.folder / "recordings" / backbone.name, backbone.sampling
     assert isinstance(sampling, SoundSampling)
     folder.mkdir(parents=True, exist_ok=True)

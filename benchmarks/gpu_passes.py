@@ -1,4 +1,4 @@
-"""Whole passes over clips on a device: how busy, equal bits, little memory; and NVDEC."""
+"""Whole passes on a device: how busy it is, equal bits, little memory; and NVDEC."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ NVML_STEP_S = 0.05
 
 
 def passes(bench: Bench) -> Iterator[Result]:
-    """How busy 1, 2 and 3 backbones keep the device; the most telling settings first."""
+    """Measure how busy 1, 2 and 3 backbones keep the device, most informative settings first."""
     loaded = [bench.backbone(name) for name in bench.three]
     decoding_rate = cache(partial(_decoding_rate, bench, loaded))
     seconds_alone = cache(partial(_forward_seconds, bench, loaded))
@@ -76,7 +76,7 @@ def passes(bench: Bench) -> Iterator[Result]:
         rate, rate_alone = decoding_rate(kind, count, workers), 1 / seconds_alone(count, precision)
         decoding_allows = rate > rate_alone and not bench.small
         forward, span, starts = clock.seconds()
-        speed = (clips - CLIPS_PER_BATCH) / starts  # those of the first batch were decoded before
+        speed = (clips - CLIPS_PER_BATCH) / starts  # the first batch was decoded before
         yield beside(f"{label}: clips a second (decoding alone)", speed, "1/s", rate)
         yield beside(f"{label}: clips a second (forward passes alone)", speed, "1/s", rate_alone)
         shares = ", ".join(f"{stage} {share:.0%}" for stage, share in summary.shares.items())
@@ -97,7 +97,7 @@ def passes(bench: Bench) -> Iterator[Result]:
 
 
 def bits(bench: Bench) -> Iterator[Result]:
-    """Two runs, fewer workers, clips of the same file, and the same pass on the CPU."""
+    """Compare two runs, fewer workers, clips of the same file, and the same pass on the CPU."""
     workers = 2 if bench.small else WORKERS[0]
     clips = (2 if bench.small else 4) * REPEAT
     backbones = [bench.backbone(name) for name in bench.three]
@@ -129,7 +129,7 @@ def bits(bench: Bench) -> Iterator[Result]:
 
 
 def memory(bench: Bench) -> Iterator[Result]:
-    """A shared GPU: three backbones in float32 that may use little of it."""
+    """Measure three float32 backbones that may use little memory of a shared GPU."""
     clips, workers = (16, 2) if bench.small else (64, WORKERS[0])
     specs = [str(bench.checkpoint(name)) for name in bench.three]
     limits = list(MEMORY_LIMITS)
@@ -166,13 +166,13 @@ def memory(bench: Bench) -> Iterator[Result]:
 
 
 def nvdec(bench: Bench) -> Iterator[Result]:
-    """The GPU's own decoder through PyAV: the same pixels, and how fast. Nothing here uses it."""
+    """Measure the GPU's own decoder through PyAV: pixels and speed. obygaze does not use it."""
     _, folder = bench.clips("scenes", 1)
     paths = [path for path in sorted(folder.glob("*.mp4")) if path.stem.isdigit()]
     gpu = bench.device.partition(":")[2] or "0"
     try:
         _, pictures = _decode(gpu, paths[0])
-    except Exception as problem:  # whatever FFmpeg and the driver raise
+    except Exception as problem:  # any error from FFmpeg or the driver
         print(f"  NVDEC cannot be used here: {first_line(problem)}")
         return
     count, expected = _decode(None, paths[0])
@@ -195,7 +195,7 @@ def nvdec(bench: Bench) -> Iterator[Result]:
 
 
 class _ForwardClock:
-    """When the forward passes of a run are computed: by events, on a CPU by the clock."""
+    """The times of the forward passes of a run, by events, or by the clock on a CPU."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -203,7 +203,7 @@ class _ForwardClock:
         self.begin, self.end = float("inf"), 0.0
 
     def watch(self, backbone: Backbone) -> Backbone:
-        """The backbone, whose forward passes are noted."""
+        """Return the backbone with its forward passes recorded."""
         encode = backbone.encode_clips
 
         def encode_and_note(pixels: Tensor, present: Tensor, names: frozenset[str]) -> Any:
@@ -238,7 +238,7 @@ class _ForwardClock:
 
 
 def _settings(bench: Bench) -> Sequence[tuple[str, int, str, int]]:
-    """Which films, how many backbones, in which number format, with how many workers."""
+    """Yield the films, number of backbones, number format and number of workers."""
     if bench.small:
         return [("scenes", 3, "float32", 2), ("shots", 1, "bfloat16", 2)]
     first = [
@@ -273,7 +273,7 @@ def _extract(
 def _decoding_rate(
     bench: Bench, backbones: Sequence[Backbone], kind: str, count: int, workers: int
 ) -> float:
-    """The clips a second that decoders alone deliver for the first backbones."""
+    """Return the clips per second that decoders alone deliver for the first backbones."""
     manifest, folder = bench.clips(kind, _clip_count(bench, kind, "bfloat16", workers) // 2)
     media = MediaFolder(folder.resolve())
     samplings = [backbone.sampling for backbone in backbones[:count]]
@@ -289,7 +289,7 @@ def _decoding_rate(
 def _forward_seconds(
     bench: Bench, backbones: Sequence[Backbone], count: int, precision: str
 ) -> float:
-    """What the forward passes of a clip take by themselves, for the first backbones."""
+    """Return the time of the forward passes alone for a clip and the first backbones."""
     total = 0.0
     for backbone in backbones[:count]:
         batch = [part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH)]
@@ -299,7 +299,7 @@ def _forward_seconds(
 
 
 def _rows_apart(*stores: Store) -> int:
-    """How many rows of two stores have other bits in any array."""
+    """Return the number of rows of two stores that differ in any bit."""
     apart: set[int] = set()
     for spec in stores[0].specs:
         first, second = (
@@ -320,7 +320,7 @@ def _allocated_mib(bench: Bench) -> float:
 
 @contextlib.contextmanager
 def _utilisation(bench: Bench) -> Iterator[list[tuple[float, int]]]:
-    """The GPU's use by NVML in percent, with the time, gathered meanwhile; empty without NVML."""
+    """Record the GPU's utilisation by NVML in percent, with times; empty without NVML."""
     samples: list[tuple[float, int]] = []
     try:
         import pynvml
@@ -328,7 +328,7 @@ def _utilisation(bench: Bench) -> Iterator[list[tuple[float, int]]]:
         pynvml.nvmlInit()
         uuid = str(torch.cuda.get_device_properties(bench.device).uuid)
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-    except Exception as problem:  # no pynvml, no GPU, or a part of one
+    except Exception as problem:  # no pynvml, no GPU, or only a part of a GPU
         if bench.is_gpu:
             print(f"  no figures of NVML: {first_line(problem)}")
         yield samples
@@ -349,9 +349,9 @@ def _utilisation(bench: Bench) -> Iterator[list[tuple[float, int]]]:
 
 
 def _frames_a_second(gpu: str | None, paths: Sequence[Path], most: int | None = None) -> float:
-    """A GPU's frames stay on it."""
+    """Return frames per second; frames from a GPU stay on it."""
     begin = time.perf_counter()
-    with ThreadPoolExecutor(len(paths)) as pool:  # FFmpeg lets go of the interpreter
+    with ThreadPoolExecutor(len(paths)) as pool:  # FFmpeg releases the GIL
         decode = partial(_decode, gpu, every=None, most=most)
         frames = sum(count for count, _ in pool.map(decode, paths))
     return frames / (time.perf_counter() - begin)
@@ -360,10 +360,10 @@ def _frames_a_second(gpu: str | None, paths: Sequence[Path], most: int | None = 
 def _decode(
     gpu: str | None, path: Path, *, every: int | None = 100, most: int | None = None
 ) -> tuple[int, list[NDArray[Any]]]:
-    """How many frames a film has, and some of their pictures, by a GPU's decoder or the CPU."""
+    """Decode on a GPU or the CPU; return the number of frames, and some of the pictures."""
     count, pictures = 0, []
     hardware = None
-    if gpu:  # frames whose pictures nobody wants stay there
+    if gpu:  # frames that are not needed stay on the GPU
         options: dict[str, Any] = {"allow_software_fallback": False, "is_hw_owned": not every}
         hardware = HWAccel("cuda", gpu, **options)
     with av.open(path, hwaccel=hardware) as container:

@@ -1,9 +1,9 @@
-"""An hour on a lent GPU: ``python -m benchmarks.hour`` runs every section of `benchmarks.gpu`.
+"""An hour on a lent GPU: ``python -m benchmarks.hour`` runs all sections of `benchmarks.gpu`.
 
 The machine needs this checkout, torch, transformers and, in ``build/gpu-wheels``, the wheels of
-``benchmarks/gpu-wheels.txt``, which `make gpu-wheels` downloads; it needs no network. Each section
-is a process with a time limit, so that one that hangs costs only itself. The most telling come
-first, for an hour that ends early.
+``benchmarks/gpu-wheels.txt``, which `make gpu-wheels` downloads. It needs no network. Each section
+is a process with a time limit, so that a section that hangs affects only itself. The most
+informative sections come first, in case the hour ends early.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRACE_S = 180
 
 
 class Section(NamedTuple):
-    """What can be measured: the module ``benchmarks.gpu_...``, a budget, and the films it needs.
+    """A section: the module ``benchmarks.gpu_...``, its time budget, and the films that it needs.
 
     A part that has begun within the budget is measured to its end.
     """
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> None:
 
 
 def unpack(wheels: Path, folder: Path) -> list[Path]:
-    """Unpack the wheels that were carried, if any; return the folders to import from."""
+    """Unpack the wheels that were copied, if any; return the folders to import from."""
     paths = sorted(wheels.glob("*.whl"))
     for path in paths:
         with zipfile.ZipFile(path) as wheel:

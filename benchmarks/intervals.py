@@ -1,9 +1,9 @@
-"""What 95% intervals over films really cover, and how often noise is called a finding.
+"""Real coverage of 95% intervals over films, and how often noise is called a finding.
 
-Films are drawn from worlds whose truth is known: a thousand and more films, each with its own
-share of positive clips, difficulty and offset. A draw of a few films gives an interval, which
-should hold the mean over all films of its world in 95% of draws. The peer is the percentile
-bootstrap over films (scipy), which is what most tools print.
+Films are drawn from worlds whose truth is known: a thousand or more films, each with its own share
+of positive clips, difficulty and offset. A draw of a few films gives an interval, which should
+contain the mean over all films of its world in 95% of draws. The peer is the percentile bootstrap
+over films (scipy), which most tools use.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PICTURE = Path(__file__).parents[1] / "docs/intervals.svg"
 def make_films(
     lengths: tuple[int, ...], share: float, *, gain: float, count: int, seed: int
 ) -> ScoredClips:
-    """Return films whose positive clips score higher by `gain`, each film by more or less."""
+    """Return films whose positive clips score higher by about `gain`, which varies by film."""
     chance = np.random.default_rng(seed)
     labels, probabilities, films = [], [], []
     for film in range(count):
@@ -70,7 +70,7 @@ def make_films(
 
 
 def coverage(values: Array, films: int, *, seed: int = 0) -> float:
-    """Return in how many of a hundred draws the t interval holds the mean of all values."""
+    """Return the percentage of draws whose t interval contains the mean of all values."""
     drawn = np.random.default_rng(seed).choice(values, (DRAWS, films))
     low, high = t_interval(drawn)
     return 100 * float(((low <= values.mean()) & (values.mean() <= high)).mean())
@@ -87,7 +87,7 @@ def bootstrap_coverage(values: Array, films: int, *, seed: int = 0) -> float:
 
 
 def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
-    """Yield each world's name, share and films' scores; `d ` before a difference of two models."""
+    """Yield each world's name, share and film scores; `d ` marks a difference of two models."""
     for name, lengths in LENGTHS.items():
         for share in SHARES:
             first = make_films(lengths, share, gain=0.6, count=POPULATION, seed=1)
@@ -101,7 +101,7 @@ def score_worlds() -> Iterator[tuple[str, float, Mapping[str, Array]]]:
 
 
 def agreement_worlds() -> Iterator[tuple[str, Array]]:
-    """Yield each world's films as tables of two annotators' levels [films, 4, 4]."""
+    """Yield the films of each world as tables of two annotators' levels [films, 4, 4]."""
     for name, lengths in LENGTHS.items():
         chance = np.random.default_rng(3)
         films = []
@@ -122,7 +122,7 @@ def agreement_worlds() -> Iterator[tuple[str, Array]]:
 
 
 def pooled_kappa_coverage(tables: Array, films: int, *, draws: int = 3000) -> float:
-    """Return in how many of a hundred draws the jackknife interval of pooled kappa holds."""
+    """Return the percentage of draws whose jackknife interval contains the pooled kappa."""
     truth = cohen_kappas(tables.sum(axis=0)[None])[0]
     chance, held = np.random.default_rng(4), 0
     for _ in range(draws):
@@ -147,7 +147,7 @@ def bootstrap_kappa_coverage(tables: Array, films: int) -> float:
 
 
 def gammas(tables: Array) -> Array:
-    """Return the paper's gamma of each film, with chance in closed form."""
+    """Return the paper's gamma of each film, with chance computed in closed form."""
     total = tables.sum(axis=(1, 2))
     shares = tables / total[:, None, None]
     by_chance = shares.sum(axis=2)[:, :, None] * shares.sum(axis=1)[:, None, :]
@@ -156,7 +156,7 @@ def gammas(tables: Array) -> Array:
 
 
 def moments_coverage(films: int, *, draws: int = 1000) -> tuple[float, float]:
-    """Return how often the jackknife and the bootstrap hold the precision of ranked moments."""
+    """Return the coverage of jackknife and bootstrap for the precision of ranked moments."""
     chance = np.random.default_rng(7)
     counts = chance.integers(2, 15, POPULATION)
     owner = np.repeat(np.arange(POPULATION), counts)
@@ -167,7 +167,7 @@ def moments_coverage(films: int, *, draws: int = 1000) -> tuple[float, float]:
     segments = found + chance.integers(1, 8, POPULATION)
 
     def precision(rows: Array, weights: Array) -> Array:
-        """Return the average precision of some films' moments by weights of these films."""
+        """Return the average precision of moments, with a weight for each film."""
         chosen = [np.flatnonzero(owner == row) for row in rows]
         moments = np.concatenate(chosen)
         film = np.repeat(np.arange(len(rows)), [len(own) for own in chosen])
@@ -187,10 +187,10 @@ def moments_coverage(films: int, *, draws: int = 1000) -> tuple[float, float]:
 
 
 def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
-    """Return how often noise ranks "better than chance", in percent of runs.
+    """Return the percentage of runs in which noise ranks "better than chance".
 
-    Of the model named before the test; of any of the models, by p-values that Holm adjusted; and of
-    the model that ranks best, by the percentile bootstrap.
+    This is measured for the model named before the test; for any model, by p values adjusted by
+    Holm; and for the highest-ranked model, by the percentile bootstrap.
     """
     noise = make_films(LENGTHS["ObyGaze12"], 0.3, gain=0.0, count=POPULATION, seed=5)
     areas = score_groups(noise).values["auroc"].to_numpy()
@@ -213,7 +213,7 @@ def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
 
 
 def measure() -> Iterator[Result]:
-    """Least coverage over all worlds by score and number of films; then false claims."""
+    """Yield the least coverage over all worlds by score and number of films, then false claims."""
     lowest: dict[tuple[str, int], float] = {}
     highest: dict[tuple[str, int], float] = {}
     peers: dict[tuple[str, int], float] = {}
@@ -266,7 +266,7 @@ def draw_picture(
     highest: Mapping[tuple[str, int], float],
     peers: Mapping[tuple[str, int], float],
 ) -> None:
-    """Draw the coverage by number of films: of t intervals, and of the bootstrap."""
+    """Draw the coverage of t intervals and of the bootstrap by number of films."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Manifests: the 1,914 rows of ObyGaze12, a million rows, and the command's start."""
+"""Manifests: the 1,914 rows of ObyGaze12, a million rows, and the startup of the command."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SECONDS_LIMIT = 5.0
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of manifests."""
+    """Measure the promised speed and memory of manifests."""
     with tempfile.TemporaryDirectory() as folder:
-        # Memory first: Linux lets a new process inherit the peak of the one that starts it.
+        # Memory first: on Linux, a new process inherits the peak of its parent.
         yield from _million(Path(folder))
         yield from _obygaze12(Path(folder))
     yield _start()
@@ -65,7 +65,7 @@ def _million(folder: Path) -> Iterator[Result]:
 
 
 def _seconds(name: str, folder: Path) -> Result:
-    """The best of three; the limit is the peer."""
+    """Return the best time of three; the limit is in place of the peer."""
     times = []
     for _ in range(3):
         start = time.perf_counter()
@@ -75,7 +75,7 @@ def _seconds(name: str, folder: Path) -> Result:
 
 
 def _memory(manifest: Path) -> Result:
-    """Peak memory of a process of its own; the limit is the peer."""
+    """Return the peak memory of a separate process; the limit is in place of the peer."""
     script = (
         "import resource, sys; from pathlib import Path; "
         "from obygaze_features.manifests import Manifest; "
@@ -113,7 +113,7 @@ def _start() -> Result:
 
 
 def _annotations(path: Path) -> Path:
-    """A file of the size and make of the authors', which is not ours to ship."""
+    """Write a file of the same size and format as the authors', which we cannot ship."""
     chance = random.Random(12)
     names = ["Speech", " Activities", " Clothes", " Body", " Exp of  emotion", " Type of plan"]
     rows = [

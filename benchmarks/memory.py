@@ -1,4 +1,4 @@
-"""How much memory a command takes, as seen from outside."""
+"""The memory of a command, measured from outside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["peak_mib"]
 
 
 def peak_mib(command: list[str]) -> float:
-    """The most that a command and its children hold at any time, in MiB."""
+    """Return the peak memory of a command and its children at any time, in MiB."""
     peak = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:

@@ -1,4 +1,4 @@
-"""Passes over clips: what one for three backbones saves, what is not the network, and memory."""
+"""Passes over clips: the time saved by one pass, the time outside the network, and memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BESIDE_COPIES, REST = 0.3, 0.15
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of passes."""
+    """Measure the promised speed and memory of passes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield _three_in_one(folder)
@@ -59,7 +59,7 @@ def measure() -> Iterator[Result]:
 
 
 def _three_in_one(folder: Path) -> Result:
-    """Three that see 32 frames each, with little to compute, so that decoding shows."""
+    """Run three backbones on 32 frames each, with little computation, so that decoding shows."""
     videos = folder / "three"
     manifest = _clips(videos, 24, seconds=20, width=1280, height=720)
     tiny = load_backbone("tiny-xclip", "cpu")
@@ -89,10 +89,10 @@ def _three_in_one(folder: Path) -> Result:
 
 
 def _beside_the_networks(folder: Path) -> Result:
-    """From decoded frames to rows of three backbones, one of which samples otherwise.
+    """Measure from decoded frames to rows, for three backbones, one with other sampling.
 
-    Frames are ready, and so are the networks' outputs. The peer does what was done before:
-    it gathers each backbone's frames, one clip at a time, and normalises with a copy a step.
+    Frames and the outputs of the networks are ready. The peer does what was done before: it gathers
+    the frames of each backbone, one clip at a time, and normalises with a copy per step.
     """
     videos = folder / "beside"
     (item,) = _clips(videos, 1, seconds=20, width=1280, height=720).items
@@ -188,7 +188,7 @@ def _embed_with_copies(backbone: Backbone, clips: Sequence[Tensor]) -> list[dict
 
 
 def _not_the_network(folder: Path) -> Result:
-    """Wall time of clips that go through the whole pipeline, against their forward pass alone."""
+    """Compare the wall time of the whole pipeline with the forward pass alone."""
     count = 6
     manifest = _clips(folder / "full", 1 + count, seconds=10, width=1280, height=720)
     write_checkpoint(FULL, folder / FULL)
@@ -209,7 +209,7 @@ def _not_the_network(folder: Path) -> Result:
 
 
 def _memory(folder: Path) -> Result:
-    """Peak memory of the process that extracts and its decoders together."""
+    """Return the peak memory of the extracting process and its decoders together."""
     peaks = []
     for count in (500, 50):
         videos = folder / f"clips{count}"
@@ -225,7 +225,7 @@ def _memory(folder: Path) -> Result:
 
 
 def _sound_alone(folder: Path) -> Result:
-    """Clips of ten seconds that make up a film, each sought; the peer decodes it once and cuts."""
+    """Decode a film in clips of ten seconds with seeks; the peer decodes it once and cuts."""
     seconds, rate, least = 300, 16_000, 50
     film = write_sound(folder / "sound.mp4", "aac", _noise(seconds), pictures=seconds)
     starts = range(0, seconds, 10)

@@ -1,7 +1,7 @@
-"""Rehearsals at full size: MovieGraphs' 7,637 clips end to end, and a store of a million rows.
+"""Full-size rehearsals: MovieGraphs' 7,637 clips end to end, and a store of a million rows.
 
-Clips and network are tiny and made up: what is measured is everything else, and how it grows. Each
-stage is a command, in a process of its own, its memory that of the process and its children.
+Clips and network are tiny and synthetic, so that everything else is measured, and how it grows.
+Each stage is a command in a separate process. Memory includes its child processes.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ train_negatives = ["EN", "HN"]
 estimators = [{estimator}]
 """
 NETWORK, BOTTLENECK = '"mlp"', '{name = "pcbm-logistic", negatives = "b"}'
-#: What is held of all pairs of clips: the inner products that concept vectors are fitted on.
+#: Memory for all pairs of clips: the inner products that concept vectors are fitted on.
 SQUARED = "train and test a bottleneck"
 
 
 def measure() -> Iterator[Result]:
-    """Both rehearsals."""
+    """Measure both rehearsals."""
     with tempfile.TemporaryDirectory() as name:
         yield from _end_to_end(Path(name))
         yield from _million(Path(name, "million"))
 
 
 def _end_to_end(folder: Path) -> Iterator[Result]:
-    """Every stage at a tenth of the clips and at all of them."""
+    """Measure every stage with a tenth of the clips and with all of them."""
     small = _stages(folder / "small", CLIPS // TENTH, FILMS // TENTH)
     full = _stages(folder / "whole", CLIPS, FILMS)
     for stage, (seconds, mib) in full.items():
@@ -98,7 +98,7 @@ def _stages(folder: Path, clips: int, films: int) -> dict[str, tuple[float, floa
 
 
 def _million(folder: Path) -> Iterator[Result]:
-    """A store of a million rows: by parts, merged, a film of it taken out, and read over HTTP."""
+    """Measure a store of a million rows: written in parts, merged, subset, and read over HTTP."""
     folder.mkdir()
     begin = time.perf_counter()
     parts = [_part(folder / f"part{part}.zarr", part) for part in range(PARTS)]
@@ -137,7 +137,7 @@ def _million(folder: Path) -> Iterator[Result]:
 
 
 def _part(path: Path, part: int) -> Path:
-    """A quarter of a thousand films of a thousand clips."""
+    """Write a quarter of a thousand films with a thousand clips each."""
     films = range(part * 1000 // PARTS, (part + 1) * 1000 // PARTS)
     items = [
         Item(f"tt{film:07d}-{scene:04d}", film=f"tt{film:07d}", media=f"tt{film:07d}_{scene}.mp4")
@@ -161,7 +161,7 @@ def _part(path: Path, part: int) -> Path:
 
 
 def _run(*command: object) -> tuple[float, float]:
-    """How long a command of ours took, in seconds, and the most that it held, in MiB."""
+    """Return the seconds that a command takes, and its peak memory in MiB."""
     begin = time.perf_counter()
     mib = peak_mib([sys.executable, "-m", "obygaze_models.commands.main", *map(str, command)])
     return time.perf_counter() - begin, mib

@@ -1,4 +1,4 @@
-"""Stores behind HTTP and S3, each request 20 ms away, against obstore reading the same ranges.
+"""Stores over HTTP and S3 with 20 ms per request, compared with obstore on the same ranges.
 
 Servers are on loopback (S3: moto), behind a proxy that delays and counts requests.
 """
@@ -36,7 +36,7 @@ _VERSIONS = (b"\r\nETag:", b"\r\nLast-Modified:")
 
 
 def measure() -> Iterator[Result]:
-    """Rows, and whole stores, over HTTP (with and without versions of files) and S3."""
+    """Measure rows and whole stores over HTTP (with and without file versions) and S3."""
     chance = np.random.default_rng(0)
     frames = chance.standard_normal((CLIPS, FRAMES, DIM), np.float32).astype(np.float16)
     ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
@@ -65,7 +65,7 @@ def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Resu
     shard_rows = store.stored("frames").layout.shard_rows
     few = ids[1:shard_rows:3][:5]
     seconds, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
-    # Without versions, each read ends in a look whether it is still the same store.
+    # Without versions, each read ends with a check that the store is still the same.
     limit = len(few) * (2 if "without" in label else 1)
     yield from _lines(f"{label}: 5 rows of an open shard, each by itself", seconds, requests, limit)
     spans: list[tuple[str, Any]] = []
@@ -83,7 +83,7 @@ def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Resu
 
 
 def _epoch(folder: Path, ids: list[str], frames: Any) -> Iterator[Result]:
-    """Read all clips once in a shuffled order, and so by WebDataset from tar files of 250 clips."""
+    """Read all clips once in shuffled order, also with WebDataset and tar files of 250 clips."""
     import webdataset
 
     make_store(folder / "s.zarr", ids, {"frames": frames})
@@ -115,7 +115,7 @@ def _pull(label: str, url: str, proxy: _Proxy, output: Path) -> Iterator[Result]
 
 
 def _obstore(url: str, proxy: _Proxy, spans: list[tuple[str, Any]]) -> tuple[float, int]:
-    """Read the same ranges with obstore, which compares neither checksums nor versions."""
+    """Read the same ranges with obstore, which checks neither checksums nor versions."""
     import obstore
     from obstore.store import from_url
 
@@ -131,7 +131,7 @@ def _obstore(url: str, proxy: _Proxy, spans: list[tuple[str, Any]]) -> tuple[flo
 
 
 def _timed(proxy: _Proxy, action: Callable[[], object]) -> tuple[float, int]:
-    """Return the seconds that an action takes, and its requests."""
+    """Return the seconds and the requests that an action takes."""
     before, begin = proxy.requests, time.perf_counter()
     action()
     return time.perf_counter() - begin, proxy.requests - before
@@ -152,7 +152,7 @@ def _lines(
 
 
 class _Proxy:
-    """A proxy of one server, in a thread, that delays each request and counts it."""
+    """A threaded proxy for one server that delays and counts each request."""
 
     def __init__(self, address: str, *, hide_versions: bool = False) -> None:
         split = urlsplit(address)

@@ -1,4 +1,4 @@
-"""The paper reproduced from made-up features of full width, beside plain fits of its kinds."""
+"""Reproduction of the paper from synthetic features of full width, compared with plain fits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NETWORKS, EPOCHS, SVMS = 5, 30, 100
 
 
 def measure() -> Iterator[Result]:
-    """All tables and figures, from the authors' labels and splits."""
+    """Measure all tables and figures, from the authors' labels and splits."""
     authors = os.environ.get("OBYGAZE_TEST_DATA")
     if not authors:
         sys.exit("Error: set OBYGAZE_TEST_DATA to the folder of the authors' files")
@@ -48,7 +48,7 @@ def measure() -> Iterator[Result]:
 
 
 def plain_fits() -> None:
-    """Train networks and SVMs of the paper's sizes as a tutorial does."""
+    """Train networks and SVMs of the paper's sizes, as in a tutorial."""
     chance = np.random.default_rng(0)
     values = chance.standard_normal((CLIPS, WIDTH))
     values /= np.linalg.norm(values, axis=1, keepdims=True)
@@ -70,6 +70,6 @@ def plain_fits() -> None:
 
 
 def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of those that it waited for."""
+    """Return the CPU seconds of this process and its finished children."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)

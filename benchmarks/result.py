@@ -1,4 +1,4 @@
-"""One line of a benchmark, the files that keep them, and the fair way of timing two things."""
+"""A line of a benchmark, the files that store lines, and a fair way to time two actions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ HEADER = ("what (peer)", "ours", "peer", "ratio", "target", "holds")
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured, beside a peer or a limit.
+    """A measurement, compared with a peer or a limit.
 
-    `ratio` is ours over the peer's; it must be at most `target`, where there is one. `curve` has
-    sizes, each with its CPU seconds and MiB.
+    `ratio` is our value divided by the peer's. It must be at most `target`, if there is one.
+    `curve` has sizes, each with its CPU seconds and MiB.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """True if the target is met."""
+        """Whether the target is met."""
         return self.target is None or self.ratio <= self.target
 
     def cells(self) -> list[str]:
-        """Return the row that is printed."""
+        """Return the cells of the printed row."""
         return [
             self.name,
             f"{self.value:.3g} {self.unit}",
@@ -56,7 +56,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """The lines of a benchmark, with the day and the machine; kept in results/NAME.json."""
+    """The lines of a benchmark, with date and machine, stored in results/NAME.json."""
 
     name: str
     made: str
@@ -65,7 +65,7 @@ class Results:
 
     @classmethod
     def of_today(cls, name: str, rows: tuple[Result, ...]) -> Results:
-        """Return the results of a run that ends now, on this machine."""
+        """Return the results of a run that ends now on this machine."""
         system = f"{platform.system()}, Python {platform.python_version()}"
         machine = f"{os.cpu_count()} cores, {system}"
         return cls(name, f"{datetime.now(UTC):%Y-%m-%d}", machine, rows)
@@ -81,7 +81,7 @@ class Results:
         return cls(name, record["made"], record["machine"], rows)
 
     def save(self) -> None:
-        """Write the results over those of the run before."""
+        """Replace the results of the previous run."""
         rows = [{**asdict(row), "holds": row.holds} for row in self.rows]
         record = {"made": self.made, "machine": self.machine, "rows": rows}
         write_text(RESULTS / f"{self.name}.json", to_json(record))
@@ -105,9 +105,9 @@ def side_by_side(
     target: float | None,
     runs: int = 5,
 ) -> Result:
-    """Time both in turn, several times, and compare the best of each.
+    """Time both actions in turn, several times, and compare the best times.
 
-    In turn, because these machines are noisy; the best, because noise only ever adds.
+    Taking turns evens out noise, and noise only ever adds time, so the best time is used.
     """
     best = [float("inf"), float("inf")]
     for _ in range(runs):
@@ -116,5 +116,5 @@ def side_by_side(
             begin = time.perf_counter()
             kept = function()
             best[side] = min(best[side], time.perf_counter() - begin)
-            del kept  # freeing what was made is not part of making it
+            del kept  # freeing the result is not part of the measured work
     return Result(name, best[0], "s", best[1], best[0] / best[1], target)

@@ -1,8 +1,9 @@
-"""How costs grow: each command at three sizes, ten times apart, beside a peer that does less.
+"""Growth of costs: each command at three sizes, ten times apart, and a peer that does less.
 
-A figure is CPU time and peak memory of a process of its own, on one thread, after the same work
-on a few rows has loaded the libraries; of quick work the best of three. With OBYGAZE_BENCH_SMALL=1
-sizes are tiny and all is done in this process, to try the benchmark itself.
+A figure is the CPU time and peak memory of a separate process on one thread. The process first does
+the same work on a few rows, to load the libraries. For quick work, the best of three is used. With
+OBYGAZE_BENCH_SMALL=1, sizes are tiny and everything runs in this process, to test the benchmark
+itself.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ THOUSANDS, CLIPS, FILMS = (1_000, 10_000, 100_000), (1_500, 15_000, 100_000), (2
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured: `ours` and `peer` read a folder of inputs and write to another.
+    """A measured task: `ours` and `peer` read a folder of inputs and write to another.
 
     Parameters
     ----------
     make
-        Fills the folder of inputs for a size.
+        Fill the folder of inputs for a size.
     beside, target
-        What the peer does, and how many times its CPU time ours may take.
+        A description of the peer, and the limit for the ratio of our CPU time to the peer's.
     exponent
-        The largest that is promised; None where the work itself grows faster than its size.
+        The largest exponent that we promise; None if the work grows faster than its size.
     limit_s
-        CPU seconds at the largest size.
+        The limit for CPU seconds at the largest size.
     memory
-        How many times the memory of the second size the largest may take; None without a promise.
+        The limit for memory at the largest size, relative to the second; None for no promise.
     row_kib
-        How much memory a further clip may take.
+        The limit for memory per additional clip, in KiB.
     prepare
-        Fills the output before the clock runs.
+        Fill the output folder before the time is measured.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Work:
 
 
 def measure(only: str = "") -> Iterator[Result]:
-    """Every work whose name has `only` in it; all are drawn."""
+    """Measure every work whose name contains `only`; draw all of them."""
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as name:
         for work in WORKS:
@@ -89,11 +90,11 @@ def measure(only: str = "") -> Iterator[Result]:
 
 
 def draw_picture(results: Sequence[Result]) -> None:
-    """Draw CPU time and memory of each work over its size, as shares of the largest size."""
+    """Draw CPU time and memory of each work by size, relative to the largest size."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "scale"  # the same picture is the same file
+    matplotlib.rcParams["svg.hashsalt"] = "scale"  # an unchanged picture gives an unchanged file
     figure = Figure(figsize=(9.6, 4.4), layout="constrained")
     time_axes, memory_axes = figure.subplots(1, 2)
     for number, result in enumerate(results):
@@ -143,7 +144,7 @@ def _tiny_sizes(work: Work) -> tuple[int, ...]:
 
 
 def _inputs(work: Work, folder: Path, size: int) -> Path:
-    """The inputs of a size; several works share them."""
+    """Return the inputs of a size, which several works share."""
     inputs = folder / f"{work.make.__name__}-{size}"
     if not inputs.exists():
         inputs.mkdir()
@@ -152,7 +153,7 @@ def _inputs(work: Work, folder: Path, size: int) -> Path:
 
 
 def _spend(work: Work, side: str, inputs: Path, tiny: Path) -> tuple[float, float]:
-    """CPU seconds and MiB of a process of its own."""
+    """Return the CPU seconds and MiB of a separate process."""
     if os.environ.get(SMALL):
         return _once(work, side, inputs), _peak_mib()
     command = [sys.executable, "-m", "benchmarks.scale", work.name, side, str(inputs), str(tiny)]
@@ -173,7 +174,7 @@ def _measured(work: Work, side: str, inputs: Path, tiny: Path) -> tuple[float, f
 
 
 def _once(work: Work, side: str, inputs: Path) -> float:
-    """CPU seconds; or those that the work has measured itself."""
+    """Return the CPU seconds, or the seconds that the work measured itself."""
     with tempfile.TemporaryDirectory(dir=inputs.parent) as name:
         output = Path(name)
         if work.prepare:
@@ -184,20 +185,20 @@ def _once(work: Work, side: str, inputs: Path) -> float:
 
 
 def _cpu_s() -> float:
-    """Of this process and its children."""
+    """Return the CPU seconds of this process and its children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _peak_mib() -> float:
-    """Since this program began; what `resource` says has the peak of the process that began it."""
+    """Return the peak since this program began; `resource` would include the parent's peak."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
 
 def _obygaze(*words: object) -> None:
-    """One of our commands."""
+    """Run an obygaze command."""
     from click.testing import CliRunner
 
     from obygaze_models.commands.main import main
@@ -212,7 +213,7 @@ def _import_table(inputs: Path, output: Path) -> None:
 
 
 def _pandas_table(inputs: Path, output: Path) -> None:
-    """Read the table, count, and write the clips and their labels, as an import does."""
+    """Read the table, count, and write clips and labels, like an import."""
     import pandas
 
     table = pandas.read_csv(inputs / "clips.csv")
@@ -324,7 +325,7 @@ def _report(inputs: Path, output: Path) -> None:
 
 
 def _strips(inputs: Path, output: Path) -> float:
-    """The part of a page that has a film's clips, strip and lanes."""
+    """Render the part of a page with the clips, strip and lanes of a film."""
     from obygaze_models.report import page
 
     spent = []
@@ -352,7 +353,7 @@ def _leave_film_out(inputs: Path, output: Path) -> None:
 
 
 def _plain_fits(inputs: Path, output: Path) -> None:
-    """A fit for each film, on all others, by scikit-learn alone."""
+    """Fit a model for each film on all others with scikit-learn alone."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
@@ -413,7 +414,7 @@ PAGE = "a map's page, until a name was pressed"
 
 
 def _page(folder: Path) -> Iterator[Result]:
-    """In Chromium; seconds on the clock, of which the browser's own start is none."""
+    """Return the wall-clock seconds in Chromium, without the startup of the browser."""
     if shutil.which("chromium") is None:
         return
     from tests.kit.page import open_tab

@@ -1,4 +1,4 @@
-"""Inputs of any size for `benchmarks.scale`: tables, stores, runs and timelines, all made up."""
+"""Synthetic inputs of any size for `benchmarks.scale`: tables, stores, runs and timelines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONCEPTS = ("Look", "Body", "Posture")
 
 
 def table(folder: Path, clips: int) -> None:
-    """A table of clips, and two manifests of it."""
+    """Write a table of clips, and two manifests of it."""
     lines = ["id,film,media,start,end,level,concepts\n"]
     for row, (clip, level) in enumerate(zip(_ids(clips), _levels(clips), strict=True)):
         film, start = clip[:9], row % CLIPS_A_FILM * SECONDS
@@ -35,7 +35,7 @@ def table(folder: Path, clips: int) -> None:
 
 
 def store(folder: Path, clips: int) -> None:
-    """Labelled clips with ten folds, their features as a matrix and as a store, and a model."""
+    """Write labelled clips with ten folds, their features as a matrix and a store, and a model."""
     manifest, values = _labelled(folder, clips), _features(clips)
     np.save(folder / "x.npy", values)
     _write_store(folder, manifest, values)
@@ -48,14 +48,14 @@ def store(folder: Path, clips: int) -> None:
 
 
 def near(folder: Path, clips: int) -> None:
-    """A store, and the same as a matrix."""
+    """Write a store, and the same features as a matrix."""
     manifest, values = _labelled(folder, clips), _features(clips)
     np.save(folder / "x.npy", values)
     _write_store(folder, manifest, values)
 
 
 def run(folder: Path, clips: int) -> None:
-    """A run whose model is quick to fit and tells apart a little."""
+    """Write a run whose model is quick to fit and slightly better than chance."""
     import obygaze_models as om
 
     manifest = _labelled(folder, clips)
@@ -64,7 +64,7 @@ def run(folder: Path, clips: int) -> None:
 
 
 def films(folder: Path, count: int) -> None:
-    """Films of 40 clips of 64 features, and an experiment that leaves each of them out."""
+    """Write films of 40 clips with 64 features, and an experiment that leaves each film out."""
     clips, own = count * 40, 40
     ids = [f"tt{row // own:07d}-{row % own:04d}" for row in range(clips)]
     manifest = labelled(ids, _levels(clips))
@@ -83,7 +83,7 @@ def films(folder: Path, count: int) -> None:
 
 
 def segments(folder: Path, count: int) -> None:
-    """Timelines of two annotators, as a table too, and a grid of minutes with their labels."""
+    """Write timelines of two annotators, also as a table, and a labelled grid of minutes."""
     scheme, chance = obygaze_scheme(), random.Random(8)
     names = {f"tt{number:07d}": Film(end=HOURS * 3600.0) for number in range(count)}
     made = []

@@ -1,6 +1,6 @@
-"""Search in a store, against FAISS, which holds the vectors in memory and searches exactly too.
+"""Search in a store, compared with FAISS, which keeps the vectors in memory and is also exact.
 
-Both are warm: the store is open and in the page cache, FAISS's index is filled.
+Both are warm: the store is open and in the page cache, and the index of FAISS is filled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 
 def measure() -> Iterator[Result]:
-    """A million vectors, and the frames of 5,000 clips."""
+    """Measure a search of a million vectors, and of the frames of 5,000 clips."""
     chance = np.random.default_rng(0)
     query = chance.standard_normal(DIM, np.float32)
     with tempfile.TemporaryDirectory() as name:

@@ -1,7 +1,8 @@
-"""Attention probes on 1,048 clips x 32 frames x 512, against plain loops; their time and memory.
+"""Attention probes on 1,048 clips x 32 frames x 512, compared with plain loops: time and memory.
 
-Both sides run on one thread, on the same clips, batches and epochs. Ours also reads the store,
-checks the frames, steps, stops early, predicts and scores the validation clips of every epoch.
+Both sides run on one thread, on the same clips, batches and epochs. Our side also reads the store,
+checks the frames, updates weights, stops early, and predicts and scores the validation clips in
+every epoch.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Fit = tuple[Task, Fold, int]
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of sequence models."""
+    """Measure the promised speed and memory of sequence models."""
     with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
         folder = Path(temporary)
         known = _labelled_clips()
@@ -95,7 +96,7 @@ def _labelled_clips() -> ClipDataset:
 
 
 def _planted_frames(known: ClipDataset) -> NDArray[np.float16]:
-    """Noise; three frames of each Sure clip carry a direction."""
+    """Return noise in which three frames of each Sure clip carry a direction."""
     chance = np.random.default_rng(0)
     direction = chance.standard_normal(DIM)
     direction *= SIGNAL / np.linalg.norm(direction)
@@ -120,7 +121,7 @@ class _Pooling(nn.Module):  # type: ignore[misc]
 
 
 def _passes_alone(known: ClipDataset, frames: Tensor, fits: Iterable[Fit]) -> None:
-    """Forward and backward of the training batches, and nothing else."""
+    """Run only the forward and backward passes of the training batches."""
     for task, fold, epochs in fits:
         targets, model = torch.from_numpy(task.labels(known)), _Pooling()
         for _ in range(epochs):
@@ -130,7 +131,7 @@ def _passes_alone(known: ClipDataset, frames: Tensor, fits: Iterable[Fit]) -> No
 
 
 def _files_loop(known: ClipDataset, folder: Path, fits: Iterable[Fit]) -> None:
-    """What people write: every clip is loaded from its file in every epoch."""
+    """Load every clip from its file in every epoch, as people commonly do."""
     batches = batches_of_files(folder, BATCH)
     for task, fold, epochs in fits:
         labels, model = task.labels(known), _Pooling()

@@ -1,7 +1,7 @@
-"""Stores, against .pth or .npy a clip, HDF5, Lance and safetensors; and memmap as the limit.
+"""Stores, compared with a .pth or .npy file per clip, HDF5, Lance, safetensors; limit: memmap.
 
-Everything is read from the page cache, after a first reading of each: it is the code that is
-compared, not the disk. Stores are finalised.
+Everything is read from the page cache after a first reading, so that code is compared and not
+disks. Stores are final.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RANDOM = 200
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of stores."""
+    """Measure the promised speed of stores."""
     with tempfile.TemporaryDirectory() as folder:
         yield from _million(Path(folder, "million"))
         yield from _clips(Path(folder, "clips"))
@@ -45,7 +45,7 @@ def measure() -> Iterator[Result]:
 
 
 def _clips(folder: Path) -> Iterator[Result]:
-    import lance  # only here: other benchmarks make stores, too
+    import lance  # only here, because other benchmarks also write stores
 
     folder.mkdir()
     chance = np.random.default_rng(0)
@@ -139,7 +139,7 @@ def _clips(folder: Path) -> Iterator[Result]:
 
 
 def _tokens(folder: Path) -> Iterator[Result]:
-    """Writing two blocks of all of ViViT's tokens, against writing the same bytes."""
+    """Compare writing two blocks of all ViViT tokens with writing the same bytes."""
     folder.mkdir()
     rows = np.random.default_rng(0).standard_normal((64, *TOKENS), np.float32).astype(np.float16)
     ids = [f"clip-{row:02d}" for row in range(64)]
@@ -197,7 +197,7 @@ print(json.dumps([seconds, int(peak) * 1024]))
 
 
 def _million(folder: Path) -> Iterator[Result]:
-    """1,000 of a million rows by id, in a process of its own that has only just begun."""
+    """Read 1,000 of a million rows by id, in a new process."""
     folder.mkdir()
     ids = [f"tt{row // 1000:07d}-{row % 1000:03d}" for row in range(MILLION)]
     values = np.lib.format.open_memmap(folder / "native.npy", "w+", np.float32, (MILLION, DIM))

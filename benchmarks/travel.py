@@ -1,7 +1,7 @@
-"""Stores on the move, against the local store: a packed one, and its exports to HDF5 and Parquet.
+"""Packed stores and exports to HDF5 and Parquet, compared with the local store.
 
-Everything is read from the page cache, after a first reading of each. The packed store is read
-where it lies by us, and as others would, by Zarr.
+Everything is read from the page cache after a first reading. obygaze reads the packed store in
+place; other programs read it with Zarr.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RANDOM = 200
 
 
 def measure() -> Iterator[Result]:
-    """How far each form of a store is from the local one; a ratio below 1 is in its favour."""
+    """Compare each form of a store with the local store; a ratio below 1 is better."""
     with tempfile.TemporaryDirectory() as folder:
         yield from _reading(Path(folder))
         yield from _writing(Path(folder))
@@ -117,7 +117,7 @@ def _reading(folder: Path) -> Iterator[Result]:
 
 
 def _writing(folder: Path) -> Iterator[Result]:
-    """Against copying the store's folder, which holds nothing to its checksum."""
+    """Compare with copying the folder of the store, which verifies no checksums."""
     path, store = folder / "s.zarr", open_store(folder / "s.zarr")
     manifest = Manifest("bench", Items.of([Item(one, media=f"{one}.mp4") for one in store.ids]))
     numbers = itertools.count()

@@ -1,7 +1,7 @@
-"""The zoo on 1,048 clips x 512, against what people write without one; and its memory.
+"""The zoo on 1,048 clips x 512, compared with what people write without one; and its memory.
 
-Both sides run on one thread; with two the peer is no faster. Where a peer takes minutes
-a stated share of its fits is run, spread evenly, and the time scaled.
+Both sides run on one thread; the peer is not faster with two. If a peer takes minutes, a stated
+share of its fits is run, spread evenly, and the time is scaled.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MANY = 100_000
 
 
 def measure() -> Iterator[Result]:
-    """What is promised of the zoo."""
+    """Measure the promised speed and memory of the zoo."""
     with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
         folder = Path(temporary)
         # The longer the features, the sooner a network overfits.
@@ -68,7 +68,7 @@ def measure() -> Iterator[Result]:
 
 
 def _table_2(folder: Path, name: str, known: ClipDataset, share: int) -> Iterator[Result]:
-    """Eight runs for each pair of training levels, as the paper's text has them."""
+    """Return eight runs for each pair of training levels, as in the text of the paper."""
     yield from _mlps(folder, f"16 MLPs that {name}", known, TABLE_2, paper_folds(known), share)
 
 
@@ -89,7 +89,7 @@ def fit_all(
     problems: Sequence[Problem],
     make_folds: Callable[[Problem], Sequence[Fold]],
 ) -> list[FitResult]:
-    """An estimator in every fold of every problem, as a run fits and tests it."""
+    """Fit and test an estimator in every fold of every problem, like a run."""
     memo, spec = FitMemo(), EstimatorSpec(name)
     return [
         PlannedFit(name, spec, problem, fold).compute(data, memo)
@@ -99,7 +99,7 @@ def fit_all(
 
 
 def _films(folder: Path, known: ClipDataset) -> Iterator[Result]:
-    """Each film tests, each other one validates."""
+    """Test each film, and validate on each other film."""
     problem = Problem(HARD, (ALL,))
 
     def make_folds(problem: Problem) -> Sequence[Fold]:
@@ -120,7 +120,7 @@ def _mlps(
     make_folds: Callable[[Problem], Sequence[Fold]],
     share: int,
 ) -> Iterator[Result]:
-    """Ours from a store, every model; of each peer's models one in `share`."""
+    """Train all our models from a store, and one in `share` of each peer's models."""
     folder.mkdir()
     store = make_store(folder / "s.zarr", known.ids, {"native": known.X})
     zoo_peers.save_clips(folder / "files", known.X)
@@ -129,7 +129,7 @@ def _mlps(
         _, features = read_features(open_store(store), known.ids, "native")
         return fit_all("mlp", replace(known, X=features), problems, make_folds)
 
-    # Once before the clock, as torch loads parts of itself at the first step.
+    # Run once before timing, because torch loads parts of itself at the first step.
     fit_all("mlp", known, problems[:1], lambda problem: make_folds(problem)[:1])
     begin = time.perf_counter()
     results = ours()
@@ -157,7 +157,7 @@ def _mlps(
 
 
 def _svms(known: ClipDataset) -> Iterator[Result]:
-    """Each of nine folds validates in turn; the last tests. All concepts, all C."""
+    """Validate on each of nine folds in turn and test on the last, for all concepts and C."""
     X = known.X  # noqa: N806
     targets = concept_targets(known.levels, known.concepts, "a").astype(np.int64)
     fits = []
@@ -211,7 +211,7 @@ assert features.shape == (len(store), 768)
 
 
 def _tokens(folder: Path) -> Iterator[Result]:
-    """Pooled in a process of its own, whose cache is empty; then twice here."""
+    """Pool tokens in a separate process with an empty cache, then twice here."""
     folder.mkdir()
     ids = [f"tt0000001-{row:04}" for row in range(384)]
     values = np.random.default_rng(0).standard_normal(TOKENS, np.float32).astype(np.float16)
@@ -265,7 +265,7 @@ Path(sys.argv[1]).write_text(json.dumps([*seconds, accuracy, worst, bank.C_]))
 
 
 def _many(folder: Path) -> Iterator[Result]:
-    """An MLP and eight directions, in a process of their own that also makes the clips."""
+    """Train an MLP and eight directions in a separate process that also makes the clips."""
     folder.mkdir()
     said = folder / "said.json"
     peak = peak_mib([sys.executable, "-c", _MANY, str(said), str(MANY)])
@@ -280,7 +280,7 @@ def _many(folder: Path) -> Iterator[Result]:
 
 
 def _predictions(folder: Path) -> Iterator[Result]:
-    """Write and read ``predictions.csv``, beside pandas alone; and how both grow with the clips."""
+    """Write and read ``predictions.csv``, compared with pandas alone and by number of clips."""
     record: Any = SimpleNamespace(tests={EASY.key: None}, task=lambda _: EASY)
     tables = {count: _predicted(count) for count in (MANY // 10, MANY)}
 
@@ -321,7 +321,7 @@ def _growth(name: str, action: Callable[[int], object]) -> Iterator[Result]:
 
 
 def _predicted(count: int) -> DataFrame:
-    """Return the predictions of one fit for so many clips."""
+    """Return the predictions of one fit for a number of clips."""
     chance = np.random.default_rng(0)
     ids = [f"tt0000001-{row:06}" for row in range(count)]
     positive = chance.random(count)
@@ -331,7 +331,7 @@ def _predicted(count: int) -> DataFrame:
 
 
 def _peak(action: Callable[[int], object], count: int) -> float:
-    """Return the most that an action allocates, in MiB."""
+    """Return the peak memory that an action allocates, in MiB."""
     tracemalloc.start()
     action(count)
     peak = tracemalloc.get_traced_memory()[1]

@@ -1,7 +1,7 @@
-"""What people write without a zoo: the authors' way, and the plain one of a careful user.
+"""Code that people write without a zoo: like the authors, or like a careful user.
 
-The authors load a file a clip in each epoch and fit a whole SVC with probabilities. A careful user
-keeps tensors in memory, and computes the kernel once, without probabilities.
+The authors load a file per clip in each epoch and fit a whole SVC with probabilities. A careful
+user keeps tensors in memory, and computes the kernel once, without probabilities.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Batches = Callable[[NDArray[np.intp], NDArray[np.int64], bool], Any]
 
 
 class _Files(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]
-    """Some clips of a folder with a .pth file each."""
+    """Some clips in a folder with a .pth file for each."""
 
     def __init__(self, folder: Path, rows: NDArray[np.intp], labels: NDArray[np.int64]) -> None:
         self.paths = [folder / f"{row}.pth" for row in rows.tolist()]
@@ -42,7 +42,7 @@ class _Files(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class _InMemory:
-    """Batches of tensors that are in memory, without a DataLoader."""
+    """Batches of tensors in memory, without a DataLoader."""
 
     clips: Tensor
     targets: Tensor
@@ -56,7 +56,7 @@ class _InMemory:
 
 
 def batches_of_files(folder: Path, batch: int = BATCH) -> Batches:
-    """The authors' way: every clip is loaded from its file in every epoch."""
+    """Load every clip from its file in every epoch, like the authors."""
 
     def batches(rows: NDArray[np.intp], labels: NDArray[np.int64], shuffle: bool) -> Any:
         return DataLoader(_Files(folder, rows, labels), batch, shuffle=shuffle)
@@ -65,7 +65,7 @@ def batches_of_files(folder: Path, batch: int = BATCH) -> Batches:
 
 
 def batches_in_memory(features: NDArray[np.float32]) -> Batches:
-    """The plain loop that somebody writes who has the features in memory."""
+    """Yield batches in a plain loop over features in memory."""
     tensors = torch.from_numpy(features)
 
     def batches(rows: NDArray[np.intp], labels: NDArray[np.int64], shuffle: bool) -> Any:
@@ -75,7 +75,7 @@ def batches_in_memory(features: NDArray[np.float32]) -> Batches:
 
 
 def save_clips(folder: Path, features: NDArray[np.floating]) -> None:
-    """Write a file a clip, named by its row."""
+    """Write a file per clip, named by its row."""
     folder.mkdir()
     for row, values in enumerate(features):
         torch.save(torch.from_numpy(values.copy()), folder / f"{row}.pth")
@@ -88,7 +88,7 @@ def fit_mlp(
     labels: NDArray[np.int64],
     tests: Iterable[tuple[NDArray[np.intp], NDArray[np.int64]]],
 ) -> int:
-    """Train with early stopping, keep the best epoch, predict each test; the epochs run."""
+    """Train with early stopping, keep the best epoch, predict each test; return the epochs."""
     training = batches(train, labels, True)
     validating = batches(validation, labels, False)
     model = nn.Sequential(nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 2))
@@ -125,9 +125,9 @@ def fit_svcs(
     labels: NDArray[np.int64],
     Cs: Sequence[float],  # noqa: N803
 ) -> Iterator[NDArray[np.float64]]:
-    """The authors' way: the decision values on the test clips, for each C."""
+    """Return the decision values on the test clips for each C, computed like the authors."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # probability=True is on its way out
+        warnings.simplefilter("ignore", FutureWarning)  # probability=True is deprecated
         for C in Cs:  # noqa: N806
             model = SVC(C=C, kernel="linear", class_weight="balanced", probability=True)
             yield model.fit(features[train], labels[train]).decision_function(features[test])
@@ -140,7 +140,7 @@ def fit_kernel_svcs(
     labels: NDArray[np.int64],
     Cs: Sequence[float],  # noqa: N803
 ) -> Iterator[NDArray[np.float64]]:
-    """The same by somebody who computes the products of all clips once, without probabilities."""
+    """Return the same, with the products of all clips computed once, without probabilities."""
     fitted, asked = kernel[np.ix_(train, train)], kernel[np.ix_(test, train)]
     for C in Cs:  # noqa: N806
         model = SVC(C=C, kernel="precomputed", class_weight="balanced")

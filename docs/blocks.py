@@ -10,10 +10,10 @@ FILES = ("csv", "toml", "text", "bash")
 
 
 def blocks(page: str) -> Iterator[tuple[str, str, str]]:
-    """Kind, name and content of each block of a page, in order.
+    """Yield the kind, name and content of each block of a page, in order.
 
-    A block of `FILES` is a ``file`` with the name that the text before it names last, a Python
-    block one of the name in its first line, if there is one. Others have no name.
+    A block of `FILES` is a ``file`` with the last name in the text before it. A Python block is a
+    ``file`` if its first line names one. Other blocks have no name.
     """
     for match in BLOCK.finditer(page):
         kind, content = match.groups()

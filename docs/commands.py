@@ -1,4 +1,4 @@
-"""The commands' pages of the site: written from the commands themselves."""
+"""The pages of the site about commands, generated from the commands themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPECIAL = re.compile(r"([\\*_{}\[\]<>#|$])")
 def contexts(
     command: click.Command = main, name: str = "obygaze", parent: click.Context | None = None
 ) -> Iterator[click.Context]:
-    """Every command, as it is when it is called; groups before what they hold."""
+    """Return the context of every command, with groups before their commands."""
     settings = {"terminal_width": 100, **command.context_settings}
     context = click.Context(command, info_name=name, parent=parent, **settings)
     yield context
@@ -34,7 +34,7 @@ def anchor(command_path: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text as Markdown that shows it as it is."""
+    """Escape a text so that Markdown shows it unchanged."""
     return SPECIAL.sub(r"\\\1", text)
 
 
@@ -54,7 +54,7 @@ def format_text(text: str) -> str:
 
 
 def format_command(context: click.Context, level: int) -> str:
-    """One command: its help, how it is called, its options."""
+    """Return a command's help, usage and options."""
     command = context.command
     usage = command.get_usage(context).removeprefix("Usage: ")
     lines = [
@@ -83,7 +83,7 @@ def format_command(context: click.Context, level: int) -> str:
 
 
 def write_pages(folder: Path) -> None:
-    """Write a page for each command of the first level, with its parts."""
+    """Write a page for each top-level command, with its subcommands."""
     folder.mkdir(parents=True, exist_ok=True)
     pages: dict[str, list[str]] = {}
     for context in contexts():

@@ -13,7 +13,7 @@ from nbclient import NotebookClient  # noqa: E402
 
 from obygaze_features.common.figures import DARK, LIGHT  # noqa: E402
 
-# A kernel warns that its sockets are not encrypted; they are this machine's own.
+# A kernel warns that its sockets are not encrypted, but they are local.
 NotebookClient.extra_arguments.default_args = (["--log-level=ERROR"],)
 
 project = "obygaze"
@@ -58,7 +58,7 @@ napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 
-# Looks: those of the report
+# The same style as the report
 style = (ROOT / "obygaze_features/page/style.css").read_text()
 light, dark = (
     dict(re.findall(r"--([\w-]+): ([^;]+);", rule))

@@ -1,4 +1,4 @@
-"""Diagrams of pages that explain: they show no data, and no command draws them."""
+"""Diagrams for explanations: they show no data, and no command draws them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROTOCOLS: dict[str, Callable[[int, int], str]] = {
 
 
 def draw_protocols() -> Figure:
-    """Draw which clips of which films train, validate and test one fit."""
+    """Draw the clips for training, validation and testing in one fit, by film."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle
 

@@ -32,10 +32,10 @@ INCLUDED = {
     "manifests/README.md": "reference/manifest",
     "stores/README.md": "reference/store",
 }
-#: Attributes and tags that load what they name; `src` and `poster` always do.
+#: Attributes and tags that load their target; `src` and `poster` always do.
 LOADING = {("href", "link"), ("href", "use"), ("href", "image"), ("data", "object")}
 FOREIGN = re.compile(r"(?:https?:)?//", re.IGNORECASE)
-#: README has a picture of a page; the site has the page.
+#: The README has a picture of a page; the site has the page itself.
 LIVE = """<iframe class="live" src="scholars-films.html" title="\\1"></iframe>
 <a href="scholars-films.html">Open this page</a>\n"""
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
@@ -129,12 +129,12 @@ def find_command(text: str) -> str | None:
 
 @cache
 def command_paths() -> frozenset[str]:
-    """All commands, as they are typed."""
+    """Return all commands, as they are typed."""
     return frozenset(context.command_path for context in contexts())
 
 
 def describe_scheme() -> str:
-    """Levels, sub-constructs and concepts, as the label scheme has them, in Markdown."""
+    """Return levels, sub-constructs and concepts of the label scheme, in Markdown."""
     scheme = of.obygaze_scheme()
     lines = ["### Levels", ""]
     for level in scheme.levels:

@@ -1,8 +1,8 @@
-"""The numbers in the docs that were measured, each from the results of a run.
+"""Measured numbers in the docs, each from the results of a run.
 
-``python -m docs.measured`` lists them with their files, and ends with an error if a page says
-something else. ``--write`` writes the tables into the pages. A table stands between
-``<!-- measured: NAME -->`` and ``<!-- end -->``; numbers in sentences are in ``measured.toml``.
+``python -m docs.measured`` lists them with their files, and ends with an error if a page has
+different numbers. ``--write`` writes the tables into the pages. A table is between ``<!-- measured:
+NAME -->`` and ``<!-- end -->``; numbers in sentences are in ``measured.toml``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Counts = Mapping[str, Mapping[str, Any]]
 
 
 def benchmark_block(name: str) -> str:
-    """Return what a benchmark printed."""
+    """Return the printed output of a benchmark."""
     return f"```text\n{Results.load(name)}\n```\n"
 
 
 def coverage_table(name: str) -> str:
-    """Return the least coverage of intervals, and that of the bootstrap in brackets."""
+    """Return the least coverage of intervals, with that of the bootstrap in brackets."""
     results, rows = Results.load(name), []
     for key, title in COVERAGE_ROWS.items():
         cells = [
@@ -51,7 +51,7 @@ def coverage_table(name: str) -> str:
 
 
 def cross_validation_table(name: str) -> str:
-    """Return the least coverage in cross-validation, and that of plain t intervals in brackets."""
+    """Return the least coverage in cross-validation, with plain t intervals in brackets."""
     rows: dict[str, list[str]] = {}
     worlds: dict[str, None] = {}
     for result in Results.load(name):
@@ -62,7 +62,7 @@ def cross_validation_table(name: str) -> str:
 
 
 def counts_table(name: str) -> str:
-    """Return the counts of a long test, a row for each kind, and their sum."""
+    """Return the counts of a long test, with a row for each kind, and their sum."""
     counts = load_counts(name)
     columns = [key for key in next(iter(counts.values())) if key != "made"]
     rows = [[kind, *(f"{row[column]:,}" for column in columns)] for kind, row in counts.items()]
@@ -74,7 +74,7 @@ def counts_table(name: str) -> str:
 
 
 def load_counts(name: str) -> Counts:
-    """Read the counts that a long test kept."""
+    """Read the saved counts of a long test."""
     counts: Counts = json.loads((RESULTS / f"{name}.json").read_text())
     return counts
 
@@ -95,7 +95,7 @@ TABLES: Mapping[str, Callable[[str], str]] = {
 
 
 def write_tables(text: str) -> str:
-    """Return a page with its tables as the results have them now."""
+    """Return a page with its tables updated from the results."""
 
     def table(block: re.Match[str]) -> str:
         name = block[2]
@@ -105,7 +105,7 @@ def write_tables(text: str) -> str:
 
 
 def sentences() -> Iterator[tuple[str, str, str, str]]:
-    """Yield each number of a sentence: its page, the text, what it should be, and its source."""
+    """Yield each number in a sentence: its page, text, expected text and source."""
     for entry in tomllib.loads((ROOT / "docs/measured.toml").read_text())["number"]:
         row = Results.load(entry["results"])[entry["row"]]
         value = getattr(row, entry.get("column", "value")) * entry.get("times", 1)

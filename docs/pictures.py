@@ -1,8 +1,8 @@
-"""The site's pictures and live pages: what pages make if somebody does what they say.
+"""The site's pictures and live pages, made by following the steps of the pages.
 
-``python -m docs.pictures`` makes those that are committed: ``docs/pictures``, small enough for a
-checkout, ``docs/report.png``, the picture in README, and, where ``OBYGAZE_TEST_DATA`` names the
-authors' files, ``docs/obygaze12.png``. The site's build makes the live pages.
+``python -m docs.pictures`` makes the committed pictures: ``docs/pictures``, small enough for a
+checkout; ``docs/report.png``, the picture in the README; and, if ``OBYGAZE_TEST_DATA`` names the
+authors' files, ``docs/obygaze12.png``. The build of the site makes the live pages.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from obygaze_models.commands.main import main
 ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"
 SHIPPED, MADE = ROOT / "docs/pictures", ROOT / "docs/_build/made"
-#: Of a shipped picture: its bytes, and the widths and numbers of colours that are tried.
+#: The size limit of a committed picture, and the widths and numbers of colours to try.
 MAX_BYTES, WIDTHS, COLOURS = 60_000, (900, 800, 700, 600), (64, 32, 16)
-#: What a page makes and the site shows: figures, folders of stills, and reports, which the site
-#: has beside their pictures.
+#: Products of a page that the site shows: figures, folders of stills, and reports, which the site
+#: includes next to their pictures.
 PRODUCTS = {
     "tutorials/real": ("agreement.png", "difference.png", "report.html"),
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
@@ -55,14 +55,14 @@ PRODUCTS = {
     "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
     "how-to/search": ("words.png",),
 }  # fmt: skip
-#: Pages that go on in one folder.
+#: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("tutorials/senses",), ("how-to/association",),
            ("how-to/captions",), ("how-to/films-page",), ("how-to/gender-score",),
            ("how-to/moments",), ("how-to/papers",), ("how-to/saliency",),
            ("how-to/search",))  # fmt: skip
-#: Pictures of a report: width, height, what its address ends with, parts that are left out, and
-#: parts that get a number. The first is of each report.
+#: Pictures of a report: width, height, the end of the address, the omitted parts, and the
+#: numbered parts. The first entry applies to each report.
 AGREEMENT = "section[aria-labelledby=agreement]"
 FIRST_SCREEN = (1080, 1120, "", ".explorer, nav, .terms, #theme", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
@@ -98,14 +98,14 @@ setTimeout(() => targets.forEach((target, at) => {
 
 
 def run_command(line: str) -> None:
-    """Run a command of obygaze; what it prints is shown only where it fails."""
+    """Run an obygaze command; print its output only if it fails."""
     result = CliRunner().invoke(main, shlex.split(line))
     if result.exit_code:
         raise RuntimeError(f"obygaze {line}\n{result.output}")
 
 
 def follow(pages: Sequence[str], pictures: Path) -> None:
-    """Do what pages say, up to the last thing that they show, and put that into a folder."""
+    """Follow the steps of pages up to the last shown product, and put it into a folder."""
     with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
         sys.path.insert(0, work)
         for page in pages:
@@ -127,7 +127,7 @@ def follow(pages: Sequence[str], pictures: Path) -> None:
 
 
 def show(product: Path, pictures: Path, page: str) -> None:
-    """Put a figure, stills side by side, or a report and pictures of it into a folder."""
+    """Put a figure, adjacent stills, or a report with pictures of it into a folder."""
     picture = (
         pictures / f"{page}-{product.stem}{product.suffix if product.suffix == '.svg' else '.png'}"
     )
@@ -144,7 +144,7 @@ def show(product: Path, pictures: Path, page: str) -> None:
 
 
 def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str]]) -> None:
-    """Take a picture of a part of a page in a browser, its parts numbered if there are several."""
+    """Take a picture of a part of a page in a browser; number its parts if there are several."""
     if not (browser := shutil.which("chromium")):
         shutil.copy(README_PICTURE, output)
         return
@@ -162,7 +162,7 @@ def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str
 
 
 def shrink(picture: Path) -> bytes:
-    """Return a picture as a small PNG, as large and as colourful as fits; an SVG as it is."""
+    """Return a small PNG, as large and colourful as fits; an SVG is returned unchanged."""
     if picture.suffix == ".svg":
         return picture.read_bytes()
     with Image.open(picture) as image:
@@ -181,7 +181,7 @@ def shrink(picture: Path) -> bytes:
 
 
 def ship(pictures: Path, shipped: Path) -> None:
-    """Replace the shipped pictures by new ones."""
+    """Replace the committed pictures with new ones."""
     shutil.rmtree(shipped, ignore_errors=True)
     shipped.mkdir()
     for picture in sorted([*pictures.glob("*.png"), *pictures.glob("*.svg")]):
@@ -191,7 +191,7 @@ def ship(pictures: Path, shipped: Path) -> None:
 def write_pictures(folder: Path) -> None:
     """Write pictures and live pages, unless existing ones have the same sources."""
     sources = [*(f"docs/{page}.md" for page in PRODUCTS), "docs/pictures.py", "docs/diagrams.py"]
-    # A page shows what any room computes, draws or says.
+    # A page can show the results of any room.
     sources += [f"obygaze_*/**/*.{kind}" for kind in ("py", "html", "css", "js", "json", "toml")]
     files = [path for names in sources for path in sorted(ROOT.glob(names))]
     source = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -9,11 +9,11 @@ import sys
 import time
 import tomllib
 
-# Nothing is fetched from a hub, and scikit-learn checks array inputs of every kind.
+# No downloads from a hub, and scikit-learn checks array inputs of every type.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Workers that each compute on all cores wait for each other; set before NumPy is imported.
+    # Workers that all use all cores slow each other down; set before NumPy is imported.
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 from collections import Counter
@@ -51,7 +51,7 @@ USED: Counter[str] = Counter()  # seconds of computing of each room
 
 #: Files whose tests are independent of each other and long: each is its own group.
 SPLIT = {"test_docs"}
-#: Folders whose files share what is long to make.
+#: Folders whose files share expensive fixtures.
 TOGETHER = {"report", "golden"}
 #: Groups that take longest: they start first, so that no worker waits for them at the end.
 FIRST = ("test_reproduce", "test_docs", "test_authors_files", "test_report", "test_golden")
@@ -91,7 +91,7 @@ def cpu_seconds() -> float:
 
 
 def reference_seconds() -> float:
-    """Return how long a million steps of a plain loop take here, at best."""
+    """Return the best time for a million steps of a plain loop on this machine."""
 
     def loop() -> float:
         begin = time.process_time()
@@ -170,7 +170,7 @@ def forget_package(name: str) -> None:
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[..., Path]]:
-    """Installs a package ``mylab``: its files, its entry points and its version; gives its folder.
+    """Install a package ``mylab`` with files, entry points and a version; return its folder.
     Called without files, it removes the package."""
     site = tmp_path / "site"
     monkeypatch.syspath_prepend(site)
@@ -202,7 +202,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callab
 
 @pytest.fixture(scope="session")
 def authors() -> Path:
-    """The authors' own files: the folders obygaze12/, mobygaze/ and golden/."""
+    """The authors' original files: the folders obygaze12/, mobygaze/ and golden/."""
     folder = os.environ.get("OBYGAZE_TEST_DATA")
     if not folder:
         pytest.skip("set OBYGAZE_TEST_DATA to the folder of the authors' files")
@@ -225,7 +225,7 @@ world = kit_fixture("run:make_world")
 images = kit_fixture("clips:make_images")
 prompts = kit_fixture("clips:make_prompts")
 small_authors = kit_fixture("authors:make_authors")
-checkpoints = kit_fixture("models:Checkpoints")  # nobody writes into them
+checkpoints = kit_fixture("models:Checkpoints")  # read-only
 
 
 @pytest.fixture(scope="session")

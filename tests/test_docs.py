@@ -156,7 +156,7 @@ def test_films_page_runs(page: Page) -> None:
 
 @pytest.mark.gate
 def test_real_result_tutorial_runs(page: Page) -> None:
-    """The scores equal plain scikit-learn, each film left out."""
+    """The scores equal those of plain scikit-learn with each film left out."""
     assert page.run(read("tutorials/real")).splitlines()[-2:] == ["0.67", "0.59"]
     data = om.load_example()
     row_of = {clip: row for row, clip in enumerate(data.ids)}
@@ -246,7 +246,7 @@ PRINTED: dict[str | tuple[str, ...], str] = {
 }
 
 
-#: On experiments, runs, models and concepts; each continues the last.
+#: Pages on experiments, runs, models and concepts; each continues the previous page.
 ZOO = ("reference/configuration", "reference/run", "reference/model", "explanation/concept-vectors")
 PRINTED[ZOO] = """True ['concepts', 'synthetic']
 5
@@ -323,7 +323,7 @@ def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.gate
 def test_senses_tutorial_runs(page: Page) -> None:
-    """Frames score at chance, sound is perfect, and words tell what is understood."""
+    """Frames score at chance, sound is perfect, and words show what is understood."""
     page.run(read("tutorials/senses"))
     [run, late] = [om.load_run(f"senses/runs/{name}") for name in ("heard", "late")]
     rows = {row["reference"]: row for row in om.compare(run, stores=True).rows()
@@ -363,7 +363,7 @@ def test_reproduction_tutorial_runs(authors: Path, page: Page, tmp_path: Path) -
 
 
 def calls_of(script: str) -> list[list[str]]:
-    """Return the arguments of each `obygaze` in a script that bash runs, with earlier starts."""
+    """Return the arguments of each `obygaze` call in a bash script, with earlier starts."""
     stand_in = 'obygaze() { printf "%s\\0" "$#" "$@"; }; export -f obygaze; exec bash "$0"'
     result = subprocess.run(["bash", "-c", stand_in, script], check=True, capture_output=True)
     words, calls = result.stdout.decode().split("\0")[:-1], []
@@ -501,7 +501,7 @@ def test_the_demo_overwrites_only_a_demo(tmp_path: Path) -> None:
         [ROOT / "examples/demo.sh"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr.startswith("Error: demo is there and no earlier demo")
+    assert run.stderr.startswith("Error: demo exists and is not an earlier demo")
     assert (tmp_path / "demo" / "film.mkv").exists()
 
 

@@ -48,7 +48,7 @@ def error_classes() -> Iterator[type[of.ObygazeError]]:
         yield getattr(import_module(homes[name]), name)
 
 
-#: What the constructors of errors take, by the names of their parameters.
+#: Arguments for the constructors of errors, by parameter name.
 PARTS = {"rows": range(3), "reason": "is empty", "consequence": "the rest is readable"}
 
 

@@ -106,7 +106,7 @@ def test_pictures_of_pages_are_in_the_checkout_and_small() -> None:
 
 @pytest.mark.gate
 def test_pictures_match_what_their_pages_make(tmp_path: Path) -> None:
-    """Figures match to the pixel up to rounding; pictures of pages roughly."""
+    """Figures match pixel by pixel up to rounding, and pictures of pages approximately."""
     write_pictures(MADE)
     ship(MADE, tmp_path / "again")
     shots = {path.stem for path in MADE.glob("*.html")} | {*SHOTS}
@@ -119,7 +119,7 @@ def test_pictures_match_what_their_pages_make(tmp_path: Path) -> None:
 
 
 def difference(first: Path, second: Path) -> float:
-    """Return how far two pictures differ, by the letters of SVG or by grey values."""
+    """Return how much two pictures differ, in SVG text or in grey values."""
     if first.suffix == ".svg":
         texts = [re.findall("<text[^>]*>([^<]*)<", path.read_text()) for path in (first, second)]
         return 0.0 if texts[0] == texts[1] else math.inf

@@ -65,7 +65,7 @@ OWN = {"origin": "annotator"}
 
 
 def make_manifest(films, seconds=60.0, spans=None):
-    """Return films of equal clips, or of `spans`; a dot is a clip without a label."""
+    """Return a manifest with equal clips, or with `spans`; a dot is an unlabelled clip."""
     items, labels = [], {}
     for film, annotators in films.items():
         for number in range(max(map(len, annotators.values()))):
@@ -128,7 +128,7 @@ def test_pairs_are_compared_on_their_common_clips():
     assert (pair.common, pair.unpaired, remarks) == ((A, B), 2, [])
     assert pair_agreement(pair, PAPER).ratings.gamma.clips == 10
     uniform = pair_agreement(pair, PAPER, Chance("uniform")).ratings.sure
-    assert uniform.clips == 8  # without Not Sure of either: of the other levels
+    assert uniform.clips == 8  # without Not Sure from either annotator: over the other levels
     others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
     assert uniform.closed == pytest.approx(np.mean(others))
     pairs, [remark] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
@@ -165,11 +165,11 @@ def test_differing_stretches_have_levels_times_and_distance():
     )  # fmt: skip
     assert (second.first, second.last, second.seconds) == ("c-04", "c-05", 10)
     assert second.distance == pytest.approx(0.35)
-    # Clips are taken in time; the longest is first.
+    # Clips are ordered by time; the longest stretch is first.
     labels = [("EN", "HN"), ("EN", "HN"), ("S", "S"), ("EN", "HN"), ("S", "S"), ("EN", "S")]
     spans = [(1, 2), (0, 1), (2, 3), (3, 50), (50, 51), (51, 53)]
     assert [run.first for run in disagreements(labels, spans)] == ["c-03", "c-01", "c-05"]
-    # A shot inside a longer clip ends no stretch; only what no clip covers does.
+    # A shot inside a longer clip does not end a stretch; only an uncovered gap does.
     spans = [(0, 100), (10, 20), (30, 40), (100, 110), (111, 120)]
     runs = disagreements([("EN", "S")] * 5, spans)
     assert sorted((run.first, run.clips, run.end) for run in runs) == [
@@ -252,7 +252,7 @@ def test_agreement_prints_and_writes_its_tables(agreement, tmp_path):
 
 @pytest.fixture
 def share_of_equal_levels():
-    """A measure that this test adds, as a user of `measures.py` would."""
+    """A measure added by this test, as a user of `measures.py` would add one."""
 
     @Measure("equal", "same level", "the share of clips with one level", "equal {}")
     def compute(ratings: Ratings) -> float:
@@ -398,7 +398,7 @@ def test_label_sets_without_common_clips_have_no_agreement():
     assert sure_task(scheme) == (("x",), ("calm",))
 
 
-#: Of label sets the JSON, who made them by that, and whether that is an annotator.
+#: The JSON of label sets, their origin, and whether that is an annotator.
 MADE = {
     "said": ({"origin": "annotator"}, "annotator", True),
     "ruled": ({"origin": "rule", "annotator": "by mistake"}, "rule", False),
@@ -469,7 +469,7 @@ def test_tables_with_a_named_annotator_are_compared(tmp_path, obygaze):
     assert (pair["a"], pair["b"], pair["equal_levels"]) == ("Ann_B", "ben", 0.75)
     obygaze("annotations", "merge", folder, code=0)
     assert of.Manifest.load(folder).labels("merged").merged_from == ["Ann_B", "ben"]
-    # Whose the third one is nobody said; naming it says that it is an annotator's.
+    # The third label set has no origin; naming it makes it an annotator's.
     of_two = ("--labels", "ben", "--labels", "third")
     [pair] = json.loads(obygaze(*agree, *of_two, "--json", code=0).stdout)["overall"]
     assert (pair["a"], pair["b"], pair["equal_levels"]) == ("ben", "third", 0.5)

@@ -83,10 +83,10 @@ def eaf_of(*names, **options):
 
 @pytest.mark.parametrize(("files", "sources", "annotators"), [
     ({"Jane/Gilda.eaf": ["Jane"], "Omar/Gilda.eaf": ["Omar"]}, [""], ["Jane", "Omar"]),
-    # Names of tiers that are nobody's.
+    # Tier names that do not belong to anybody.
     ({"Jane/Gilda.eaf": ["gaze"], "Omar/Gilda.eaf": ["gaze"]}, [""], ["Jane", "Omar"]),
     ({"Jane/Gilda.eaf": ["annotator1"]}, [""], ["Jane"]),
-    # Two people's tiers in a file are theirs, though each film has a folder.
+    # Two people's tiers in a file belong to them, although each film has a folder.
     ({"1/Gilda.eaf": ["Jane", "Omar"], "2/Laura.eaf": ["Jane", "Omar"]}, [""],
      ["Jane", "Omar"]),
     # Folders and files one by one.
@@ -175,7 +175,7 @@ def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
     clips = [of.Timelines.load(folder).project(10).manifest for folder in folders[::2]]
     assert clips[0].header() == clips[1].header()
     assert clips[1].citation == original.citation
-    # Another program reads them, and what it saves is read again.
+    # Another program reads the files, and we read the files that it saves.
     for path in folders[1].glob("*.eaf"):
         check_schema(ElementTree.parse(path).getroot())
         read = Eaf(str(path))
@@ -184,7 +184,7 @@ def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
             assert offered == [entry.name for entry in entries]
         read.to_file(str(path))
     assert asdict(of.Timelines.from_elan(folders[1])) == asdict(original)
-    # A scheme that somebody names counts, and that of the files does not.
+    # A scheme given by the user takes precedence over the scheme in the files.
     renamed = replace(SCHEME, name="mine")
     assert of.Timelines.from_elan(folders[1], levels=renamed).scheme.name == "mine"
 
@@ -224,7 +224,7 @@ def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
             else ("elan", f"{original.citation}; C. (2025)")
         )  # fmt: skip
     assert asdict(back.scheme) == asdict(more)
-    # Files of other levels are not read by the first one's.
+    # Files with other levels are not read with the levels of the first file.
     call = ("annotations", "import", "elan", folder, "-o", tmp_path / "t")
     put(of.Timelines.of("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
     refused(obygaze(*call), "a.eaf has other levels (c, t)", "--scheme FILE")
@@ -269,7 +269,7 @@ def test_edited_times_and_films_are_read(tmp_path):
     moved = (Segment("f", "a", 1.000417, 2.043711, "S"), Segment("f", "a", 2.043711, 3, "EN"))
     times = ('TIME_VALUE="2044"', 'TIME_VALUE="2500"')
     assert spans_after(*moved, replaced=times) == [(1.000417, 2.5), (2.5, 3)]
-    # What is shorter than a millisecond is not lost.
+    # Segments shorter than a millisecond are not lost.
     near = [("a", 1.0001, 2), ("b", 1.0004, 3), ("c", 5, 5.0004)]
     near = [Segment("f", who, start, end, "S") for who, start, end in near]
     assert spans_after(*near) == [(1, 2), (1, 3), (5, 5.001)]
@@ -354,7 +354,7 @@ def test_external_references_are_not_fetched(tmp_path, monkeypatch):
 
 
 def test_cyclic_and_orphan_tiers_are_read(tmp_path):
-    """ELAN writes no tiers or notes that are their own parents or have lost them."""
+    """ELAN itself never writes cyclic or orphan tiers and notes."""
     marks = [Annotation(5, 9, "S", {"comment": "ring"}), Annotation(10, 12, "S", {"comment": "x"})]
     tiers = [Tier("A", "segment", marks), Tier("C", "segment", [Annotation(5, 9, "S")])]
     eaf = to_eaf(Document(tiers)).replace('TIER_ID="A"', 'TIER_ID="A" PARENT_REF="A"')

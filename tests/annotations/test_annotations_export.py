@@ -212,11 +212,11 @@ def test_a_gap_splits_clips_to_discuss():
     [text] = elan_files(timelines, manifest).values()
     tier = text[text.index('TIER_ID="to discuss"') :].partition("</TIER>")[0]
     assert tier.count("<ANNOTATION_VALUE>") == 2
-    assert "MEDIA_DESC" not in text  # of several files, none is the film's
+    assert "MEDIA_DESC" not in text  # if there are several files, none is linked as the film
 
 
 @pytest.mark.parametrize(("media", "link"), [
-    ("../films/x y#1.MP4", "./x y#1.MP4"),  # ELAN decodes no %20
+    ("../films/x y#1.MP4", "./x y#1.MP4"),  # ELAN does not decode %20
     ("C:\\films\\Juno.mkv", "./Juno.mkv"), ("Dr.No", None), ("x.jpeg", None),
 ])  # fmt: skip
 def test_only_films_beside_the_file_are_linked(media, link):
@@ -281,7 +281,7 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     command = ("annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", out)
     result = obygaze(*command)
     assert f"2 files for ELAN, one per film -> {out}" in result.stdout, result.output
-    # Existing files are left alone, and nothing is written then.
+    # Existing files are not changed, and nothing is written.
     (out / "films.csv").unlink()
     refused(obygaze(*command), "already exists")
     assert not (out / "films.csv").exists()

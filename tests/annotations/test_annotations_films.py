@@ -16,7 +16,7 @@ LOW, HIGH, MARKS = "dim", "pitch dark", ("rain, snow", "door: open")
 
 
 def draw(annotators, clips=60, films=3):
-    """Return random labels of custom levels; each annotator leaves out a few clips."""
+    """Return random labels with custom levels; each annotator skips a few clips."""
     chance = np.random.default_rng(annotators)
     film_of = {f"c{row:02}": f"f{row % films}" for row in range(clips)}
     sets = []

@@ -35,7 +35,7 @@ def spans(timelines):
 
 
 def remarks(timelines):
-    """Return the last word of each location, the problem, and what was done."""
+    """Return the last word of each location, the problem and the action taken."""
     lines = [(i.where.rpartition(" ")[2], i.what, i.done) for i in timelines.remarks]
     return [(int(line) if line.isdigit() else line, *rest) for line, *rest in lines]
 
@@ -244,7 +244,7 @@ def test_times_and_tables_of_spreadsheets_are_read(tmp_path):
     assert remarks(result) == [(2, past, "cut")]
     for row in ("f,a,75.5,3600.04,Sure", "f,a,1:15.5,01:00:00.040,Sure"):
         assert spans(read(tmp_path, row)) == [(75.5, 3600.04)]
-    # A misspelt film of the table of films, or nobody would see why nothing is cut at its end.
+    # A misspelt film in the table of films, which explains why nothing is cut at its end.
     films = read_films(write(tmp_path / "films.csv", "film,title,end", "leon,Léon,0:01"))
     result = read(tmp_path, "Léon,a,0,61,S", films=films)
     assert result.films == {"Leon": Film("Léon", name="Léon")}

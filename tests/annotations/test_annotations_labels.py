@@ -60,7 +60,7 @@ def test_project_writes_into_the_grid_itself(annotations, timelines, spans):
     assert (manifest.default_labels, manifest.digest) == ("merged", before)
     assert manifest.labels().about["of"]["two"]["timelines"]["name"] == "worked"
     assert check(spans) == []
-    # Means are of the annotators, and not of their merge.
+    # Means are over annotators, without their merge.
 
     def means(*label_sets):
         return json.loads(annotations("agreement", spans, *names(*label_sets), "--json"))["means"]
@@ -93,7 +93,7 @@ def test_existing_labels_stay_the_default(annotations, timelines, spans, tmp_pat
     manifest = of.Manifest.load(copy)
     assert manifest.label_names == ["merged", "one", "own", "two"]
     assert manifest.labels().levels == levels
-    # A single label set was the default because there was no other; nobody wrote that down.
+    # A single label set was the default only because there was no other.
     write(spans / "labels/own.csv", "id,level", "film-0,S")
     assert read_header(spans)["default_labels"] is None
     annotations("project", timelines, "--grid", spans)

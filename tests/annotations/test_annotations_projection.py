@@ -187,7 +187,7 @@ def test_cells_have_the_length_asked_for(length):
     assert [(item.id, item.start, item.end) for item in cells] == expected
     assert {item.media for item in cells} == {item.film for item in cells} == {"film"}
     assert cells.name == "short-60s"
-    assert len(read_grid(length, ends_at(120.000001))[0]) == 2  # none of a microsecond
+    assert len(read_grid(length, ends_at(120.000001))[0]) == 2  # no clip of a microsecond
     cells, [remark] = read_grid("100", worked())
     assert cells.items.ends[-1] == 420
     assert remark.what == "1 film without an end: film"

@@ -78,7 +78,7 @@ def test_short_segments_of_a_long_film_are_visible(tmp_path):
     x, y = (2 * figure.axes[0].transData.transform((3001.5, 0.35))).astype(int)
     sure = [*bytes.fromhex(level_colours(LEVELS)[3][1:]), 255]
     assert sure in image[-y, x - 4 : x + 5].tolist()
-    assert not (image == 255).all(axis=2).any()  # nor is anything white
+    assert not (image == 255).all(axis=2).any()  # and nothing is white
 
 
 def test_remarks_of_one_kind_share_a_line():
@@ -99,7 +99,7 @@ def test_remarks_of_one_kind_share_a_line():
 
 
 def long_stretches(*lengths):
-    """Return short segments, and long Easy Negative ones, the last of which is cut in two."""
+    """Return short segments and long Easy Negative segments; the last is cut in two."""
     segments, start = [], 0.0
     for number, length in enumerate([30.0, 60.0] * 10 + list(lengths)):
         level = "EN" if length > 100 or number % 2 else "S"
@@ -107,7 +107,7 @@ def long_stretches(*lengths):
         for begin, end in pairwise([start, *middle, start + length]):
             segments.append(Segment("juno", "ben", begin, end, level))
         start += length + 5
-    # Another film, whose segments are of up to 20 minutes.
+    # Another film, with segments of up to 20 minutes.
     for row in range(20):
         times = row * 1200.0, row * 1200.0 + 60 * (row + 1)
         segments.append(Segment("other", "ben", *times, "EN" if row % 2 else "S"))

@@ -42,7 +42,7 @@ def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def clips_for(backbone: Backbone, count: int = 2, sounds: Sequence[Any] = ()) -> torch.Tensor:
-    """Return random clips, or these sounds, as input; NaN after their end."""
+    """Return random clips, or the given sounds, as input; NaN after the end."""
     if not backbone.hears:
         return pictures(count, backbone.sampling.frames, 3, 32, 32)
     samples = round(backbone.sampling.window * backbone.sampling.rate * 2.5)
@@ -64,7 +64,7 @@ def tensor(output: Any) -> torch.Tensor:
 
 
 def processed(folder: Path, frames: Any, **options: Any) -> torch.Tensor:
-    """Return what transformers' processor gives: [T,3,h,w]."""
+    """Return the output of the transformers processor, as [T,3,h,w]."""
     import transformers
 
     kind = json.loads((folder / "preprocessor_config.json").read_text())
@@ -98,7 +98,7 @@ def edit_weights(folder: Path, change: Callable[[dict[str, Any]], object]) -> No
 
 
 def shuffle_norms(folder: Path) -> None:
-    """Give layer norms other weights than their initial ones and zeros."""
+    """Replace the initial ones and zeros of layer norms with other weights."""
     random = torch.Generator().manual_seed(3)
 
     def change(tensors: dict[str, torch.Tensor]) -> None:
@@ -111,7 +111,7 @@ def shuffle_norms(folder: Path) -> None:
 
 
 def as_pickle(source: Path, folder: Path, **more: Any) -> None:
-    """Write the weights of a checkpoint in PyTorch's old format, with other objects beside them."""
+    """Write the weights of a checkpoint in PyTorch's old format, along with other objects."""
     torch.save(load_file(source / "model.safetensors") | more, folder / "pytorch_model.bin")
 
 

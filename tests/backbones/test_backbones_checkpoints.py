@@ -98,7 +98,7 @@ def test_a_hostile_pickle_runs_no_code(copy, tmp_path, name):
     assert not bomb.trace.exists()
     assert "weights_only" not in str(caught.value)  # no advice to run it
     assert "\n" not in str(caught.value)
-    # The same file does run code for somebody who is less careful.
+    # The same file does run code if it is unpickled.
     [file] = folder.glob("pytorch_model.bin*")
     torch.load(file, weights_only=False)
     assert bomb.trace.exists()
@@ -123,7 +123,7 @@ def test_names_come_from_the_user_or_the_folder(checkpoints, tmp_path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     vivit, lsmdc = checkpoints["tiny-vivit"], checkpoints["tiny-xclip-lsmdc"]
-    # What is typed, the name of the store, the name and the family that are recorded.
+    # The typed name, the name of the store, and the recorded name and family.
     for spec, store, *recorded in (
         ("tiny-vivit", "tiny-vivit", "tiny-vivit", "vivit"),
         ("mine=tiny-vivit", "mine", "tiny-vivit", "vivit"),
@@ -139,7 +139,7 @@ def test_names_come_from_the_user_or_the_folder(checkpoints, tmp_path, monkeypat
             same = of.load_backbone(vivit, "cpu").about["weights_sha256"]
             assert about["weights_sha256"] == same
     assert len(list((tmp_path / "cache").rglob("SYNTHETIC.txt"))) == 1
-    # Under a name, a folder comes before a known checkpoint.
+    # A folder of this name takes precedence over a known checkpoint.
     shutil.copytree(lsmdc, tmp_path / "vivit")
     assert of.load_backbone("mine=vivit", "cpu").about["family"] == "xclip-lsmdc"
 

@@ -115,7 +115,7 @@ def serve_hub(tmp_path: Path) -> Iterator[Callable[[Path], Served]]:
 
 
 def requested_files(hub: Served, least: int = 0) -> set[str]:
-    """Return the names of requested files, or of those of which it sent this many bytes."""
+    """Return the names of requested files, or of files with this many bytes sent."""
     return {path.split("/", 5)[5] for path, size in hub.requests if size >= least}
 
 
@@ -135,7 +135,7 @@ WORDS = {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_ma
 @pytest.mark.gate
 def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_path):
     folder = in_shards(copy("tiny-vivit"))
-    for name in ("README.md", "tokenizer.json"):  # nobody needs them
+    for name in ("README.md", "tokenizer.json"):  # not needed
         (folder / name).write_text("{}")
     hub = serve_hub(folder)
     result = prefetch("someone/small", tmp_path / "home", hub.url)
@@ -146,7 +146,7 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
     }  # fmt: skip
     assert {path.name for path in Path(folder).iterdir()} == needed == requested_files(hub, 1)
 
-    # What is in the cache needs no request, also where requests are allowed.
+    # Cached files need no request, even if requests are allowed.
     hub.forget()
     loaded = run_python(ABOUT, tmp_path / "home", NOWHERE)
     about = json.loads(loaded.stdout)
@@ -156,7 +156,7 @@ def test_a_fetched_checkpoint_is_loaded_without_network(serve_hub, copy, tmp_pat
 
 @pytest.mark.night
 def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
-    """V-JEPA 2 is published like this. Unusable ones are refused before weights are fetched."""
+    """V-JEPA 2 is published like this. Unusable processors are rejected before the download."""
     folder, processor = copy("tiny-vjepa2"), "video_preprocessor_config.json"
     hub = serve_hub(folder)
     prefetch("someone/small", tmp_path / "home", hub.url)
@@ -186,7 +186,7 @@ OFFLINE = [
     ("someone/gated", "0", ["requires that you agree to its terms", "pass gated=FOLDER"]),
     ("someone/else", "0", ["the hub has no someone/else, or it is", "pass else=FOLDER"]),
     ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
-    # Where nobody forbids it, the hub's client tries for some 20 seconds.
+    # Unless requests are forbidden, the hub's client retries for about 20 seconds.
     pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
 ])  # fmt: skip
 def test_failed_downloads_are_one_line(serve_hub, tmp_path, name, offline, facts):
@@ -199,7 +199,7 @@ def test_failed_downloads_are_one_line(serve_hub, tmp_path, name, offline, facts
 
 @pytest.mark.night
 def test_word_vectors_are_fetched_ahead_or_on_demand(serve_hub, copy, tmp_path):
-    """A checkpoint that an older version fetched for clips lacks them."""
+    """A checkpoint that an older version downloaded for clips has no word vectors."""
     hub = serve_hub(copy("tiny-clip"))
     prefetch("someone/small", tmp_path / "home", hub.url)
     assert requested_files(hub, 1) == {*CONFIGS, "model.safetensors", *WORDS}

@@ -82,7 +82,7 @@ def test_weights_config_and_preprocessing_are_recorded(checkpoints, name, tmp_pa
         assert recorded["extractor"]["sampling_rate"] == backbone.sampling.rate
         return
     assert (recorded["crop"], recorded["mode"], len(recorded["mean"])) == ((32, 32), "standard", 3)
-    # The published rule of the one without a config.json is also its authors' code.
+    # Without a config.json, the published rule follows the authors' code.
     assert author["squash"] == ((224, 224) if name in SAFETENSORS else None)
     # The same seed gives the same weights.
     for seed, same in ((0, True), (1, False)):
@@ -129,7 +129,7 @@ def test_weights_may_be_in_several_files_or_a_pickle(checkpoints, copy, name):
     expected = embed(backbone, pixels)
     folder = in_shards(copy(name))
     parts = sorted(folder.glob("model-*.safetensors"))
-    # A tensor that the network has no use for is left alone.
+    # A tensor that the network does not use is ignored.
     save_file(load_file(parts[0]) | {"more": torch.ones(2)}, parts[0], metadata={"format": "pt"})
     sharded = of.load_backbone(folder, "cpu")
     content = b"".join(part.read_bytes() for part in parts)

@@ -57,7 +57,7 @@ def test_a_gpu_that_cannot_compute_is_one_line(monkeypatch, problem):
             assert fact in message
         assert "--device cpu" in message
         assert "\n" not in message
-    # Nor does it when even its number cannot be read.
+    # The same is true if even its number cannot be read.
     monkeypatch.setattr(torch.cuda, "current_device", fail)
     with pytest.raises(BackboneError, match="--device cpu"):
         devices.choose_device(None)
@@ -93,7 +93,7 @@ CALLERS = {
 
 
 def all_switches() -> list[Any]:
-    """Return what callers can read, by the old and the new switches."""
+    """Return the values of the old and new switches that callers can read."""
     read = [
         lambda: torch.backends.cuda.matmul.allow_tf32,
         lambda: torch.backends.cudnn.allow_tf32,
@@ -217,7 +217,7 @@ def test_memory_errors_are_recognised_by_their_messages(monkeypatch):
 
 
 def test_memory_is_freed_only_on_the_device_in_use(monkeypatch):
-    """With another current device, torch would open a context there."""
+    """If another device were current, torch would open a context on it."""
     current, freed = [0], []
 
     @contextlib.contextmanager
@@ -236,7 +236,7 @@ V1, V2 = "sys/fs/cgroup/cpu", "sys/fs/cgroup"
 QUOTAS = {
     "none": (128, {}),
     "container": (4, {"proc/self/cgroup": "0::/", f"{V2}/cpu.max": "450000 100000"}),
-    # The tightest of a group and those above it, as Slurm and systemd nest them.
+    # The tightest limit of a group and its parents, as nested by Slurm and systemd.
     "nested": (8, {"proc/self/cgroup": "0::/slurm/job_7/step_0",
                    f"{V2}/slurm/job_7/step_0/cpu.max": "max 100000",
                    f"{V2}/slurm/job_7/cpu.max": "800000 100000",

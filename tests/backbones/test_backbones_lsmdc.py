@@ -23,7 +23,7 @@ def test_outputs_equal_the_authors(authors):
     for name, values in (ours | patches).items():
         if name in ("frames", "frames_temporal", "tokens"):
             torch.testing.assert_close(values[present], expected[name][present], atol=1e-5, rtol=0)
-            # Where the authors have values of black pictures, we say that there was no frame.
+            # Where the authors have values for black pictures, we record a missing frame.
             assert values[~present].isnan().all()
     nine = expected["frames"][1, :9]
     torch.testing.assert_close(ours["max"][1], nine.max(0).values, atol=1e-5, rtol=0)

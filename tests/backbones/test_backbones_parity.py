@@ -35,7 +35,7 @@ def by_moment(tokens, moments):
     return tokens.unflatten(1, (moments, -1)).mean(2)
 
 
-# Each gives the arrays of clips [B,T,3,h,w]. What a classifier is given is left to its logits.
+# Each returns the arrays of clips [B,T,3,h,w]. Classifiers are compared by their logits.
 
 
 def xclip_arrays(model, pixels):
@@ -43,7 +43,7 @@ def xclip_arrays(model, pixels):
     frames = model.visual_projection(seen.pooler_output).unflatten(0, pixels.shape[:2])
     mixed = model.mit(frames)[0]
     native = kit.tensor(model.get_video_features(pixels))
-    # By X-CLIP's definition the clip embedding is the mean of the mixed frames.
+    # X-CLIP defines the clip embedding as the mean of the mixed frames.
     torch.testing.assert_close(mixed.mean(1), native, atol=1e-4, rtol=0)
     tokens = seen.last_hidden_state.unflatten(0, pixels.shape[:2]).flatten(1, 2)
     return {"native": native, "frames": frames, "frames_temporal": mixed, "tokens": tokens,
@@ -96,7 +96,7 @@ DINO = {**WIDTH, "image_size": 48, "patch_size": 14}
 of_mae = partial(tubelet_arrays, trunk="videomae")
 of_jepa = partial(tubelet_arrays, trunk="vjepa2")
 ALWAYS = {
-    # How it is written, with which sizes, transformers' class, the arrays by it.
+    # The writer, its sizes, the class in transformers, and the arrays that it returns.
     "xclip": (write_xclip, [vision(32, 128, num_frames=8, **MIT), 32], "XCLIPModel", xclip_arrays),
     "vivit": (write_vivit, [vision(8, 24, num_frames=8, tubelet_size=[2, 8, 8])],
               "VivitForVideoClassification", vivit_arrays),
@@ -125,7 +125,7 @@ GATE = {
         [vision(patch, 3 * patch, num_frames=frames, attention_type=f"{attention}_space_time")],
         "TimesformerForVideoClassification", timesformer_arrays)
        for frames, patch, attention in ((8, 16, "divided"), (5, 8, "divided"), (8, 16, "joint"))},
-    # Their input, of 32 pixels, is not what they were trained with: 48.
+    # Their input has 32 pixels, but they were trained with 48.
     **{f"dino-{kind}": (tiny.write_dino, [DINO | more, kind], f"{kind}Model",
                       partial(image_arrays, embeds=False))
        for kind, more in (("Dinov2", {}), ("Dinov2WithRegisters", {"num_register_tokens": 4}),
@@ -140,7 +140,7 @@ class OnGpu(torch.Tensor):
 
 
 class Convolutions(TorchDispatchMode):
-    """Count what a GPU must not compute: convolutions of tubelets, and GELUs in nine steps."""
+    """Count operations that a GPU must not run: tubelet convolutions and nine-step GELUs."""
 
     count = 0
 
@@ -165,10 +165,10 @@ def test_features_equal_those_of_transformers(tmp_path, case):
     arrays = [spec.name for spec in of.load_backbone(f"x={tmp_path}", "cpu").arrays]
     backbone = of.load_backbone(f"x={tmp_path}", "cpu", arrays=[*arrays, "tokens"])
     steps, frames = backbone.preprocessing, backbone.sampling.frames
-    if model_name.startswith(("VJEPA2", "DINOv3")):  # processors of torchvision: held elsewhere
+    if model_name.startswith(("VJEPA2", "DINOv3")):  # torchvision processors are tested elsewhere
         pixels = kit.pictures(2, frames, 3, *steps.crop)
     else:
-        # Nothing is resized: that is held against the processors elsewhere. It is cropped.
+        # Only cropped; resizing is compared with the processors elsewhere.
         edge = steps.shortest_edge or steps.crop[0]
         size = (frames, edge, edge + 12 * (steps.shortest_edge is not None), 3)
         clip = np.random.default_rng(1).integers(0, 256, size, dtype=np.uint8)
@@ -193,7 +193,7 @@ def test_features_equal_those_of_transformers(tmp_path, case):
             close(model.classifier(ours["native"].clone()), model(pixels).logits)
         if backbone.encode_images:
             images = pixels[0, :3]
-            if model_name == "XCLIPModel":  # to which an image is a film that stands still
+            if model_name == "XCLIPModel":  # which treats an image as a still film
                 films = images[:, None].expand(-1, frames, -1, -1, -1)
                 embedded = kit.tensor(model.get_video_features(films))
             else:
@@ -219,7 +219,7 @@ def test_an_image_classifiers_trunk_is_loaded(tmp_path):
 @pytest.mark.gate
 @pytest.mark.parametrize("tuned", [True, False])
 def test_videomae_follows_its_tensors(tmp_path, tuned):
-    """A configuration may leave this out, or be wrong about it."""
+    """The configuration may omit this setting, or have a wrong value."""
     pixels = kit.pictures(1, 16, 3, 48, 48)
     tiny.write_videomae(tmp_path, 5, MAE, finetuned=tuned)
     before = kit.embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
@@ -267,7 +267,7 @@ def test_texts_are_embedded_as_by_transformers(checkpoints, name):
     ours = backbone.embed_texts(TEXTS)
     assert (ours.shape, ours.dtype) == ((4, *backbone.embedding.shape), torch.float32)
     expected = text_features(folder, MODELS[name])
-    if name == "tiny-clap":  # of which transformers gives the direction alone
+    if name == "tiny-clap":  # for which transformers returns only the direction
         expected *= ours.norm(dim=1, keepdim=True)
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
     # The other texts of a batch change nothing; different texts have different embeddings.

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(line: str, checkout: Path) -> str:
-    """Run a line of a console with the command of the copy."""
+    """Run a console line with the command from the copied checkout."""
     name, *arguments = shlex.split(line)
     own = [sys.executable, "-c", "from obygaze_models.commands.main import main; main()"]
     words = [*(own if name == "obygaze" else [name]), *arguments]

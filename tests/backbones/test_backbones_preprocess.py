@@ -77,7 +77,7 @@ def test_pixels_equal_those_of_the_processor(tmp_path, size, kind):
     if "vivit" not in kind:
         raw = processed(folder, frames, do_rescale=False, do_normalize=False)
         assert levels_apart(resize_and_crop(torch.from_numpy(frames), rule), raw) <= 1
-    # A level in 255 is up to 0.018 after dividing by the smallest deviation.
+    # One level of 255 is up to 0.018 after division by the smallest deviation.
     values = rule.apply(torch.from_numpy(frames))
     torch.testing.assert_close(values, processed(folder, frames), atol=0.02, rtol=0)
     if bounds:

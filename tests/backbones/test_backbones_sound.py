@@ -75,15 +75,15 @@ def test_sound_is_embedded_as_by_transformers(copy, name):
         assert (rest == kit.MISSING).all()
         close(together["native"][clip], frames.mean(0), 1e-6)
         assert len(firsts) == 1 or torch.pdist(frames).min() > 1e-4
-        if name == CLAP:  # of which transformers gives the direction alone
+        if name == CLAP:  # for which transformers returns only the direction
             assert (frames.norm(dim=1) - 1).abs().min() > 0.01
             frames = torch.nn.functional.normalize(frames, dim=1)
         close(frames, torch.cat(expected))
-    # Neither the other clips of a batch nor another process change a clip's bits.
+    # The bits of a clip do not depend on the rest of the batch or on the process.
     steps = pickle.loads(pickle.dumps(backbone.preprocessing))
     for array, values in hear(backbone.with_changes(preprocessing=steps), sound).items():
         assert torch.equal(values[0], together[array][-1])
-    # Less sound than an extractor takes is followed by silence.
+    # If there is less sound than an extractor takes, silence follows.
     assert hear(backbone, sounds[0][:3])["native"].isfinite().all()
 
 

@@ -110,7 +110,7 @@ def test_a_table_counts_like_a_folder(tmp_path, obygaze):
     assert "intensities" not in result.stderr
     assert [list(row.values())[:7] for row in csv_rows(tmp_path / "r.csv")] == [
         ["objectified", "angry", "high", "angry", "3", "2", "1500.0"],
-        # A line's end is not a space: "\\nand" is a token, and "upset" stands once.
+        # A line break is not a space: "\\nand" is a token, and "upset" occurs once.
         ["non-objectified", "sad", "low", "sad", "1", "1", "1000.0"],
     ]
     drawn = {"angry high, objectified": "1500.0", "sad low, non-objectified": "1000.0"}
@@ -189,7 +189,7 @@ def test_the_command_writes_what_it_prints(tmp_path, obygaze):
     rows = [f"{n},{'women' if n < 4 else 'men'},{','.join(row)}" for n, row in enumerate(WORKED)]
     table = write(tmp_path / "labels.csv", "image_id,group,r1,r2,cnn", *rows)
     csv, svg = tmp_path / "shares.csv", tmp_path / "shares.svg"
-    # The same output twice is written once.
+    # If the same output is named twice, it is written once.
     result = obygaze("bias", "ratings", table, "--json", "-o", csv, "-o", svg, "-o", csv)
     content = json.loads(result.stdout)
     assert content["alpha"] == pytest.approx(15 / 19)

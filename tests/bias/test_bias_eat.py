@@ -191,7 +191,7 @@ def test_concepts_of_a_bottleneck_or_bank_are_sets(eat, prompts, tmp_path):
 
 
 def test_the_shipped_batteries_are_valid():
-    """The paper's tables have thirty prompts a side, d, and whether p < .05."""
+    """The paper's tables have thirty prompts per side, d, and whether p < .05."""
     people = ("person", "woman", "human", "human being", "individual", "adult")
     emotion, professions = read_battery("emotion"), read_battery("professions")
     for test in emotion.tests:

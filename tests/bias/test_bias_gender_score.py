@@ -36,7 +36,7 @@ def test_the_score_equals_its_formula(probability, similarity, confidence):
     alpha = (max(0, 1 - similarity) / (1 + similarity)) ** (1 - confidence)
     actual = float(gender_score(probability, similarity, confidence))
     assert actual == pytest.approx(probability**alpha, abs=1e-12)
-    # Ratios are cut and not rounded.
+    # Ratios are truncated, not rounded.
     cut = float(truncate(probability))
     assert cut <= probability < cut + 0.01 + 1e-12
 
@@ -94,7 +94,7 @@ def test_short_column_names_and_cooccurrence_are_read(tmp_path):
     assert counts == [2, 1, 0]
     nothing = lipstick["said_man"], lipstick["said_to_man"], "filled_man" in lipstick
     assert nothing == (None, None, False)
-    # Without groups, captions tell; without objects, there is one line.
+    # Without groups, the captions decide; without objects, there is one line.
     rows = ("caption,P,sim,P(c)", "a man,.5,0,.5", "two girls,.25,0,.5", "a dog,.125,0,.5")
     table = write(tmp_path / "t.csv", *rows)
     row = all_objects(read_scored_captions(table))

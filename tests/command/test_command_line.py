@@ -36,7 +36,7 @@ def test_every_command_and_option_has_help_and_an_example() -> None:
         options = [option for option in command.params if isinstance(option, click.Option)]
         silent = [option.opts for option in options if not option.help and not option.hidden]
         assert silent == [], name
-        if isinstance(command, LazyGroup):  # repeats its commands' own words
+        if isinstance(command, LazyGroup):  # repeats the help texts of its commands
             for part, (_, line) in command.lazy.items():
                 assert (ALL[f"{name} {part}"].help or "").splitlines()[0] == line
 
@@ -128,7 +128,7 @@ def test_an_interrupt_at_startup_shows_no_traceback(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     [target] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
     module, _, name = target.partition(":")
-    # As a shell starts what runs in its foreground.
+    # Like a foreground process started by a shell.
     script = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         f"from {module} import {name}; {name}()"

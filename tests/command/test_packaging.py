@@ -49,7 +49,7 @@ def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
     assert "import" in run.stdout
-    # Nothing but our two packages is put where others' modules are.
+    # Only our two packages are installed at the top level.
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     parts = {path for path in wheel["only-include"] if not path.startswith((*wheel["sources"],))}
     assert parts == {"obygaze_features", "obygaze_models"}
@@ -57,7 +57,7 @@ def test_the_command_ignores_a_foreign_cli_module(tmp_path: Path) -> None:
 
 
 def test_versions_match_this_checkout() -> None:
-    # An installation that copied files would shadow what stands here.
+    # An installation with copied files would shadow this checkout.
     assert Path(cli.__file__) == ROOT / "cli.py"
     assert reference_file("films.csv") == ROOT / "manifests" / "films.csv"
     version = PROJECT["project"]["version"]
@@ -65,7 +65,7 @@ def test_versions_match_this_checkout() -> None:
     assert f"version: {version}" in citation
     assert re.search(r"^date-released: \d{4}-\d\d-\d\d$", citation, re.MULTILINE)
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
-    # Of Python only what is tested is claimed.
+    # Only tested Python versions are claimed.
     claimed = [c for c in PROJECT["project"]["classifiers"] if "Python :: 3." in c]
     versions = ("3.11", "3.12", "3.13")
     assert claimed == [f"Programming Language :: Python :: {version}" for version in versions]

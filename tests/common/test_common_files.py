@@ -32,7 +32,7 @@ def test_files_follow_the_users_umask(tmp_path):
 
 @pytest.fixture
 def no_hard_links(monkeypatch):
-    """Pretend to be a disk such as exFAT."""
+    """Simulate a disk without hard links, such as exFAT."""
     refused = PermissionError(errno.EPERM, "Operation not permitted")
     monkeypatch.setattr(os, "link", Mock(side_effect=refused))
 
@@ -53,7 +53,7 @@ def test_exactly_one_of_many_publishers_wins(tmp_path, request, disk):
 
 
 def test_a_disk_that_cannot_keep_writers_apart_is_refused(tmp_path, no_hard_links, monkeypatch):
-    """No other process is blamed, because repeating the command would fail again."""
+    """The error does not blame another process, because a retry would fail again."""
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # nor renameat2
     with (
         pytest.raises(StoreError, match=r"no hard links and no rename .* another disk") as problem,

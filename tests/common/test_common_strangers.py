@@ -38,7 +38,7 @@ def write_new(make, folder):
         pass
 
 
-#: The name, and what writes beside it.
+#: The name, and the function that writes next to it.
 NAMES = {
     "x.zarr.before-repair": partial(repair_open, damage=True),
     ".x.zarr.mine.partial": repair_open,
@@ -68,7 +68,7 @@ STRANGERS = (make_folder, make_link, make_file)
 
 
 def try_beside(stranger, path, act):
-    """Act beside a foreign file or folder, check that it stays, and return the error, if any."""
+    """Act next to a foreign file or folder, check that it is kept, and return any error."""
     path.parent.mkdir(exist_ok=True)
     stranger(path)
     for file in (path, *path.rglob("*")):

@@ -53,7 +53,7 @@ def test_each_direction_is_the_normal_of_an_svm(bank):
             assert bank.transform(X_VAL)[:, column] == pytest.approx(decisions / scale, abs=1e-5)
         bank.output = "distance"
     assert bank.cosines() == pytest.approx(bank.cavs_ @ bank.cavs_.T)
-    # Clips of -1 take no part.
+    # Clips with -1 are ignored.
     part = np.random.default_rng(0).random(len(X)) < 0.7
     left_out = fit(C=1.0, Y=np.where(part[:, None], Y, -1))
     assert left_out.cavs_ == pytest.approx(fit(C=1.0, X=X[part], Y=Y[part]).cavs_, abs=1e-9)
@@ -132,7 +132,7 @@ def test_negatives_follow_the_papers_three_definitions():
     }
     for negatives, targets in expected.items():
         assert concept_targets(levels, marks, negatives)[:, 0].tolist() == targets
-        # With levels of one's own every clip counts, also where their codes are the paper's.
+        # With custom levels, every clip counts, even if the codes match the paper's.
         own = concept_targets(levels, marks, negatives, is_obygaze=False)
         assert own[:, 0].tolist() == marks[:, 0].tolist()
 

@@ -27,7 +27,7 @@ from tests.kit.clips import small_clips
 
 
 class Marked:
-    """Use the labels as concepts, because the checks have none: one for each class but one."""
+    """Use all classes except one as concepts, because scikit-learn's checks have none."""
 
     def fit(self, X, y):
         marks = None
@@ -46,7 +46,7 @@ class MarkedBank(Marked, om.ConceptBank):
         return self.fit(X, y).transform(X)
 
 
-#: One quick instance a class. What a class's `fit` wants beside X and y, these take from them.
+#: A quick instance of each class. They derive additional inputs of `fit` from X and y.
 INSTANCES = (
     om.MLPProbe(max_iter=20, batch_size=64, learning_rate_init=0.01),
     om.LinearSVMProbe(C=1.0),
@@ -72,7 +72,7 @@ def test_estimators_follow_scikit_learns_conventions(estimator, check):
     check(clone(estimator))
 
 
-# What a scikit-learn user tries first.
+# Calls that a scikit-learn user tries first.
 
 DATA = small_clips()
 X, Y, C = DATA.X, np.array(DATA.levels) == "S", DATA.concepts.astype(int)
@@ -217,7 +217,7 @@ FRAMES = np.random.default_rng(0).normal(size=(60, 6, 5)).astype(np.float32)
 EVEN = np.arange(60) % 2
 CLIP_7 = (np.arange(60) == 7)[:, None, None]
 
-#: Of an estimator in an experiment: its name, its options, and what the message says.
+#: The name and options of an estimator in an experiment, and the facts in the message.
 NAMES = [
     ("mpl", {}, "unknown estimator 'mpl'; did you mean mlp?"),
     ("mlp", {"batchsize": 3}, "unknown option 'batchsize'; did you mean batch_size?"),

@@ -253,7 +253,7 @@ def test_validation_clips_choose_c_and_the_temperature():
     validation = {"X_val": X[held], "y_val": SURE[held]}
     reference = SVC(kernel="linear", class_weight="balanced")
     model = om.LinearSVMProbe(C=Cs).fit(X[train], SURE[train], **validation)
-    # scikit-learn's own, each fitted to the same clips: that of the better AUC is taken.
+    # scikit-learn's models, fitted to the same clips; the one with the better AUC is used.
     fitted = (reference.set_params(C=C).fit(X[train], SURE[train]) for C in Cs)
     areas = [roc_auc_score(SURE[held], svm.decision_function(X[held])) for svm in fitted]
     assert model.C_[0] == Cs[int(np.argmax(areas))]

@@ -12,7 +12,7 @@ import obygaze_models as om
 
 ALL, LABELS = make_classification(600, 16, n_informative=6, class_sep=0.7, random_state=3)
 ALL = ALL.astype(np.float32)
-#: Two overlapping classes: 200 rows to train on, 100 to stop by, 300 to test.
+#: Two overlapping classes: 200 rows for training, 100 for early stopping, 300 for testing.
 X, Y, X_VAL, Y_VAL, X_TEST, Y_TEST = (
     part
     for rows in (slice(200), slice(200, 300), slice(300, 600))
@@ -113,11 +113,11 @@ def test_without_early_stopping_all_epochs_are_run():
     assert first.best_epoch_ == 4
     assert (first.predict_proba(X) != second.predict_proba(X)).any()
     assert torch.equal(before, torch.random.get_rng_state())  # torch's own chance is left alone
-    assert first.coefs_[0].shape == (16, 7)  # a number is one hidden layer
+    assert first.coefs_[0].shape == (16, 7)  # a single number means one hidden layer
 
 
 def test_a_share_of_the_clips_stops_it_as_given_ones_do():
-    """cross_val_score and an experiment train the same model on the same division."""
+    """cross_val_score and an experiment train the same model on the same folds."""
     alone = om.MLPProbe(random_state=3).fit(X, Y)
     chance = np.random.RandomState(3)
     division = {"test_size": 20, "stratify": Y, "random_state": chance}

@@ -90,7 +90,7 @@ def copied(saved, tmp_path):
 
 
 def inputs_of(model):
-    """Return the clips to predict, with what else the model predicts from."""
+    """Return the clips to predict, with any other inputs of the model."""
     method = getattr(model, "predict_proba", None) or model.transform
     values = {"concepts": DATA.concepts.astype(float), "groups": DATA.groups}
     inputs = {name: values[name] for name in values.keys() & keywords(method)}
@@ -175,7 +175,7 @@ NOT_SAVED = [
     (om.MLPProbe, "the MLPProbe is not fitted"),
     (object, r"model is a builtins\.object, which cannot be saved"),
     (lambda: make_pipeline(om.ConceptBank(), om.LogisticProbe()), "the Pipeline is not fitted"),
-    # A forged one could read and write memory, or cannot be checked in a few words.
+    # A forged file could read and write memory, or is too complex to check.
     *(
         (lambda kind=kind: fitted(kind), "cannot be read safely, so it is not saved")
         for kind in (RandomForestClassifier, SVC, QuadraticDiscriminantAnalysis)
@@ -194,7 +194,7 @@ def test_unsupported_models_are_refused_in_one_line(tmp_path, make, message):
     assert not (tmp_path / "new").exists()
 
 
-# What a stranger, or a bad disk, does to the files.
+# Changes that an attacker or a bad disk makes to the files.
 
 
 class Malice:
@@ -294,7 +294,7 @@ def reshape(name, *shape):
 
 
 def widen(header, arrays):
-    """Few numbers in the file become frames x outputs in memory."""
+    """A few numbers in the file expand to frames x outputs in memory."""
     shapes = {"layer0": (1, 1000), "offset0": 1000}
     for name, shape in shapes.items():
         arrays[f"model.weights_.{name}"] = np.zeros(shape, "float32")
@@ -363,7 +363,7 @@ FORGERIES = [
     ("early fusion", "classes that are no numbers of rows", lambda h, a: a.update(
         {"model.models_.0.classes_": a["model.models_.0.classes_"].astype("float64")})),
     ("late fusion", "one model", lambda h, a: h["model"]["fitted"]["models_"].pop()),
-    # What would crash a process, or take its memory.
+    # Changes that would crash a process or exhaust its memory.
     ("knn", "labels", manhattan),
     ("majority", "a text", lambda h, a: learned(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),
     ("frame-mil", "frames", lambda h, a: learned(h, n_frames_in_=4 * 10**7)),

@@ -22,7 +22,7 @@ RECIPES = {
     "made.toml": "precision = 'float32'",
 }
 URL = "https://ann:secret@lab.example/toy.zarr?token=secret"
-#: Exit code, command, facts. An import without -o is one of the manifest into output.zarr.
+#: Exit code, command, facts. An import without -o writes output.zarr for the manifest.
 SLIPS = [
     *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull https://lab.example/toy")
       for command in (f"pack {URL} -o output.zip", f"unpack {URL} -o output.zarr",

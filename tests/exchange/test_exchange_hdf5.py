@@ -71,7 +71,7 @@ def test_a_damaged_chunk_is_a_failed_row(tmp_path):
 
 @pytest.fixture
 def path(tmp_path):
-    """A file with rows in another order than the manifest's, which lacks one of them."""
+    """A file whose rows are in a different order than the manifest, with one row missing."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["ids"] = [*reversed(MANIFEST.ids[1:]), "other"]
         file["native"] = np.concatenate([VALUES[:0:-1], VALUES[:1]])
@@ -90,7 +90,7 @@ def exported(tmp_path):
 
 
 def change(path, datasets):
-    """Other datasets: values, None to delete, or a function of the file and the name."""
+    """Changed datasets: values, None to delete, or a function of the file and the name."""
     with h5py.File(path, "a") as file:
         for name, values in datasets.items():
             if callable(values):
@@ -131,7 +131,7 @@ def test_rows_that_were_never_written_are_failures(options, status, path, tmp_pa
 
 
 def unwritten(*shape, dtype="f4", **options):
-    """Return a dataset of any size, which takes a few bytes of the file until it is written."""
+    """Return a dataset of any size that takes only a few bytes in the file until it is written."""
 
     def claim(file, name):
         file.pop(name, None)
@@ -141,7 +141,7 @@ def unwritten(*shape, dtype="f4", **options):
 
 
 def linked(kind):
-    """Replace a dataset by a link into another file, or elsewhere in this one."""
+    """Replace a dataset with a link to another file, or to another place in this file."""
 
     def link(file, name):
         del file[name]
@@ -160,7 +160,7 @@ def linked(kind):
 
 
 TEXT = h5py.string_dtype()
-#: What is wrong with a file of others, and with an exported store; the fact.
+#: Problems in a foreign file and in an exported store, each with its fact.
 THEIRS = [
     *(({"ids": ids}, "it has no texts 'ids'") for ids in (None, np.arange(5), "tt000")),
     ({"ids": ["a", "b", "c", "d", "a"]}, "several rows for 'a'"),

@@ -108,7 +108,7 @@ def test_the_hub_stores_and_returns_a_store_in_one_commit(
     assert run("subset", address, "--ids", "tt1-003", "-o", subset).exit_code == 0
     row = open_store(final_store)["tt1-003"]["native"]
     np.testing.assert_array_equal(open_store(subset).read("native"), [row])
-    (Api().files("lab/toy") / "rows.csv").write_text("other")  # what is wrong there is sent again
+    (Api().files("lab/toy") / "rows.csv").write_text("other")  # incorrect files are sent again
     assert json.loads(run("push", own, address, "--json").output)["sent"] == 1
     assert files_of(tmp_path / "hub") == before
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

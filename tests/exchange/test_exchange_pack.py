@@ -103,7 +103,7 @@ def test_hostile_archives_are_refused_and_leave_nothing(spoil, fact, archive, tm
     spoil(archive)
     with pytest.raises(StoreError, match=rf"toy\.zip.*({fact})") as problem:
         pull(archive, tmp_path / "again.zarr")
-    assert "pulling" not in str(problem.value)  # nor any folder of a moment
+    assert "pulling" not in str(problem.value)  # and no temporary folder
     assert "\n" not in str(problem.value)
     assert [path.name for path in tmp_path.iterdir()] == ["toy.zip"]
 
@@ -136,7 +136,7 @@ def refused(fact: str, store: Path, *ways: str) -> None:
         with pytest.raises(StoreError, match=rf"toy\.(zip|zarr)\S*:? .*({fact})") as problem:
             calls[way]()
         assert "pulling" not in str(problem.value)
-        # What a pull has fetched stays hidden, for the next one.
+        # Downloaded files of a pull stay hidden, for the next pull.
         assert {path.name for path in output.glob("*")} <= {".toy.zarr.pulling"}, way
 
 

@@ -47,14 +47,14 @@ def test_a_pushed_store_reads_the_same(target, final_store, own, other_store, tm
     assert push(final_store, target).sent == 0
     with pytest.raises(StoreError, match=r"toy.zarr holds another store"):
         push(other_store, target)
-    # A folder gets a store under its own name, as with cp, and none goes into another.
+    # Like cp, a push to a folder keeps the store's name; no store goes into another.
     folder = target.rpartition("/")[0]
     for _ in range(2):
         result = push(other_store, f"{folder}/")
         assert result.where == f"{folder}/other.zarr"
     assert result.sent == push(other_store, f"{folder}/other.zarr").sent == 0
     assert verify(f"{folder}/other.zarr") == verify(target) == []
-    # A folder that a push filled before stores went under their own names.
+    # A folder that was filled by an earlier version, which did not keep the store's name.
     shutil.copytree(final_store, tmp_path / "before")
     assert push(final_store, tmp_path / "before").sent == 0
 
@@ -120,7 +120,7 @@ def test_a_pulled_store_equals_the_original(server, final_store, tmp_path):
         assert (result.path / "zarr.json").stat().st_mode & 0o222 == 0
         assert result.files == len(files_of(final_store))
         assert result.size > result.fetched > 0.9 * result.size - 5000
-    server.ranges = False  # all that takes no more than whole files, cut off or not
+    server.ranges = False  # works with whole files alone, interrupted or not
     server.cut = cut_at("items.csv", 100, 700)
     result = pull(f"{server.url}/toy.zarr", tmp_path / "whole.zarr")
     assert files_of(result.path) == files_of(final_store)
@@ -143,10 +143,10 @@ def test_files_are_pulled_eight_at_a_time(server, final_store, tmp_path):
 
 
 class WithoutRanges(SimpleHTTPRequestHandler):
-    """Serve like ``python -m http.server``, but refuse in the end, so no test fills a disk."""
+    """Serve like ``python -m http.server``, but stop eventually, so that no test fills a disk."""
 
     asked = 0
-    #: Says that it is a part, and sends the whole file.
+    #: Claims to send a part, but sends the whole file.
     status = HTTPStatus.OK
 
     def do_GET(self) -> None:
@@ -165,7 +165,7 @@ class WithoutRanges(SimpleHTTPRequestHandler):
 
 @pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT])
 def test_a_file_of_one_piece_downloads_without_ranges(tmp_path, status, obygaze):
-    """Otherwise the next request after an 8 MiB shard would get its beginning, forever."""
+    """Otherwise the request after an 8 MiB shard would return its beginning, forever."""
     rows = np.random.default_rng(0).standard_normal((337, 6218), np.float32)
     store = finalise(open_state(tmp_path / "www/x.zarr", {"native": rows}, block_rows=337))
     assert (store.path / "native/c/0/0").stat().st_size == remote.PIECE_BYTES

@@ -19,7 +19,7 @@ MakeRun = Callable[..., om.Run]
 
 @pytest.fixture(autouse=True, scope="session")
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Do not wait for the disk, but still record which files are flushed."""
+    """Skip disk flushes, but still record which files are flushed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

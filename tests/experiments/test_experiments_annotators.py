@@ -35,7 +35,7 @@ Study = Callable[..., om.Experiment]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """``study(targets="soft")``: clips that two annotators label, each by a habit.
+    """``study(targets="soft")``: clips labelled by two annotators with different habits.
 
     Features tell whether a clip is Sure, and with what probability.
     """
@@ -48,7 +48,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         marks = chance.random(len(ids)) < mark * (0.1 + 0.9 * is_sure)
         levels = np.where(marks, "S", "EN").tolist()
         levels[10] = "HN"  # is of no class of the task
-        levels[11] = "HN" if sets else "S"  # of no class to one of them
+        levels[11] = "HN" if sets else "S"  # without a class for one annotator
         own = slice(len(sets), None)
         rows = (ids[own], levels[own], [()] * len(ids[own]))
         sets.append(LabelSet(name, *rows, about={"annotator": name}))
@@ -162,7 +162,7 @@ def test_scores_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
 
 
 def em_by_hand(votes: np.ndarray, classes: int) -> np.ndarray:
-    """Compute the two steps of Dawid and Skene by the sums of their paper."""
+    """Compute the two steps of Dawid and Skene from the sums in their paper."""
     answers = np.array([votes == label for label in range(classes)], float)  # label, rater, clip
     truth = answers.sum(axis=1) / answers.sum(axis=(0, 1))
     for _ in range(3000):

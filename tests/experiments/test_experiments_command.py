@@ -101,12 +101,12 @@ def test_a_model_for_use_needs_a_stopping_fold_of_every_class(write, world, tmp_
     folds[world.ids.index(world.clips("S", folds=[9])[0])] = 7
     write(parts=[Split("late", world.ids, folds)], split="late", estimators=["mlp"])
     result = run_obygaze("models", "train", "sure.toml", "-o", "sure", code=0)
-    held = len(world.clips("EN", "S", folds=[8]))  # one more than in the later folds
+    held = len(world.clips("EN", "S", folds=[8]))  # one clip more than in the later folds
     assert f", {held} held out" in result.stdout
 
 
 def test_ten_clips_suffice_to_train_a_model(write, world, tmp_path):
-    """Each drawn fold has one clip; the last two of both classes stop the training."""
+    """Each drawn fold has one clip; the last two with both classes are for early stopping."""
     clips = {*world.clips("S")[:5], *world.clips("EN")[:5]}
     labels = Manifest.load(world.manifest).labels().where(lambda clip: clip in clips)
     Manifest.load(world.manifest).with_parts(labels=[labels]).save(tmp_path / "few")
@@ -284,7 +284,7 @@ UNSURE, RENAMED = "unsure", "under another id"
 
 
 def train(folder, world, estimator, name="model", **keys):
-    """Train Sure against Hard Negatives by the command; return the model and the output."""
+    """Train Sure against Hard Negatives with the command; return the model and the output."""
     toml = write_experiment(folder / f"{name}.toml", world, estimators=[estimator], **keys)
     result = run_obygaze("models", "train", toml, "-o", folder / name, code=0)
     return folder / name, result

@@ -142,7 +142,7 @@ def test_the_released_splitter_follows_the_published_lists(coded):
 
 
 def test_only_leave_film_out_uses_groups(data):
-    """The others warn of groups, as KFold does, and do not request them under routing."""
+    """The others warn about groups, like KFold, and do not request them under routing."""
     films, call = {"groups": data.groups}, (DummyClassifier(), data.X, data.y)
     for cv in (om.LeakFree(data.folds), released(data.ids, {"test": frozenset(data.ids[6:])})):
         with pytest.warns(UserWarning, match=f"{type(cv).__name__} ignores groups"):
@@ -242,7 +242,7 @@ def test_pooling_equals_numpy_on_the_whole_array(tmp_path, cache, monkeypatch, a
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_forged_store_cannot_change_another_stores_features(tmp_path, cache, in_place):
-    """It copies a list of checksums with other frames, also at the same path."""
+    """The forged store copies a list of checksums with other frames, also at the same path."""
     path, forged = tmp_path / "a.zarr", tmp_path / "forged.zarr"
     for store, seed in ((path, 1), (tmp_path / "b.zarr", 2)):
         finalise(write_tokens(store, draw(seed)))
@@ -357,7 +357,7 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     assert set(frames.seen) == {"no"}
     [warning] = [warning for warning in frames.warnings if warning.code == "untested"]
     assert "tested 20 of the store's 80 clips (tt0: 0 of 10" in warning.text
-    # By hand: the mean over the three fits, from the frames themselves.
+    # By hand: the mean over the three fits, computed from the frames.
     lines = [line for line in run.models() if line["model"] == "attention-probe"]
     models = [om.load_model(line["folder"])[0] for line in lines]
     X = planted.frames[order].astype(np.float16)
@@ -408,7 +408,7 @@ def test_a_run_on_different_frames_starts_over(planted, tmp_path):
 
 
 def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
-    """Our writer refuses such rows, but stores of other programs may have them."""
+    """Our writer rejects such rows, but stores from other programs may have them."""
     monkeypatch.setattr(commit, "_check_row", lambda store, row: row)
     frames = planted.frames.copy()
     frames[[3, 10]] = np.nan

@@ -107,7 +107,7 @@ def test_pympi_reads_the_predictions_and_times(model, store, tmp_path):
         end = max(round(item.end * 1000), start + 1)
         assert heard[item.id][:3] == (start, end, obygaze_scheme().name_of[predicted[item.id]])
         assert heard[item.id][3] == pytest.approx(sure[item.id], abs=5e-4)
-    # The film is looked for beside the file.
+    # ELAN looks for the film next to the file.
     [linked] = Eaf(str(files["Été.eaf"])).get_linked_files()
     assert linked["RELATIVE_MEDIA_URL"] == "./Été à Paris.mp4"
 
@@ -136,7 +136,7 @@ def test_foreign_files_are_not_replaced(model, store, tmp_path):
     assert f"4 tables, one per film -> {tables}" in run_obygaze(*ask, code=0).stdout
     refused(run_obygaze(*ask), "already exists")
     assert run_obygaze(*ask, "--overwrite").exit_code == 0
-    # What somebody else annotated, or made of ours, is not replaced even then.
+    # Files that others wrote or edited are not replaced even then.
     document = next(films.glob("*.eaf"))
     document.write_text(document.read_text().replace(">Sure<", ">sure<").replace("clip", "Clip"))
     before = contents(tmp_path)
@@ -312,7 +312,7 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
     rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])
     spans = [*zip(ends["start"] * 1000, ends["end"] * 1000, strict=True)]
     assert [(row.note.start, row.note.end) for row in rows] == spans
-    # A clip inside a longer one ends nothing, and a stretch ends with its latest clip.
+    # A clip inside a longer clip does not end a stretch; its latest clip does.
     latest = ends["end"].max() + 10
     ends.iloc[0, ends.columns.get_loc("end")] = latest
     rows = exports._without_prediction(run, [exports.Row("juno", "", {"clip": ""}, "mlp", None)])

@@ -35,7 +35,7 @@ SILENT = np.isin(np.arange(FILMS * CLIPS) % 8, 5)
 
 
 def write_senses(folder, strength=1.2):
-    """Write 216 clips of 9 films in which only sound tells the class.
+    """Write 216 clips of 9 films in which only sound reveals the class.
 
     Pictures tell the film and texts tell nothing, and both have a far larger scale.
     """
@@ -93,7 +93,7 @@ def auroc(run):
 
 
 def test_fusion_finds_the_informative_store(senses, alone, tmp_path):
-    """A clip that a store lacks counts as the store's mean, which is uninformative."""
+    """A clip missing from a store gets the mean of the store, which is uninformative."""
     run, (*_, ids, truth, hear) = alone[0], senses
     scores = auroc(run)
     best = roc_auc_score(truth, np.where(SILENT, 0, hear[:, 0]))  # along the true direction
@@ -207,7 +207,7 @@ def test_stacking_learns_from_clips_held_out_by_film():
     late = om.StoreFusion(KNeighborsClassifier(5), stores, how="late", random_state=0)
     weights = late.fit(X, y, groups=films.astype(str)).facts_["weights"]
     assert weights["film"] < weights["tells"] / 5
-    with pytest.warns(UserWarning, match="without groups"):  # others tell the film of a clip
+    with pytest.warns(UserWarning, match="without groups"):  # the others reveal the film of a clip
         assert late.fit(X, y).facts_["weights"]["film"] > weights["film"]
 
 

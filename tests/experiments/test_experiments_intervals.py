@@ -32,7 +32,7 @@ SCORERS = {
 
 
 def some_clips(films=8, size=30, fits=1, share=0.4, seed=0):
-    """Return clips of several films, each tested by as many fits."""
+    """Return clips of several films, each tested by the same number of fits."""
     chance = np.random.default_rng(seed)
     names = np.repeat([f"film {n}" for n in range(films)], size)
     labels = (chance.random(films * size) < share).astype(np.int64)

@@ -28,7 +28,7 @@ CLIPS, FILMS = 240, 6
 
 @pytest.fixture(scope="module")
 def rated(tmp_path_factory):
-    """A table like LIRIS-ACCEDE's, without levels, and features that predict its numbers."""
+    """A table like LIRIS-ACCEDE, without levels, and features that predict its numbers."""
     folder = tmp_path_factory.mktemp("rated")
     chance = np.random.default_rng(4)
     X = chance.normal(size=(CLIPS, 8)).astype(np.float32)

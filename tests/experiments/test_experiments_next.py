@@ -120,7 +120,7 @@ def test_informative_features_halve_the_labels_needed():
 
 @pytest.mark.night
 def test_chosen_labels_do_not_beat_random_ones_on_mobygaze():
-    """A model is least sure of clips on which annotators differ, as the docs say."""
+    """A model is least certain about clips on which annotators differ, as the docs say."""
     data = om.load_dataset(MOBYGAZE / "minutes", MOBYGAZE / "words.zarr",
                            positives=["S"], negatives=["EN"])  # fmt: skip
     sizes = [25, *range(50, 1001, 50)]

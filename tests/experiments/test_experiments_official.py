@@ -227,7 +227,7 @@ def golden(coded):
 
 
 def folds_of(task):
-    """Return by fold the ids that train, stop and test."""
+    """Return the ids for training, early stopping and testing in each fold."""
     plan = plan_clips(task)
     data = plan.data
 

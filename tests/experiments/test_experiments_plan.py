@@ -245,7 +245,7 @@ def test_an_impossible_experiment_leaves_no_folder(world, experiment, tmp_path, 
         om.run_experiment(structs.replace(experiment, **change), tmp_path / "of/mine/run")
     message = str(caught.value)
     assert all(fact in message for fact in facts), message
-    _, *table = message.splitlines()  # of the classes by fold or film, if anything
+    _, *table = message.splitlines()  # the counts of classes by fold or film, if any
     assert {*"".join(table[1:2])} <= {"-", " "}
     assert not (tmp_path / "of").exists()
 

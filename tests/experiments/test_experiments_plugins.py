@@ -57,7 +57,7 @@ FLIP = f"{HEAD}\nclass Flip(Base):\n    pass\n"
 POINT = {"flip": "mylab.flip:Flip"}
 STOP = "class Stop(Base):\n    def fit(self, X, y): raise KeyboardInterrupt\n"
 
-#: How a class fails, and the reason that is given.
+#: The failure of a class, and the reported reason.
 BROKEN = {
     "fit = lambda self, X, y: {}['nokey']": r"KeyError: 'nokey' \(mylab/broken.py:\d+\)",
     "def fit(self, X, y):\n        assert 0, 'two\\nlines'": r"AssertionError: two lines \(mylab/",

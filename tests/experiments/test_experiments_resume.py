@@ -113,7 +113,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
                 damage = data.replace(*damage)
             path.write_bytes(damage if isinstance(damage, bytes) else data[: len(data) // 2])
     fits.pop().unlink()
-    # What writers left that were killed before a model or a fit had its name, or the run its own.
+    # Files of writers that were killed before a model, a fit or the run got its name.
     left = partial / "models/mlp/.HN-vs-S-8.0a1b2c3d_7_x1.partial"
     left.mkdir()
     (left / "model.json").write_text("{")

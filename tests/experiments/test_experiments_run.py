@@ -251,7 +251,7 @@ def test_films_are_left_out_once_without_validation(world, experiment, make_run,
     for row in run.models():
         words = re.findall("tt.", names[row["fit"]])
         seen = {films[clip] for clip in om.load_model(row["folder"])[1]["seen"]}
-        assert seen == {*films.values()} - {words[0]}  # the film that stops it is seen, too
+        assert seen == {*films.values()} - {words[0]}  # the validation film counts as seen
     data = om.load_dataset(world.manifest, world.store, positives=["S"], negatives=["HN"])
     model, cv = LogisticRegression(solver="liblinear"), om.LeaveFilmOut()
     for fit, (train, test) in zip(
@@ -420,7 +420,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
         assert fold.train.tolist() == np.flatnonzero(others & ~near).tolist()
         assert fold.validation.tolist() == np.flatnonzero((labels >= 0) & stops & ~near).tolist()
         assert 0.7 * others.sum() < len(fold.train) < others.sum()
-        # Nor does what learns from whole folds, as guesses and concepts do, learn from them.
+        # Guesses and concepts, which learn from whole folds, do not learn from them either.
         for planned in apart.fits():
             if planned.fold is fold:
                 seen = planned.fit(apart.data).seen
@@ -437,7 +437,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
 
 
 def test_a_fold_outside_the_gap_validates():
-    """Here all clips of the next fold are too near."""
+    """Here all clips in the next fold are too close."""
     y, folds = np.tile([0, 1], 8), np.repeat(range(4), 4)
     splitter = om.ManifestSplit(folds)
     for fold in splitter.make_folds(
@@ -549,7 +549,7 @@ def test_a_model_that_rarely_predicts_positive_is_warned_of(experiment, tmp_path
 
 
 LOGISTIC = "obygaze_models.estimators.logistic:LogisticProbe"
-#: A search: its best estimator, which is the plain one, is saved.
+#: A search, whose best estimator (the plain one) is saved.
 CUT = {"name": "sklearn.model_selection:GridSearchCV", "as": "cut", "threshold": "validation",
        "estimator": LOGISTIC, "param_grid": {"C": [1.0]}, "cv": 2}  # fmt: skip
 

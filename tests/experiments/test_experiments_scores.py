@@ -32,7 +32,7 @@ from tests.kit.run import write_store
 
 
 def calibration_error(labels, probabilities):
-    """Sort clips by the first digit of their probability; 1 belongs to 0.9."""
+    """Bin clips by the first digit of their probability; 1 belongs to 0.9."""
     gaps = defaultdict(float)
     for label, probability in zip(labels, probabilities, strict=True):
         digit = "9" if probability == 1 else f"{probability:.2f}"[2]
@@ -332,7 +332,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
     level_of = dict(labels.level_of)
-    # Clips of the last fold, which alone is tested in the leak-free run.
+    # Clips of the last fold, the only fold tested in the leak-free run.
     sure, easy = world.clips("S", folds=[9])[:2], world.clips("EN", folds=[9])[0]
     level_of |= dict.fromkeys(sure, "HN") | {easy: "NS"}
     others = replace(labels, name="others", levels=[*level_of.values()])
@@ -370,7 +370,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     )
     [*_, comparison] = om.compare(a, unbalanced).comparisons
     assert [*comparison.notes, *(note.text for note in comparison.differences)] == [*notes]
-    # Whether an experiment names the protocol's own balance or leaves it out is the same.
+    # Naming the default balance of the protocol is the same as leaving it out.
     films = run("by-film", protocol="split", balance="undersample", **guess)
     compared = om.compare(a, films).comparisons[0]
     assert "balance" not in [note.code for note in compared.differences]

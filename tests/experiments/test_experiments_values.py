@@ -84,7 +84,7 @@ FILMS, FILM_CLIPS = 10, 24
 
 
 def draw_without_effect(kind, chance):
-    """Return features and labels that know nothing of each other, and the film of each clip."""
+    """Return independent features and labels, and the film of each clip."""
     film = np.repeat(np.arange(2 * FILMS), FILM_CLIPS)
     X = chance.normal(size=(len(film), 4))
     if kind == NUMBER:
@@ -103,7 +103,7 @@ def fit_and_predict(kind, X, labels, train):
 
 
 def estimates_without_effect(kind, in_turn, chance):
-    """Return the scores of ten films; ten others train, or each film is left out in turn."""
+    """Return the scores of ten films, trained on ten others or by leaving out each in turn."""
     film, X, labels = draw_without_effect(kind, chance)
     if in_turn:
         folds = [(film[:240] != left_out, film[:240] == left_out) for left_out in range(FILMS)]

@@ -63,7 +63,7 @@ def saved(world, tmp_path_factory):
 
 @pytest.fixture
 def explain(saved, world, obygaze):
-    """``explain("tree", "tt0-003", ...)``: run the command on a saved model by its name."""
+    """``explain("tree", "tt0-003", ...)``: run the command on a saved model with this name."""
 
     def explain(model, *arguments, store=world.store, code=None):
         return obygaze("models", "explain", saved[0] / model, store, *arguments, code=code)
@@ -242,7 +242,7 @@ def test_planted_moments_are_found(lab):
     assert scores["frame_auroc"] > 0.95
     for key, score in first.scores.items():
         assert score.value > score.random + 0.1, (key, score)
-    # The other annotator marked other moments, which the features do not know.
+    # The other annotator marked different moments, which are not in the features.
     assert second.scores["frame_average_precision"].value < scores["frame_average_precision"]
 
 

@@ -137,7 +137,7 @@ def test_models_without_concepts_have_no_reasons(clips, network):
         assert [*result["probabilities"].values()] == model.predict_proba(clips.X[:1])[0].tolist()
 
 
-#: Clip: its level and concepts. Clip e is marked all the same: neither with nor without.
+#: Level and concepts of each clip. Clip e counts neither as with nor as without Look.
 MARKED = {
     "a": ("S", "Look", "Body"), "b": ("HN", "Look"), "c": ("S", "Body"), "d": ("EN",),
     "e": ("EN", "Look"), "f": ("NS", "Look"), "g": ("HN",),
@@ -166,7 +166,7 @@ def test_concept_quality_compares_clips_with_and_without_it():
     assert look.auroc == pytest.approx(5 / 6)
     assert look.average_precision == pytest.approx((1 + 2 / 3) / 2)
     assert look.share == pytest.approx(2 / 5)
-    # Body: a, c against b, d, e, g, none of which is measured otherwise than another.
+    # Body: a, c against b, d, e, g, all of which have the same value.
     assert (body.clips, body.positives, body.auroc) == (6, 2, 0.5)
     assert body.average_precision == pytest.approx(body.share) == pytest.approx(1 / 3)
     look, body = quality(("dg", [1, 2]), ("ab", [1, 2]))
@@ -193,7 +193,7 @@ def test_concepts_may_be_called_like_the_intercept():
 
 
 def test_p_approaches_that_of_every_permutation():
-    """Three positives of seven clips can be placed in 35 ways; compare with drawn ones."""
+    """Three positives among seven clips can be placed in 35 ways; compare with random ones."""
     chance = np.random.default_rng(3)
     y, truth = np.array([1, 1, 1, 0, 0, 0, 0]), np.repeat([1, 0], 10)
     X = chance.normal(size=(7, 4)) + 0.8 * y[:, None]
@@ -204,7 +204,7 @@ def test_p_approaches_that_of_every_permutation():
 
     ways = [np.isin(np.arange(7), rows) for rows in combinations(range(7), 3)]
     exact = np.mean([auc(labels) >= auc(y == 1) - 1e-12 for labels in ways])
-    with pytest.warns(DegenerateConcept):  # at so small a C it is the difference of means
+    with pytest.warns(DegenerateConcept):  # with such a small C, it is the difference of means
         bank = om.ConceptBank(C=1e-6).fit(X, y[:, None])
     data = (X, y[:, None], held, truth[:, None])
     (result,) = concept_significance(bank, *data, runs=150, random_state=0)
@@ -310,7 +310,7 @@ def test_coefficients_minimise_the_penalised_loss(penalty):
         assert values(entry, "clips") == MARKS[rows].sum(axis=0).tolist()
     second = error_factors(WRONG, MARKS, NAMES, FILMS, penalty=penalty, draws=20, seed=1)
     assert values(second[0]) == values(result[0])
-    assert second != result  # the intervals are those of other draws
+    assert second != result  # the intervals come from different draws
     # Nearly separable: only the penalty keeps the coefficient finite.
     wrong = np.arange(1500) == 7
     marks = np.column_stack([wrong, np.arange(1500) % 2 == 0])
@@ -327,7 +327,7 @@ def test_intervals_resample_clips_or_films():
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     assert values(of_film, "low") == pytest.approx(low, abs=0.3)
     assert values(of_film, "high") == pytest.approx(high, abs=0.3)
-    # One film says nothing of other films.
+    # One film says nothing about other films.
     assert {*values(total, "low"), *values(total, "high")} == {None}
     assert values(total) == pytest.approx(values(of_film))
     # Over all films, the interval is a jackknife with a t interval.
@@ -361,7 +361,7 @@ def test_a_film_without_errors_or_without_variety_says_so():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_degenerate_draws_give_no_interval(seed):
-    """With one film all wrong and one all right, half of the draws hold both."""
+    """With one film all wrong and one all right, half of the draws contain both."""
     wrong, marks = np.array([True, True, False, False]), np.array([[1, 0, 1, 0]]).T
     total = error_factors(wrong, marks, ["a"], ["x", "x", "y", "y"], draws=5, seed=seed)[0]
     [factor] = total.factors

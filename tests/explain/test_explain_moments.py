@@ -68,14 +68,14 @@ def test_overlapping_frames_and_clips_are_averaged():
 
 
 def test_a_clip_without_a_position_has_its_own_axis():
-    """Its ends are unknown, so the outer frames reach as far out as in."""
+    """Its ends are unknown, so the outer frames extend equally far in both directions."""
     items = Items.of([Item("a", film="film"), Item("b", film="film")])
     moments = find({"a": ([1, 3, 5], [0.2, 0.9, 0.9]), "b": ([1], [0.9])}, items)
     assert [(m.axis, m.start, m.end) for m in moments.moments] == [
         (Axis("film", "a"), 2, 6),
         (Axis("film", "b"), 0.5, 1.5),
     ]
-    # Of more than two classes the last counts.
+    # With more than two classes, the last class is used.
     frames = predict({"a": ([12], [0.9])})
     about = frames.about | {"classes": ["EN", "HN", "S"]}
     frames = replace(frames, about=about, probabilities=np.array([[[0.1, 0.2, 0.7]]]))
@@ -129,7 +129,7 @@ def test_closed_gaps_depend_on_the_length(length, joined):
 
 
 def test_each_clip_has_the_threshold_of_its_own_models():
-    """Models that film f stopped chose their thresholds on its labels."""
+    """Models that used film f for validation chose their thresholds on its labels."""
     items = Items.of([Item(film, film=film, start=0.0, end=4.0) for film in "fg"])
     averaged = average_frames(
         [

@@ -36,7 +36,7 @@ def tiny(weights: Path) -> Backbone:
 
 @pytest.fixture(scope="session")
 def manifest() -> Manifest:
-    """Seventy items, so three blocks, that share the six clips."""
+    """Seventy items (three blocks) that share the six clips."""
     return rows(70)
 
 

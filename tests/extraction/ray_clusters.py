@@ -23,7 +23,7 @@ STUCK_AFTER = 38
 
 
 def extract_on(cluster, manifest, films, backbones, output, loads, **options):
-    """Extract on a cluster whose processes load their backbones by `loads`."""
+    """Extract on a cluster whose processes load backbones with `loads`."""
     from obygaze_features.extraction.ray import run_ray
 
     options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
@@ -54,7 +54,7 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def left_of(session: int, pids: dict[int, str]) -> list[str]:
-    """Return which of these processes, and which others of a command's session, still run."""
+    """Return which of these processes, and of a command's session, are still running."""
     names = [name for pid, name in pids.items() if Path(f"/proc/{pid}").exists()]
     return names + [fields[0] for fields in stats().values() if int(fields[4]) == session]
 

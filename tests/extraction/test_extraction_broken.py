@@ -173,7 +173,7 @@ PICTURE = Manifest("picture", Items.of([Item("picture", kind="image", media="p.p
 TEXT = Manifest("text", Items.of([Item("text", kind="text", text="a photo")]))
 MIXED = Manifest("mixed", Items.of([*ONE, *TEXT]))
 
-#: The slip: manifest, the change to the backbone, options; the error, and facts of it.
+#: A mistake: manifest, change to the backbone, options; the error and its facts.
 SLIPS = {
     "option": (ONE, None, {"limits": 2}, TypeError, "keyword argument 'limits'"),
     "negative limit": (ONE, None, {"limit": -1}, UsageError, "limit .*at least 1 .got -1"),

@@ -23,7 +23,7 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
     assert (result.exit_code, plan["clips"], plan["missing"]) == (0, 12, [])
     assert plan["free"] > 0
     assert "Time is up, with 12 clips left" in command("--max-hours", "1e-9", code=3).stdout
-    empty = command("--part", "2/2")  # of one block the second part has none
+    empty = command("--part", "2/2")  # with a single block, the second part has no work
     assert (empty.exit_code, "Nothing was left to do." in empty.stdout) == (0, True)
     assert command("--part", "3/2").exit_code == 2
     assert "5 of 5 clips done in" in command("--limit", 5).stdout
@@ -39,7 +39,7 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
     assert 0 < seconds["decode"] < seconds["all"] == 7 / last["clips_a_second"]
     assert (plan["last_run"], plan["seconds"]["all"]) == (None, None)
 
-    # A decoder that answers too late is given up, in a plan as in a run.
+    # A decoder that answers too late is abandoned, in a plan as in a run.
     hasty = json.loads(command("--dry-run", "--timeout", "1e-6", "--json").stdout)
     assert hasty["seconds"]["decode"] == 0
 

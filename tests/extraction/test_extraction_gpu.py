@@ -17,7 +17,7 @@ from benchmarks import gpu, hour
 from benchmarks.gpu_device import Bench, Film
 from obygaze_features.backbones.devices import choose_device
 
-#: Runs the benchmark without what a GPU's machine lacks.
+#: Run the benchmark without packages that the GPU machine lacks.
 GUARDED = """
 import runpy, sys
 lacking = ["click", "h5py", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn", "skops"]
@@ -27,7 +27,7 @@ runpy.run_module("benchmarks.gpu", run_name="__main__")
 
 
 class Few(Bench):
-    """One network for pictures and one for sound in place of every family, and short films."""
+    """Use one network for pictures, one for sound, and short films, instead of every family."""
 
     families = ("tiny-xclip", "tiny-ast")
     three = ("tiny-xclip",)
@@ -43,14 +43,14 @@ class Few(Bench):
 
 @pytest.mark.parametrize("name", [name for name in gpu.SECTIONS if name != "nvdec"])
 def test_every_section_of_the_benchmark_gives_figures(tmp_path, name):
-    """Sizes are minimal, on a CPU; NVDEC has no figures there."""
+    """Sizes are minimal. On a CPU, there are no figures for NVDEC."""
     results = list(gpu.section(name)(Few("cpu", tmp_path, small=True)))
     assert results
     assert [result for result in results if not result.holds] == []
     labels = [result.name for result in results]
     if name == "parity":
         assert {label.partition(",")[0] for label in labels} == set(Few.families)
-    if name == "resize":  # only what sees has pictures
+    if name == "resize":  # only backbones for pictures have pictures
         assert {re.split("[ ,]+", label)[1] for label in labels} == {"tiny-xclip"}
     if name == "long":
         assert all("clips of 132 frames" in label for label in labels)
@@ -85,7 +85,7 @@ def test_a_gpu_computes_what_a_cpu_does(tmp_path, section):
 
 @pytest.mark.night
 def test_the_benchmark_runs_on_a_cpu(tmp_path):
-    """NVDEC's section has no figures there."""
+    """On a CPU, the NVDEC section has no figures."""
     environment = {
         **os.environ, gpu.SMALL: "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).resolve().parents[2]),

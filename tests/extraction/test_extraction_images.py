@@ -55,7 +55,7 @@ def test_images_and_texts_equal_transformers(checkpoints, towers, photos, tmp_pa
         with torch.no_grad():
             inputs = processor(picture, return_tensors="pt")
             expected = tensor(model.get_image_features(**inputs))
-        # What is between them is a level of a byte, in resizing.
+        # The difference is one byte level, from resizing.
         np.testing.assert_allclose(complete[item.id]["native"], expected[0], atol=0.01)
     preprocessing = complete.attributes["preprocessing"]
     assert preprocessing["orientation"].startswith("upright")
@@ -73,7 +73,7 @@ def test_images_and_texts_equal_transformers(checkpoints, towers, photos, tmp_pa
     assert store.read("native", ["p"]).shape == (1, 32)
 
 
-#: What cannot be embedded, and why; "whole" can.
+#: Images that cannot be embedded, with the reason; "whole" can.
 BROKEN = {
     "cut": (Status.UNREADABLE, "cut.png cannot be read as an image"),
     "words": (Status.UNREADABLE, "cannot identify image file 'words.jpg'"),
@@ -95,7 +95,7 @@ def test_unreadable_images_are_named_and_retried(checkpoints, tmp_path, obygaze)
     for name in ("twice.png", "twice.gif"):
         (folder / name).touch()
     Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(folder / "deep.png")
-    # Pillow would give it to another program by what is in it, whatever its name.
+    # Pillow would pass it to another program because of its content, not its name.
     Image.fromarray(pixels).save(folder / "drawing.eps")
     (folder / "drawing.eps").rename(folder / "drawing.png")
     items = [Item(name, kind="image", media=f"{name}.*") for name in (*BROKEN, "whole")]
@@ -140,7 +140,7 @@ def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch
         path = tmp_path / f"{mode}.{'tif' if mode == 'CMYK' else 'png'}"
         Image.fromarray(picture).convert(mode).save(path)
         assert read_picture(path).shape == (20, 30, 3)
-    # Pillow's own limit gives way to a higher one of ours.
+    # Our higher limit overrides Pillow's own.
     monkeypatch.setenv("OBYGAZE_MAX_PIXELS", "599")
     with pytest.raises(VideoError, match=r"L\.png is too large: 30 x 20 pixels, more than 599"):
         read_picture(tmp_path / "L.png")
@@ -153,7 +153,7 @@ def test_pictures_are_read_upright_in_colour_within_limits(tmp_path, monkeypatch
             with pytest.raises(VideoError, match=f"above 0, .*got '{limit}'"):
                 read()  # immediately, and not as a failure of each image
     monkeypatch.delenv("OBYGAZE_MAX_PIXELS")
-    # A moving picture is its first one.
+    # Only the first picture of an animation is used.
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
     assert read_picture(tmp_path / "moving.gif")[0, 0].tolist() == [255, 0, 0]

@@ -40,7 +40,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 @pytest.fixture(scope="module")
 def three(tiny) -> list[Backbone]:
-    """Two backbones that see the same, and one that samples differently."""
+    """Two backbones with the same sampling, and one with different sampling."""
     return [tiny, replace(tiny, name="second"), of.load_backbone("tiny-xclip-lsmdc", "cpu")]
 
 
@@ -73,18 +73,18 @@ def test_each_clip_is_uploaded_once_with_the_same_bits(
     assert are_equal(by_cpu, tmp_path)
     first, second = (of.open_store(tmp_path / f"{name}.zarr") for name in ("tiny", "second"))
     assert first.diff(second).rows["frames"].equal == 40
-    # Each frame is decoded and uploaded once, whoever wants it. A film has 5, 12, 19 ... of them.
+    # Each frame is decoded and uploaded once for all backbones. Films have 5, 12, 19 ... frames.
     expected_rows = [[b.sampling.pick(np.arange(5 + 7 * n) / 24) for b in three] for n in range(6)]
     counts = [len(set(np.concatenate(numbers))) for numbers in expected_rows]
     assert summary.frames == sum(counts[row % 6] for row in range(40))
     third = of.open_store(tmp_path / "tiny-xclip-lsmdc.zarr")["clip-05"]
     assert third["frame_index"][: len(expected_rows[5][2])].tolist() == expected_rows[5][2].tolist()
-    # The store and its log name the GPU, which does not make stores different.
+    # The store and its log name the GPU, but this does not count as a difference.
     device = of.open_store(tmp_path / "tiny.zarr").attributes["backbone"]["device"]
     assert device == json.loads((tmp_path / "log.jsonl").read_text())["devices"]["tiny"]
     assert device.startswith("cuda:0 (a model of a GPU, driver 570.1.2, CUDA ")
     assert device.endswith("attention by flash or math)")
-    # What the run waited for does not overlap.
+    # The run's waiting times do not overlap.
     assert sum(summary.shares.values()) == pytest.approx(1)
     aside = [entry[1:] for entry in gpu.log if entry[0] == "upload"]
     assert sum(shape[0] for _, shape in aside) == summary.frames * 120 * 160 * 3
@@ -96,7 +96,7 @@ def test_each_clip_is_uploaded_once_with_the_same_bits(
     # Rows are converted before they are downloaded.
     downloads = {entry[1] for entry in gpu.log if entry[0] == "download" and entry[2][0] == 8}
     assert downloads == {torch.float32, torch.float16, torch.bool}
-    # A batch waits for its own clips alone.
+    # A batch waits only for its own clips.
     events = [entry[1] for entry in gpu.log if entry[0] == "uploaded"]
     assert len(set(events)) == len(manifest)
     waits: list[Event] = []
@@ -123,7 +123,7 @@ def test_missing_waits_are_detected(films, three, by_cpu, gpu, tmp_path, monkeyp
 
 @pytest.fixture(scope="module")
 def in_parts(tiny, tmp_path_factory):
-    """A backbone that sees 144 frames of six clips, of which a decoder gives 128 at a time.
+    """A backbone that sees 144 frames of six clips; a decoder returns 128 at a time.
 
     With a function that extracts them, and the store that a CPU fills.
     """
@@ -201,7 +201,7 @@ def test_sound_is_uploaded_during_the_forward_pass(checkpoints, gpu, tmp_path):
 def test_clips_read_ahead_take_a_share_of_free_memory(in_parts, gpu, tmp_path, monkeypatch):
     backbone, extract, by_cpu = in_parts
     clip = 144 * 3 * 32 * 32
-    # Of a half that this process may take it has reserved half.
+    # This process may take half of the memory, and has reserved half of that.
     gpu.memory, gpu.share = 16 * 5 * clip // 2, 0.5
     waiting, peak, read = set(), [], ItemReader.read
 
@@ -235,7 +235,7 @@ def test_the_next_batch_starts_before_the_last_is_awaited(films, tiny, gpu, tmp_
 
 @pytest.mark.parametrize("size", [8, 1])
 def test_a_large_batch_runs_without_uploads(films, tiny, gpu, tmp_path, size):
-    """Nor does another batch run. The batch is not halved, and the run goes on."""
+    """No other batch runs at the same time. The batch is not halved, and the run continues."""
     begun, uploading, refused = (threading.Event() for _ in range(3))
     on_gpu, numbers, users = gpu.on(tiny), itertools.count(1), []
 
@@ -410,7 +410,7 @@ def test_a_clip_too_large_for_a_gpu_is_resized_by_the_cpu(tiny, gpu, monkeypatch
     view = (tiny.preprocessing, [0, 2])
     inputs, event, by_cpu = FrameResizer(GPU)(FRAMES, {"tiny": view})
     assert by_cpu
-    # What the CPU resized is uploaded on the same stream, before the event.
+    # Frames resized on the CPU are uploaded on the same stream, before the event.
     (first, _, frames), (second, stream, resized) = (
         entry for entry in gpu.log if entry[0].endswith("upload")
     )

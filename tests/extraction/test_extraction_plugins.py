@@ -46,7 +46,7 @@ class Colours(Backbone):
 '''
 FIRST = "return Colours.encode(pixels, present, wanted)"
 
-#: What a class does that `Colours` does not, and the line that names it.
+#: The difference of a class from `Colours`, and the line that names it.
 BROKEN = {
     "def __init__(self, mode): raise LookupError('gone')": r"LookupError: gone \(mylab/nets.py:",
     "def __new__(self, mode): return 3": "makes a int, not a Backbone",
@@ -75,7 +75,7 @@ def mylab(install):
 
 
 def test_a_custom_class_extracts_beside_broken_ones(mylab, manifest, films, tmp_path):
-    """It works by either name, beside classes that fail on import or in the probe."""
+    """It works by either name, next to classes that fail on import or in the probe."""
     number = [*BROKEN].index("encode = lambda s, *a: {'native': [1], 'max': [2]}")
     specs = ["colours", "mine=mylab.nets:Colours", "bad", f"probe=broken{number}"]
     options = {"limit": 6, "arrays": ["native"], "preprocessing": "author"}
@@ -177,7 +177,7 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
     assert len({store.attributes["backbone"]["weights_sha256"] for store in stores.values()}) == 3
     maps = make(nn.Identity(), frames=8, transform=shrink)  # [B,T,3,h,w]
     assert {spec.name: spec.shape for spec in maps.arrays} == {"native": (3,), "frames": (8, 3)}
-    # A part of a long clip has perhaps no frame of a backbone that takes few.
+    # A part of a long clip may have no frames for a backbone that takes only a few.
     none = resize_and_crop(torch.zeros(9, 40, 40, 3, dtype=torch.uint8), maps.preprocessing, [])
     assert none.shape == (0, 3, 16, 16)
     with torch.no_grad():
@@ -306,7 +306,7 @@ def test_timm_preprocessing_equals_timms_own(films):
         np.testing.assert_allclose(backbone.embed_images(ours), expected, atol=1e-5)
 
 
-if not find_spec("timm"):  # it needs torchvision, which not every machine has a build of
+if not find_spec("timm"):  # it needs torchvision, which is not available for every machine
     del test_timm_preprocessing_equals_timms_own
 
 

@@ -45,7 +45,7 @@ pytestmark = [
     ([(64, 4)], {"ray_gpus": 0.5, "ray_cpus": 0.5}, WorkerPlan(8, 1, 0.5, 0.5, "cuda")),
     ([(64, 1)], {"ray_gpus": 0.1}, WorkerPlan(10, 5, 6, 0.1, "cuda")),  # Ray takes whole CPUs
     ([(64, 4)], {"ray_forwards": 3, "workers": 5}, WorkerPlan(3, 5, 16, 1, "cuda")),
-    # An actor fits on each machine; a head may give no CPU, and what has no GPU has no actor.
+    # One actor per machine; a head may offer no CPU, and no GPU means no actor.
     ([(0, 0), (4, 0), (16, 0)], {}, WorkerPlan(2, 3, 4, 0, "cpu")),
     ([(64, 0), (16, 1), (8, 2)], {}, WorkerPlan(3, 3, 4, 1, "cuda")),
     ([(64, 4)], {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
@@ -99,7 +99,7 @@ def whole_store(as_many_threads_as_actors, manifest, films, tiny, tmp_path_facto
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
-    """A head with one CPU to compute and one to read, and no connected drivers.
+    """A head node with one CPU to compute and one to read, and no connected drivers.
 
     It claims a GPU, too, because Ray believes what it is told.
     """
@@ -143,9 +143,9 @@ def test_processes_killed_mid_block_change_nothing(
     assert summary.batches == {"tiny": 8}
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
     assert Claims(tmp_path / "tiny.zarr/claims").active_blocks() == []
-    # Each computed once, but for those of the block that one died over.
+    # Each was computed once, except those in the block during which an actor died.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
-    # The two and one that took the place of the lost, unless all was done before.
+    # The two and a replacement for the lost actor, unless everything was already done.
     resources = [json.loads(path.read_text()) for path in tmp_path.glob("given-*.json")]
     assert resources == [{"CPU": 0.5, "GPU": 0.5}] * len(resources)
     assert len(resources) in (2, 3)
@@ -173,7 +173,7 @@ def test_a_broken_backbone_leaves_the_other_complete(
 
 @pytest.mark.faults
 def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
-    """The cluster's processes have another current folder."""
+    """The processes of the cluster have a different working directory."""
     monkeypatch.chdir(films.parent)
     inner = Path("/proc/self/cwd") / films.name
     no_folder = rf"machine {platform.node()} has no folder {inner}; every machine of the cluster"
@@ -192,7 +192,7 @@ def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, 
 
 @pytest.mark.faults
 def test_a_lost_machine_is_no_loss(cluster, manifest, films, weights, tiny, whole_store, tmp_path):
-    """The lost machine of two has room only for two readers, and holds frames."""
+    """One of two machines is lost; it has room only for two readers, and holds frames."""
     node = cluster.add_node(num_cpus=2, object_store_memory=clusters.STORE_BYTES)
 
     def lose() -> None:
@@ -248,7 +248,7 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
         process = subprocess.Popen(
             [*map(str, command), "--device", "cpu"], start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            # A shell starts what runs in its background with Ctrl-C ignored; children inherit it.
+            # Background processes of a shell ignore Ctrl-C, and their children inherit this.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         end = time.monotonic() + 300  # Ray takes minutes to start on a busy machine

@@ -33,7 +33,7 @@ from tests.kit.store import contents as store_files
 def test_an_interrupted_run_resumes_to_the_same_store(
     manifest, films, tiny, whole_store, tmp_path, monkeypatch, blocks
 ):
-    """Finished batches of a block are kept, and the running one.
+    """The finished batches of a block and the running batch are kept.
 
     A block of 96 rows has the features of three blocks of 32, from the same batches.
     """
@@ -66,7 +66,7 @@ def test_an_interrupted_run_resumes_to_the_same_store(
 
 
 def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_path, monkeypatch):
-    """A backbone beside an older store uses its block size; two sizes are refused."""
+    """A backbone added to an older store uses its block size; two sizes are rejected."""
     shutil.copytree(whole_store, tmp_path / "tiny.zarr")
     monkeypatch.setattr(store_format, "BLOCKS", 1)
     second, third = (replace(tiny, name=name) for name in ("second", "third"))
@@ -236,7 +236,7 @@ def test_a_nan_feature_is_a_failure(films, tiny, tmp_path):
 
 
 def test_a_limit_holds_for_every_gpu_of_a_run(films, tiny, tmp_path, monkeypatch):
-    """PyTorch's own functions tell a driver the share, by the number of the GPU."""
+    """PyTorch's own functions set the share of each GPU by its number."""
     shares: dict[int, float] = {}
     tell = lambda share, number: shares.update({number: share})  # noqa: E731
     monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", tell, raising=False)
@@ -270,7 +270,7 @@ def test_a_signal_stops_the_run_and_its_decoders(films, weights, tmp_path, numbe
     command += ["--backbone", f"tiny={weights}", "--backbone", f"second={weights}"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A shell starts what runs in its background with Ctrl-C ignored, and children inherit it.
+        # Background processes of a shell ignore Ctrl-C, and their children inherit this.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:  # fmt: skip
         end, block = time.monotonic() + 600, tmp_path / "second.zarr/blocks/000000.json"

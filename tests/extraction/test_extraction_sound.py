@@ -43,7 +43,7 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
         power = [10 * np.log10(np.mean(np.square(window))) for window in windows]
         np.testing.assert_allclose(row["loudness"][:3], power, atol=1e-3)
         assert all(np.isnan(row[name][3:]).all() for name in heard.arrays[1:])
-        # What is seen are the frames of its span, by their numbers in the film.
+        # The pictures are the frames of its span, by their numbers in the film.
         start, row = round(item.start * 24), seen[item.id]
         frames = [start + int(i * 60 / 8) for i in range(8)]
         assert row["frame_index"].tolist() == frames
@@ -83,7 +83,7 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     assert heard.failures["mute"] == "mute.mp4 has no sound track"
     assert seen.failures["noise"] == heard.failures["noise"]
     lines = result.stderr.splitlines()
-    # What is not named is in each store.
+    # Arrays that are not named are in each store.
     [rest] = [line for line in lines if "and 2 more" in line]
     parts = [(result.stderr, "only audio (tiny-xclip)"), (result.stderr, "track (tiny-clap)"),
              (rest, str(seen.path)), (rest, str(heard.path))]  # fmt: skip

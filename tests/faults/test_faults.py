@@ -57,9 +57,9 @@ class Scenario:
     command: str
     #: The name in ``{out}`` that is compared before and after.
     output: str
-    #: What is there first: a copy of this, from ``{data}``.
+    #: The initial state: a copy of this, from ``{data}``.
     start: str = ""
-    #: Whether an output between the old and the new one loses nothing.
+    #: Whether an output between the old and the new state loses nothing.
     is_sound: Callable[[Path], bool] = lambda path: False
     code: int = 0
     #: Whether what a killed writer left stays, until the store is finalised or repaired.
@@ -71,7 +71,7 @@ class Scenario:
 
 
 def has_right_rows(path: Path) -> bool:
-    """An open store whose rows are right, as far as they are done."""
+    """An open store whose finished rows are correct."""
     try:
         store = open_store(path)
     except StoreError:
@@ -84,19 +84,19 @@ def has_right_rows(path: Path) -> bool:
 
 
 def is_readable(path: Path) -> bool:
-    """An open store that is there as a whole, or not yet."""
+    """An open store that is either complete or does not exist yet."""
     return not (path / "zarr.json").exists() or not [e for e in verify(path) if not e.harmless]
 
 
 def keeps_intact_rows(path: Path) -> bool:
-    """A damaged store, mended or not: the other block's rows are there."""
+    """A damaged store, repaired or not, that still has the rows of the other block."""
     store, expected = open_store(path), open_store(path.parents[1] / "data" / "open.zarr")
     ids = expected.ids[toys.BLOCK_ROWS :]
     return all(np.array_equal(store.read(n, ids), expected.read(n, ids)) for n in store.arrays)
 
 
 def is_split_without_origin(path: Path) -> bool:
-    """A whole table, old or new, of which nothing false is said."""
+    """A complete table, old or new, without a false description."""
     split = Manifest.load(path).split("leak-free")
     return len(split) > 0 and not split.about
 
@@ -259,7 +259,7 @@ RACES = {
 ])  # fmt: skip
 @pytest.mark.parametrize("name", RACES)
 def test_of_writers_of_one_output_one_is_done(name, rounds, data, server, tmp_path):
-    """Others say that it exists; with --overwrite, each is done and the last one stays."""
+    """The others say that it exists; with --overwrite, all finish and the last one wins."""
     out = tmp_path / "out"
     for _ in range(rounds):
         shutil.rmtree(out, ignore_errors=True)
@@ -321,7 +321,7 @@ def data(
 
 
 class Trial:
-    """A scenario in a folder of its own: what it starts from, and what it must give."""
+    """A scenario in its own folder, with its initial state and expected result."""
 
     def __init__(self, name: str, data: Path, folder: Path, run: Callable[..., int | None]) -> None:
         self.scenario, self.data, self.folder, self._run = ALL[name], data, folder, run
@@ -350,7 +350,7 @@ class Trial:
         return self._run(self.arguments, self.out, point, mode, self.log, moment)
 
     def read(self, *, leftovers: bool = True) -> dict[str, bytes] | None:
-        """What is compared; None if there is nothing. Logs and what has times are left out."""
+        """Return the content to compare, without logs and times; None if there is none."""
         path = self.out / self.scenario.output
         if not path.is_dir():
             return {"": path.read_bytes()} if path.is_file() else None
@@ -365,7 +365,7 @@ class Trial:
         return contents
 
     def problem_at(self, point: int, mode: str, moment: float = 0) -> str:
-        """What is wrong after a fault at a system call, or a moment; empty if nothing is."""
+        """Return the problem after a fault at a system call or moment, or an empty string."""
         self._begin()
         output, parts = self.out / self.scenario.output, self._parts()
         code = self.run(point, 0 if moment else MODES[mode], moment)
@@ -403,12 +403,12 @@ class Trial:
         return ""
 
     def _run_again(self) -> int | None:
-        for path in self.out.rglob("*"):  # nobody is at work there any more
+        for path in self.out.rglob("*"):  # no process is working there any more
             toys.age(path)
         return self.run(-1, 0)
 
     def _leftovers(self) -> list[str]:
-        """Hidden files in the output or beside it, and others that only an unfinished one has."""
+        """Return hidden files in or next to the output, and files of unfinished outputs."""
         names = toys.contents(self.out)
         inside = f"{self.scenario.output}/"
         return [
@@ -417,7 +417,7 @@ class Trial:
         ]  # fmt: skip
 
     def _parts(self) -> set[tuple[str, bytes]]:
-        """The shards and records in the output, and in folders beside it."""
+        """Return the shards and records in the output and in folders next to it."""
         return {
             (name.partition("/")[2], data)
             for name, data in toys.contents(self.out).items()
@@ -426,7 +426,7 @@ class Trial:
 
 
 def decoding_processes(folder: Path) -> list[str]:
-    """The decoders that commands in a folder started, and that still run."""
+    """The decoders started by commands in a folder that are still running."""
     left = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -457,7 +457,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("name", "most"), ROWS)
 def test_a_fault_at_a_call_leaves_nothing_half_done(name, most, data, server, tmp_path, capsys):
-    """In each mode, at up to `most` calls, which are spread over all of them."""
+    """Try each mode at up to `most` system calls, spread evenly over the command."""
     trial = Trial(name, data, tmp_path, server)
     spread = np.unique(np.linspace(1, trial.points, min(most, trial.points)).round().astype(int))
     points = [(point, mode) for mode in MODES for point in spread.tolist()]

@@ -248,7 +248,7 @@ def contrast(first, second):
 
 
 def lightness(colour):
-    """Return L* of CIE L*a*b*, which photocopies and colour-blind readers keep."""
+    """Return L* of CIE L*a*b*, which survives photocopying and colour blindness."""
     return 116 * np.cbrt(LUMINANCE @ linear(colour)) - 16
 
 
@@ -260,7 +260,7 @@ def test_colours_contrast_with_the_background(theme):
     for first, second in combinations(map(to_rgb, series), 2):
         assert np.abs(np.subtract(first, second)).max() > 0.15
     ramp = [contrast(theme[f"l{number}"], theme["paper"]) for number in range(1, 7)]
-    assert ramp == sorted(ramp)  # the higher, the more it stands out, in the dark too
+    assert ramp == sorted(ramp)  # higher levels stand out more, also in dark mode
     assert ramp[0] >= 1.5  # the lowest level on a beamer
     for scheme in (["EN", "HN", "NS", "S"], "abc", "abcd"):
         names = [*common.level_colour_names(list(scheme)), "differs"]
@@ -291,7 +291,7 @@ FILMS = {"a": "Dr. Strangelove or: How I Learned to Stop Worrying and Love the B
 
 
 def annotated() -> Iterator[Figure]:
-    """Return figures of two films by two annotators, and of the moments in one."""
+    """Return figures of two films by two annotators, and of the moments in one film."""
     spans = {"annotator1": FIRST, "annotator2 of the second campaign": SECOND}
     marked = [segment for film in FILMS for name, ranges in spans.items()
               for segment in segments(name, [*ranges, (300, 7200, "EN", LONG)], film)]  # fmt: skip

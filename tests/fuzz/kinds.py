@@ -53,7 +53,7 @@ PIECES = (
     b"<!DOCTYPE x [<!ENTITY a 'aaaa'>]>", b"&a;", b"]]>", b"../", b"\xf0\x9f\x92\xa3",
     b"$\\foo{ 5$", b"\\ud800", b"0x1", b"1_000", b"--", b"inf", b"#", b"=",
 )  # fmt: skip
-#: Estimators, and keys, as in an experiment and near to it.
+#: Estimators and keys, as in an experiment or similar.
 ESTIMATOR_LISTS: tuple[Any, ...] = (
     ["svm", "svm"], [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"as": "a"}],
     ["sklearn.svm:SVC"], ["os:system"], [{"name": "pcbm-tree", "negatives": "d"}], ["Look"],
@@ -81,7 +81,7 @@ LISTS = (
 
 
 def mutate(files: Files, dice: random.Random) -> Files:
-    """A copy of the files with one of them changed, by one to three changes."""
+    """Return a copy of the files with one to three changes in one file."""
     files = dict(files)
     name = dice.choice(sorted(files))
     ways: list[Callable[[bytes, random.Random], bytes]] = [change_bytes]
@@ -126,7 +126,7 @@ def change_bytes(data: bytes, dice: random.Random) -> bytes:
 
 
 def change_number(data: bytes, dice: random.Random) -> bytes:
-    """Of two, four or eight bytes in any order, behind one of the marks that there are."""
+    """Change a number of two, four or eight bytes in any order, after one of the marks."""
     mark = dice.choice([mark for mark in MARKS if mark in data] or [b""])
     places = [match.end() for match in re.finditer(re.escape(mark), data)]
     at, size = dice.choice(places[:20]) + dice.randrange(40), dice.choice((2, 4, 8))
@@ -135,7 +135,7 @@ def change_number(data: bytes, dice: random.Random) -> bytes:
 
 
 def forge_wav(data: bytes, dice: random.Random) -> bytes:
-    """Any encoding, channels, rate and lengths, in a header that fits in itself or does not."""
+    """Return a WAV with any encoding, channels, rate and lengths, consistent or not."""
     rate = dice.choice((0, 1, 7, 999, 1000, 11_025, 192_000, 10**6, 10**6 + 1, 2**31, 2**32 - 1))
     channels, bits = dice.choice((0, 1, 2, 6, 255, 65_535)), dice.choice((0, 1, 8, 16, 24, 64, 255))
     encoding = dice.choice((1, 1, 1, 2, 3, 6, 7, 17, 80, 85, 353, 65_534, dice.randrange(65_536)))
@@ -207,7 +207,7 @@ def change_value(value: Any, dice: random.Random) -> Any:
     paths = list(paths_in(value))
     if not paths:
         return dice.choice(VALUES)
-    # Short paths are few, and say what the rest means.
+    # Short paths are few, and determine the meaning of the rest.
     paths.sort(key=len)
     path = dice.choice(paths[: max(1, int(len(paths) * dice.random()))])
     value = parent = json.loads(json.dumps(value))
@@ -297,18 +297,18 @@ def forge_skops(data: bytes, dice: random.Random) -> bytes:
 class Kind:
     #: Of the input in its folder.
     name: str
-    #: What reads it: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
+    #: The commands: ``{x}`` is the input, ``{data}`` the golden data, ``{out}`` an empty folder.
     commands: tuple[str, ...]
     #: How many `make fuzz` makes; `make test` makes `test_fuzz.IN_TEST` of them.
     inputs: int
-    #: Which of its files are changed: those whose names begin so.
+    #: The files to change: those whose names begin with this.
     only: tuple[str, ...] = ("",)
-    #: Makes the digests right again, as somebody does who knows the format.
+    #: Updates the digests, like a forger who knows the format.
     seal: Callable[[Files], None] = lambda files: None
 
 
 def reseal(name: str, digest_of: Callable[[dict], str] | None, files: Files) -> None:
-    """New digests in a JSON file that lists files, and of itself where it has one."""
+    """Update the digests in a JSON file that lists files, and its own digest if it has one."""
     header = read_header(files, name)
     if header is None:
         return
@@ -358,7 +358,7 @@ STORE = (
 SENSES = " ".join(f"{{data}}/senses/{name}.zarr" for name in ALONE)
 """Three stores, which fused models read."""
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
-#: Not what predicts from films, which no store fits.
+#: Without models that predict from films, because no store fits them.
 SAVED = (*(name for name in ESTIMATORS if name != "film-prior"), "pipeline")
 KINDS: dict[str, Kind] = {
     "manifest": Kind(
@@ -461,7 +461,7 @@ KINDS: dict[str, Kind] = {
 
 
 def make_data(folder: Path) -> Path:
-    """The golden data, and what the other kinds start from."""
+    """Write the golden data and the initial files of the other kinds."""
     data = copy_data(folder)
     shutil.rmtree(data / "run")
     (data / "clips.csv").write_text(
@@ -480,7 +480,7 @@ def make_data(folder: Path) -> Path:
     become = FinishedFits.become
 
     def keep_and_become(finished: FinishedFits, *arguments: Any, **options: Any) -> None:
-        """Keep what a run leaves that is killed at its end."""
+        """Keep the files of a run that is killed at its end."""
         shutil.copytree(finished.folder, finished.folder.with_name("kept.partial"))
         become(finished, *arguments, **options)
 
@@ -502,7 +502,7 @@ def make_data(folder: Path) -> Path:
 
 
 def write_sounds(data: Path) -> None:
-    """Three seconds in files of several kinds, clips of these and of their spans, and a list."""
+    """Write three seconds of sound in several formats, with clips, spans and a list."""
     folder, noise = data / "sound", np.random.default_rng(6).normal(0, 0.1, 48_000)
     folder.mkdir()
     write_sound(folder / "tone.wav", "pcm_s16le", noise[:24_000], rate=8000)
@@ -518,7 +518,7 @@ def write_sounds(data: Path) -> None:
 
 
 def write_subtitles(data: Path) -> None:
-    """Lines of the films of ``eight``: as files of two kinds, and as MObyGaze's dump."""
+    """Write subtitles for the films of ``eight``, in two formats and as a MObyGaze dump."""
     lines = (
         "00:00:01,000 --> 00:00:02,500\n<i>Look</i>\nat her!\n\n2\n0:11.5 --> 0:12.5\nCaf\u00e9\n"
     )
@@ -535,7 +535,7 @@ def write_subtitles(data: Path) -> None:
 
 
 def save_fusions(data: Path) -> None:
-    """Models of three stores: of all columns, and of each store's."""
+    """Save models of three stores, on all columns and on those of each store."""
     (data / "senses").mkdir()
     write_senses(data / "senses")
     toml = experiment(data / "senses", missing="mean")
@@ -545,7 +545,7 @@ def save_fusions(data: Path) -> None:
 
 
 def save_models(data: Path) -> None:
-    """A saved model of each estimator of `SAVED`, of what ``final.zarr`` has."""
+    """Save a model of each estimator in `SAVED`, trained on ``final.zarr``."""
     store = open_store(data / "final.zarr")
     dice = np.random.default_rng(0)
     concepts, y = dice.integers(0, 2, (40, 3)), np.arange(40) % 2
@@ -568,7 +568,7 @@ def save_models(data: Path) -> None:
 
 
 def read_files(path: Path) -> Files:
-    """A folder's files by their relative paths; a single file under an empty name."""
+    """Return the files of a folder by relative path; a single file has an empty name."""
     return {"": path.read_bytes()} if path.is_file() else files_of(path)
 
 

@@ -56,7 +56,7 @@ class Hang(BaseException):
 
 
 class Planned(Exception):
-    """An experiment was read and planned, and would now be trained."""
+    """An experiment was read and planned, and would be trained next."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def no_training(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch) -> list[object]:
-    """The servers that were asked for something: no file chooses one."""
+    """Return the servers that were contacted; no file may choose one."""
     addresses: list[object] = []
 
     def connect(self, address):
@@ -95,11 +95,11 @@ def memory(key: str, process: int | str = "self") -> int:
 
 @pytest.fixture(autouse=True)
 def decoders(monkeypatch) -> None:
-    """The most memory that each decoding process took is a problem where it is too much."""
+    """Report decoding processes that took too much memory."""
     stop = Decoder.stop
 
     def measure(self: Decoder) -> None:
-        with suppress(AttributeError, OSError, TypeError):  # it never started, or is gone
+        with suppress(AttributeError, OSError, TypeError):  # it never started or has ended
             DECODED.append(memory("VmHWM", self._process.pid))
         stop(self)
 
@@ -108,7 +108,7 @@ def decoders(monkeypatch) -> None:
 
 @contextmanager
 def limits() -> Iterator[list[int]]:
-    """Stop what takes too long; gives the most memory that was taken, in bytes."""
+    """Stop commands that take too long; yield the peak memory in bytes."""
     used: list[int] = []
     linux = sys.platform == "linux"
     if linux:
@@ -134,7 +134,7 @@ def limits() -> Iterator[list[int]]:
 
 
 def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
-    """What a command does that it must not do; counts how it ended."""
+    """Return forbidden behaviour of a command, and count how it ended."""
     with limits() as used:
         try:
             result = run_obygaze(*command.split())
@@ -163,7 +163,7 @@ def problems_of(command: str, outcomes: Counter[str]) -> Iterator[str]:
 
 
 def unreadable(out: Path) -> Iterator[str]:
-    """The manifests that a command wrote, and that cannot be read."""
+    """Return the manifests that a command wrote but that cannot be read."""
     for header in out.glob("*/manifest.json"):
         yield from (f"wrote what cannot be read: {problem}" for problem in check(header.parent))
 
@@ -181,7 +181,7 @@ def mutated(kind_name: str, numbers: range, data: Path) -> Iterator[tuple[str, F
 def fuzz(
     kind_name: str, inputs: Iterable[tuple[str, Files]], data: Path, folder: Path, asked: list
 ) -> tuple[Counter[str], list[str]]:
-    """Run the kind's commands on each input: how they ended, and what failed."""
+    """Run the commands of a kind on each input; return how they ended and what failed."""
     kind, outcomes, failures = KINDS[kind_name], Counter[str](), []
     for label, files in inputs:
         kind.seal(files)
@@ -239,7 +239,7 @@ NAMING = {
 
 
 def forged(kind_name: str, data: Path) -> Iterator[tuple[str, Files]]:
-    """Inputs in each of which one field of JSON that names something names a program."""
+    """Yield inputs in which one JSON field with a name contains the name of a program."""
     original, seen = read_files(data / KINDS[kind_name].name), set[tuple[str, ...]]()
     for file in original:
         if file and not file.endswith((".json", ".jsonl")):

@@ -22,7 +22,7 @@ from tests.golden.workspace import COMMANDS, DATA, EXPECTED, copy_data, make_wor
 from tests.kit.files import csv_rows, refused
 
 #: Fields that differ from call to call, machine to machine or release to release, by command;
-#: "" is for all. They need only be there.
+#: "" applies to all. They only need to be present.
 VOLATILE = {
     "": {"seconds", "started", "versions", "machine", "software", "size", "bytes", "files"},
     "features-extract": {"clips_a_second", "frames_a_second", "shares", "bound_by", "slow"},

@@ -25,7 +25,7 @@ STORES = {"drawn": "drawn/stores/tiny-xclip.zarr", "words": "mobygaze/words.zarr
 def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:
     """Write a store's expected values, and the store as a zip file, HDF5 and Parquet.
 
-    Returns each array's type, shape and digest, for readers without NumPy.
+    Return each array's type, shape and digest, for readers without NumPy.
     """
     store = of.open_store(folder / "stores" / f"{name}.zarr")
     expected = folder / "expected" / name
@@ -56,7 +56,7 @@ def offer_model(demo: Path, folder: Path) -> None:
 
 
 def offer_annotations(folder: Path) -> None:
-    """Write what our own reader finds in each ELAN file: start, end and value by tier."""
+    """Write the start, end and value that our own reader finds in each ELAN file, by tier."""
     files = {}
     for path in sorted((folder / "elan").glob("*.eaf")):
         document, _, _ = read_eaf(path, ObygazeError)
@@ -68,7 +68,7 @@ def offer_annotations(folder: Path) -> None:
 
 
 def offer_table(demo: Path, folder: Path) -> None:
-    """Copy a run's predictions, and write their rows as Python's own csv module reads them."""
+    """Copy the predictions of a run, and write their rows as read by Python's csv module."""
     table = demo / "runs/level/predictions.csv"
     shutil.copy(table, folder / "predictions.csv")
     with table.open(newline="", encoding="utf-8") as file:
@@ -76,7 +76,7 @@ def offer_table(demo: Path, folder: Path) -> None:
 
 
 def offer_ranking(demo: Path, folder: Path) -> None:
-    """Write a run's predictions as a run file of trec_eval's, the truth, and our own score."""
+    """Write the predictions of a run as a trec_eval run file, with the truth and our score."""
     table = om.load_run(demo / "runs/level").predictions()
     ids, scores = table["id"].tolist(), table["probability"].to_numpy()
     positives = set(table.loc[table["label"] == 1, "id"])
@@ -89,7 +89,7 @@ def offer_ranking(demo: Path, folder: Path) -> None:
 
 
 def main(demo: Path, folder: Path) -> None:
-    """Write the files of every kind, each with its expected values."""
+    """Write the files of every type, each with its expected values."""
     (folder / "stores").mkdir(parents=True)
     digests = {}
     for name, path in STORES.items():

@@ -20,7 +20,7 @@ READERS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {}
 
 
 def reader(name: str) -> Callable[..., Callable[[Path, str], Iterator[Pair]]]:
-    """Register a function that yields what it read, and whether it equals our values."""
+    """Register a function that yields the values that it read, and whether they equal ours."""
 
     def register(read: Callable[[Path, str], Iterator[Pair]]) -> Callable[..., Iterator[Pair]]:
         READERS[name] = read
@@ -51,7 +51,7 @@ def expected_ids(folder: Path, store: str) -> list[str]:
 def compare_group(
     folder: Path, store: str, label: str, read: Callable[[str], object]
 ) -> Iterator[Pair]:
-    """Compare each array that `read` returns, and the ids made of their bytes."""
+    """Compare each array that `read` returns, and the ids decoded from their bytes."""
     for name, expected in expected_arrays(folder, store):
         yield f"{label}/{name}", same(read(name), expected)
     rows = np.asarray(read("ids"))
@@ -61,7 +61,7 @@ def compare_group(
 
 @reader("zarr")
 def read_zarr(folder: Path, url: str) -> Iterator[Pair]:
-    """Read by zarr-python: folders, zip files and over HTTP."""
+    """Read folders and zip files, and over HTTP, with zarr-python."""
     import zarr
 
     for name in STORES:
@@ -76,7 +76,7 @@ def read_zarr(folder: Path, url: str) -> Iterator[Pair]:
 
 @reader("tensorstore")
 def read_tensorstore(folder: Path, url: str) -> Iterator[Pair]:
-    """Read by tensorstore: folders and over HTTP."""
+    """Read folders, and over HTTP, with tensorstore."""
     import tensorstore
 
     def open_array(kvstore: dict[str, str]) -> object:
@@ -109,7 +109,7 @@ def read_xarray(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("h5py")
 def read_hdf5(folder: Path, _: str) -> Iterator[Pair]:
-    """Read the export as HDF5 by h5py."""
+    """Read the HDF5 export with h5py."""
     import h5py
 
     for name in STORES:
@@ -134,7 +134,7 @@ def compare_parquet(
 
 
 def compare_table(folder: Path, label: str, rows: list[list[object]]) -> Iterator[Pair]:
-    """Compare a run's predictions, numbers to the last bit."""
+    """Compare the predictions of a run, with numbers identical to the last bit."""
     header, *expected = json.loads((folder / "expected" / "predictions.json").read_text())
     last = len(header) - 1
     texts = [[str(cell) for cell in row[:last]] for row in rows]
@@ -147,7 +147,7 @@ def compare_table(folder: Path, label: str, rows: list[list[object]]) -> Iterato
 
 @reader("pyarrow and pandas")
 def read_pandas(folder: Path, _: str) -> Iterator[Pair]:
-    """Read Parquet by pyarrow, and a run's predictions by pandas."""
+    """Read Parquet with pyarrow, and the predictions of a run with pandas."""
     import pandas
     import pyarrow.parquet
 
@@ -164,7 +164,7 @@ def read_pandas(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("polars")
 def read_polars(folder: Path, _: str) -> Iterator[Pair]:
-    """Read Parquet and a run's predictions by polars."""
+    """Read Parquet and the predictions of a run with polars."""
     import polars
 
     def open_table(path: Path) -> Callable[[str], list[object]]:
@@ -178,7 +178,7 @@ def read_polars(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("duckdb")
 def read_duckdb(folder: Path, _: str) -> Iterator[Pair]:
-    """Read Parquet and a run's predictions by SQL."""
+    """Read Parquet and the predictions of a run with SQL."""
     import duckdb
 
     def query(text: str) -> list[tuple[object, ...]]:
@@ -195,7 +195,7 @@ def read_duckdb(folder: Path, _: str) -> Iterator[Pair]:
 def compare_elan(
     folder: Path, read: Callable[[Path], dict[str, list[list[object]]]]
 ) -> Iterator[Pair]:
-    """Compare each ELAN file's tiers: start and end in milliseconds, and value."""
+    """Compare the tiers of each ELAN file: start and end in milliseconds, and value."""
     files = json.loads((folder / "expected" / "elan.json").read_text())
     for name, tiers in files.items():
         found = {tier: sorted(notes) for tier, notes in read(folder / "elan" / name).items()}
@@ -204,7 +204,7 @@ def compare_elan(
 
 @reader("pympi")
 def read_pympi(folder: Path, _: str) -> Iterator[Pair]:
-    """Read ELAN files by pympi."""
+    """Read ELAN files with pympi."""
     from pympi.Elan import Eaf
 
     def read(path: Path) -> dict[str, list[list[object]]]:
@@ -221,7 +221,7 @@ def read_pympi(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("speach")
 def read_speach(folder: Path, _: str) -> Iterator[Pair]:
-    """Read ELAN files by speach."""
+    """Read ELAN files with speach."""
     from speach import elan
 
     def read(path: Path) -> dict[str, list[list[object]]]:
@@ -236,7 +236,7 @@ def read_speach(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("onnxruntime")
 def read_onnx(folder: Path, _: str) -> Iterator[Pair]:
-    """Ask the exported model by onnxruntime: probabilities agree to a millionth."""
+    """Run the exported model with onnxruntime; probabilities must agree to a millionth."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(folder / "model.onnx")
@@ -248,7 +248,7 @@ def read_onnx(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("ir_measures")
 def read_ranking(folder: Path, _: str) -> Iterator[Pair]:
-    """Read a run file of trec_eval's, and score it: average precision agrees to a millionth."""
+    """Read and score a trec_eval run file; average precision must agree to a millionth."""
     import ir_measures
 
     expected = json.loads((folder / "expected" / "ranking.json").read_text())
@@ -261,7 +261,7 @@ def read_ranking(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("huggingface_hub")
 def read_cards(folder: Path, _: str) -> Iterator[Pair]:
-    """Read the card of each store as the Hub does: tags, size and licence."""
+    """Read the card of each store in the same way as the Hub: tags, size and licence."""
     from huggingface_hub import DatasetCard
 
     sizes = {1_000: "n<1K", 10_000: "1K<n<10K"}
@@ -309,7 +309,7 @@ def main(folder: Path, url: str, names: list[str]) -> int:
     for name in names or list(READERS):
         try:
             pairs = list(READERS[name](folder, url))
-        except Exception as error:  # the other readers are tried all the same
+        except Exception as error:  # the other readers still run
             say(f"{name:20} failed: {type(error).__name__}: {error}")
             failed = True
             continue

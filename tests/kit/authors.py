@@ -1,5 +1,7 @@
-"""The authors' files in miniature: the same layout, spellings and oddities; every row is drawn.
-`released_runs.json` is written by a plain loop, not by the tested code."""
+"""Small versions of the authors' files: the same layout, spellings and oddities, random rows.
+
+`released_runs.json` is written by a plain loop, not by the tested code.
+"""
 
 import json
 from collections import Counter
@@ -20,7 +22,7 @@ FILMS = (
     *("tt0108160", "tt0110912", "tt0119822", "tt0212338", "tt0467406", "tt0822832"),
     *("tt1045658", "tt1142988", "tt1193138", "tt1454029", "tt1570728", "tt2267998"),
 )
-NO_SURE = FILMS[3]  # a film without a Sure clip, as the authors' movieset has one
+NO_SURE = FILMS[3]  # a film without Sure clips, as in the authors' movieset
 LABELS = {"Easy Neg": 50, "Hard Neg": 70, "Not Sure": 36, "Sure": 36}
 VISUAL = (
     *("Type of plan", "Look", "Body", "Posture", "Clothes", "Appearance", "Exp of  emotion"),
@@ -31,7 +33,7 @@ COLUMNS = ("idx", "util", "clip", "label", "overlap_ratio", "concepts", "id", "m
            "video_name", "graph_number")  # fmt: skip
 SPLIT_COLUMNS = ("", "clip", "id", "movie", "srt_name", "video_name", "graph_number", "label",
                  "reason", "fold")  # fmt: skip
-#: Of each split file: the classes of the table's labels.
+#: The classes of the table's labels in each split file.
 SPLITS = {
     "02_EN_HN_S": {"Easy Neg": "Easy Neg", "Hard Neg": "Hard Neg", "Sure": "Sure"},
     "02_ENHN_S": {"Easy Neg": "EN_HN", "Hard Neg": "EN_HN", "Sure": "S"},
@@ -39,7 +41,7 @@ SPLITS = {
     "02_HN_S": {"Hard Neg": "Hard Neg", "Sure": "Sure"},
 }
 MOVIESET = {"ENHN_S": "02_ENHN_S", "HN_S": "02_HN_S"}
-#: Of MObyGaze: key, title, frames a second, and seconds that each annotator marked.
+#: Films of MObyGaze: key, title, frames per second, and seconds marked by each annotator.
 MOBYGAZE = (
     ("tt0097576", "A Film; with a semicolon", "23.976", (4000, 1500)),  # one stopped early
     ("tt0467406", "Second", "24.0", (3600, 3600)),
@@ -59,8 +61,10 @@ Row = dict[str, str]
 
 
 def make_authors(folder: Path, *, scale: int = 1) -> Path:
-    """Write obygaze12/ (192 clips of 12 films) and mobygaze/ (3 films); give `folder`. With a
-    `scale` there are so many times the clips."""
+    """Write obygaze12/ (192 clips of 12 films) and mobygaze/ (3 films); return `folder`.
+
+    `scale` multiplies the number of clips.
+    """
     chance = np.random.default_rng(12)
     rows = annotated_clips(chance, scale)
     home = folder / "obygaze12"
@@ -109,7 +113,7 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
 
 
 def concept_list(label: str, chance: np.random.Generator) -> str:
-    """Write a list as the authors do: a space before all but the first, and two in one name."""
+    """Write a list like the authors: no space before the first, and two concepts in one name."""
     if label == "Easy Neg":
         return "['']"
     visual = {"Hard Neg": (0, 3), "Not Sure": (0, 4), "Sure": (0, 6)}[label]
@@ -125,7 +129,7 @@ def visual_names(concepts: str) -> list[str]:
 
 
 def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Generator) -> list[Row]:
-    """Return clips of some labels in ten balanced folds, leaving out one clip of each label."""
+    """Return clips with some labels in ten balanced folds, leaving out one clip per label."""
     split = []
     for label in classes:
         usable = [row for row in rows if row["label"] == label]
@@ -159,7 +163,7 @@ def ids_of(split: list[Row], folds: set[str], label: str | None = None) -> list[
 
 
 def released_runs(split: list[Row]) -> dict[str, dict[str, list[str]]]:
-    """Return the eight runs of the authors' code, of clips with a file; fold 9 tests."""
+    """Return the eight runs of the authors' code, on clips with a file; fold 9 is for testing."""
     runs = {}
     for validation in range(8):
         held = {str(validation), "9"}
@@ -205,7 +209,7 @@ def write_mobygaze(folder: Path, chance: np.random.Generator) -> None:
 def clip_row(
     number: int, label: str, concepts: str, film: str = "tt0108160", video: str = "avi"
 ) -> str:
-    """Return a row of annotations as the authors write it; without `video` it has no file."""
+    """Return an annotation row in the authors' format; without `video`, it has no file."""
     name = f"{film}_scene_{number}.{video}" if video else ""
     return (
         f"{number};1;{film}scene-{number:03d}.ss-0001.es-0001;{label};1.00;{concepts};"
@@ -224,7 +228,7 @@ SIX_CLIPS = [
 
 
 def clip_table(*rows: str) -> bytes:
-    """Return the rows with the authors' header, blank second line and line ends."""
+    """Return the rows with the authors' header, blank second line and line endings."""
     lines = [";".join(COLUMNS), ";" * (len(COLUMNS) - 1), *rows]
     return "".join(f"{line}\r\n" for line in lines).encode()
 
@@ -252,8 +256,10 @@ class Dataset:
 def make_dataset(
     folder: Path, authors: Path, *, widths: tuple[int, int, int], signal: float = 0.08
 ) -> Dataset:
-    """Drawn features, in which each visual concept has a direction, and Sure one more. `widths` are
-    those of the features of X-CLIP, ViViT and X-CLIP as retrained on LSMDC."""
+    """Write random features with a direction for each visual concept and one for Sure.
+
+    `widths` are the widths of the features of X-CLIP, ViViT, and X-CLIP retrained on LSMDC.
+    """
     manifest = save_released(folder / "manifest", authors)
     labels = manifest.labels("paper")
     visible = np.array(

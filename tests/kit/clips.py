@@ -33,8 +33,10 @@ def with_output(bank: om.ConceptBank, output: str) -> om.ConceptBank:
 
 
 def small_clips(clips: int = 240) -> om.ClipDataset:
-    """Three levels in turn over six folds and four films; Sure clips show more concepts. Unit-norm
-    features: noise, a direction for each concept, and one for Sure."""
+    """Return three levels in turn over six folds and four films; Sure clips have more concepts.
+
+    Features have unit norm: noise, a direction for each concept, and one for Sure.
+    """
     width = 16
     chance = np.random.default_rng(7)
     levels = [("EN", "HN", "S")[row % 3] for row in range(clips)]
@@ -126,7 +128,7 @@ def sets(**groups: str) -> list[str]:
 
 
 def torch_logits(model: om.MLPProbe) -> Any:
-    """Return a torch module with the model's weights, in float64."""
+    """Return a torch module with the weights of the model, in float64."""
     import torch
 
     parts: list[Any] = []

@@ -10,12 +10,12 @@ RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 
 
 def keep_counts(test: str, kind: str, **counts: int) -> None:
-    """Save the counts of a kind of input with today's date, in `make fuzz` and `make faults`."""
+    """Save the counts for a type of input with today's date, in `make fuzz` and `make faults`."""
     if not os.environ.get("OBYGAZE_KEEP_COUNTS"):
         return
     path = RESULTS / f"{test}.json"
     lock = os.open(RESULTS, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)  # other workers of this run keep theirs
+    fcntl.flock(lock, fcntl.LOCK_EX)  # other workers of this run save their own counts
     rows = json.loads(path.read_text()) if path.exists() else {}
     rows[kind] = {"made": f"{datetime.now(UTC):%Y-%m-%d}", **counts}
     path.write_text(json.dumps(rows, indent=2) + "\n")

@@ -30,7 +30,7 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def refused(result: Result, *facts: str, code: int = 1) -> None:
-    """Check that the command ended with one line on standard error that states these facts."""
+    """Check that the command ended with a one-line error that states these facts."""
     assert result.exit_code == code, result.output
     for fact in facts:
         assert fact in result.stderr, result.stderr

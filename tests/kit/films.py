@@ -18,7 +18,7 @@ from obygaze_features.video.synthetic import BITS, SQUARE, draw_clip
 
 VP9 = {"deadline": "realtime", "cpu-used": "8"}
 ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-frames": "16"}
-#: One thread: a busy machine once refused x265 its pool.
+#: One thread, because x265 once failed to start its pool on a busy machine.
 QUIET = "log-level=none:pools=none:frame-threads=1"
 
 #: name -> how to write it.
@@ -65,7 +65,7 @@ def write_clip(
     rate: int = 24,
     **settings: Any,
 ) -> None:
-    """Write one clip that looks like a level; `settings` are as in `write_pictures`."""
+    """Write a clip that looks like a level; `settings` are those of `write_pictures`."""
     pictures = draw_clip(level, seed, round(seconds * rate), width, height)
     write_pictures(path, pictures, rate=rate, **settings)
 
@@ -82,10 +82,12 @@ def write_pictures(
     b_frames: int = 2,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Write RGB pictures of one size as a film; the suffix of `path` chooses the container. With a
-    `variable_rate`, frames are shown for one, two or three times as long, alternately. A player has
-    to rotate the pictures by `rotation` degrees, counter-clockwise. `codec` is an FFmpeg encoder,
-    `gop` the frames from one keyframe to the next."""
+    """Write RGB pictures of one size as a film; the suffix of `path` selects the container.
+
+    With a `variable_rate`, frames are shown for one, two or three times as long, in turn. A player
+    has to rotate the pictures by `rotation` degrees counter-clockwise. `codec` is an FFmpeg
+    encoder, and `gop` is the number of frames from one keyframe to the next.
+    """
     codec = codec or ("libx264" if "libx264" in av.codecs_available else "mpeg4")
     with av.open(path, "w") as container:
         stream: Any = container.add_stream(codec, rate=rate, options=dict(options or {}))
@@ -143,7 +145,7 @@ def copy_packets(
     zero: int = 0,
     **options: Any,
 ) -> None:
-    """Join films, or their sound, without encoding, as editing programs do.
+    """Join films, or their sound, without re-encoding, like editing programs.
 
     Start from the n-th keyframe; the clock is 0 at the time of a frame.
     """
@@ -165,7 +167,7 @@ def copy_packets(
 
 
 def everything(path: Path) -> np.ndarray:
-    """Return all stored frames, in the order in which PyAV gives them."""
+    """Return all stored frames, in the order in which PyAV returns them."""
     with av.open(path) as container:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 
@@ -180,7 +182,7 @@ def numbers(rgb: np.ndarray, rotation: int = 0) -> list[int]:
 
 
 def clips(*names: str) -> Manifest:
-    """Return a manifest of clips, each with the stem of its file as its id."""
+    """Return a manifest of clips whose ids are the stems of their files."""
     items = [Item(Path(name).stem, media=name) for name in names]
     return Manifest("made-up", Items.of(items))
 
@@ -200,8 +202,10 @@ def write_sound(
     later: Sequence[tuple[float, float]] = (),
     **settings: Any,
 ) -> Path:
-    """Write sound tracks ``[S]`` or ``[S, 2]`` from -1 to 1, and black `pictures` of so many
-    seconds. What is heard from ``later[n][0]`` on is heard ``later[n][1]`` seconds later."""
+    """Write sound tracks ``[S]`` or ``[S, 2]`` from -1 to 1, and black `pictures` in seconds.
+
+    Sound from ``later[n][0]`` on is heard ``later[n][1]`` seconds later.
+    """
     with av.open(path, "w", **settings) as container:
         film: Any = container.add_stream("mpeg4", rate=24) if pictures else None
         if film:
@@ -245,7 +249,7 @@ def ffmpeg_cut(
         into, cutter = graph.add_abuffer(template=source), graph.add("atrim", span)
         ends = graph.add("aformat", shape), cutter, graph.add("abuffersink")
         graph.link_nodes(into, *ends).configure()
-        with contextlib.suppress(av.EOFError):  # what follows the span is not taken
+        with contextlib.suppress(av.EOFError):  # frames after the span are not included
             for frame in [*container.decode(source), None]:
                 into.push(frame)
     with contextlib.suppress(av.EOFError):

@@ -1,9 +1,9 @@
-"""A CUDA device made of tensors of the CPU, on which extraction runs.
+"""A CUDA device made of CPU tensors, on which extraction runs.
 
 Work waits in streams, and is done only when somebody waits for it: as late as events allow, or in
-any order that they allow. Freed memory is reused immediately by the stream that it belongs to, and
-to others when the streams named by `record_stream` have done what they had to. So a missing wait
-gives wrong numbers. Not modelled: kernels' arithmetic, the driver, and speed.
+any order that they allow. Freed memory is reused immediately by its own stream, and by other
+streams when the streams named by `record_stream` have finished. A missing wait therefore gives
+wrong numbers. The arithmetic of kernels, the driver and speed are not modelled.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ Mark = tuple["Stream", int]
 
 
 class Gpu:
-    """The device, with a log of what reached it.
+    """The device, with a log of the work that reached it.
 
-    `late` is the order of its work; by default it is drawn. Where it is `full` it has no memory to
-    give; it says that it has `memory`, a quarter of it reserved by this process, which may have a
+    `late` is the order of its work, which is random by default. If it is `full`, it has no free
+    memory. It reports `memory`, a quarter of which is reserved by this process, which may have a
     `share`. `defect` breaks a rule, which the tests must notice. `before_upload` may raise an
     error.
     """
@@ -68,7 +68,7 @@ class Gpu:
                 (mark[0].needed if self.late else self.random.choice(ready)).step()
 
     def new(self, shape: Any, dtype: torch.dtype, strides: Any = None) -> "GpuTensor":
-        """Return a tensor with whatever its memory held before."""
+        """Return a tensor that contains the previous content of its memory."""
         size = prod(shape) * dtype.itemsize
         with self.lock:
             self.give_out()
@@ -89,7 +89,7 @@ class Gpu:
                 self.in_use.append((key, memory, marks))
 
     def move(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> "GpuTensor":
-        """Upload; without a wait the source is read late."""
+        """Upload a tensor; without a wait, the source is read late."""
         target = self.new(tensor.shape, tensor.dtype)
         self.upload(target.values, tensor.detach(), non_blocking)
         return target
@@ -172,7 +172,7 @@ class Stream:
 
     @property
     def needed(self) -> "Stream":
-        """Return this stream, or the one that it waits for."""
+        """Return this stream, or the stream that it waits for."""
         return self if self.is_ready else self.queue[0][0].needed
 
     def step(self) -> None:
@@ -215,7 +215,7 @@ class Event:
 
 
 class GpuTensor(torch.Tensor):
-    """A tensor on the device; `values` are what it will hold."""
+    """A tensor on the device; `values` are its values once the work is done."""
 
     is_cuda = True
     __torch_function__ = torch._C._disabled_torch_function_impl

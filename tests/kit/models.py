@@ -1,5 +1,7 @@
-"""Networks of random weights for the tests: small ones of every family, and full-size ones. The
-package itself ships `tiny-xclip`, `tiny-vivit`, `tiny-clap` and `tiny-xclip-lsmdc`."""
+"""Networks with random weights for the tests: small ones of every family, and full-size ones.
+
+The package itself ships `tiny-xclip`, `tiny-vivit`, `tiny-clap` and `tiny-xclip-lsmdc`.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +46,7 @@ def write_network(
     folder: Path, seed: int, kind: str, model: str, sizes: Sizes, processor: Sizes | None = None,
     normal: Sequence[str] = (),
 ) -> Any:  # fmt: skip
-    """Write a transformers model and return its config; weights in `normal` are not zeros."""
+    """Write a transformers model and return its config; weights in `normal` are not zero."""
     import transformers
 
     config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)
@@ -62,7 +64,7 @@ def write_network(
 
 def write_clip(folder: Path, seed: int, vision: Sizes, dim: int) -> None:
     text, size = tiny.clip_text_config(), vision.get("image_size", 224)
-    # As in the published checkpoints, which are older than today's configurations.
+    # As in the published checkpoints, which are older than current configurations.
     processor = {"feature_extractor_type": "CLIPFeatureExtractor", "do_resize": True, "size": size,
                  "resample": 3, "do_center_crop": True, "crop_size": size, "do_normalize": True,
                  "image_mean": [0.48145466, 0.4578275, 0.40821073],
@@ -99,7 +101,7 @@ def write_videomae(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = T
 
 
 def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = False) -> None:
-    """Write a V-JEPA 2, pretrained or with the attention and classifier of fine-tuning."""
+    """Write a V-JEPA 2, pretrained or with the attention and classifier from fine-tuning."""
     side = sizes.get("crop_size", 256)
     processor = video_processor(side)
     del processor["image_processor_type"]
@@ -113,13 +115,13 @@ def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = Fal
 def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
     half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
     processor = video_processor(sizes.get("image_size") or 224) | half
-    # Zeros by default: all frames would look alike, and the attention in time would do nothing.
+    # These are zero by default, so all frames would look alike to the temporal attention.
     normal = ("embeddings", "temporal", "cls_token")
     write_network(folder, seed, "Timesformer", "ForVideoClassification", sizes, processor, normal)
 
 
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
-    """Write a DINOv2, one with registers (``Dinov2WithRegisters``), or a DINOv3 (``DINOv3ViT``)."""
+    """Write a DINOv2, a DINOv2 with registers (``Dinov2WithRegisters``), or a DINOv3."""
     # DINOv2 was trained at 518 pixels, and its processor crops to 224.
     trained = sizes.get("image_size") or 224
     side = {518: 224, 48: 32}.get(trained, trained)
@@ -145,12 +147,12 @@ def write_gpt2(folder: Path, seed: int) -> None:
 
 
 def write_sentence_encoder(folder: Path, seed: int) -> None:
-    """Write a sentence encoder: the mean of a RoBERTa's tokens."""
+    """Write a sentence encoder: the mean over the tokens of a RoBERTa."""
     special = {f"{name}_token": token for name, token in ROBERTA_TOKENS.items()}
     special |= {"cls_token": "<s>", "sep_token": "</s>"}
     *before, mask = ROBERTA_TOKENS.values()
     count = write_byte_tokenizer(folder, "RobertaTokenizer", special, before=before, after=(mask,))
-    # Positions beside those of the tokens: padding's, and the one before it.
+    # Positions other than those of tokens: the padding's, and the one before it.
     sizes = {**SMALL, "vocab_size": count, "type_vocab_size": 1, "initializer_range": 0.2,
              "max_position_embeddings": MAX_TOKENS + 2, "pad_token_id": 1, "bos_token_id": 0,
              "eos_token_id": 2}  # fmt: skip
@@ -177,7 +179,7 @@ def word_merges(words: Any) -> Merges:
 def number_tokens(
     tokens: Sequence[str], merges: Merges, after: Sequence[str] = ()
 ) -> dict[str, int]:
-    """Return a vocabulary of tokens, results of merges, and more tokens."""
+    """Return a vocabulary of tokens, merge results and additional tokens."""
     vocabulary = dict.fromkeys([*tokens, *(left + right for left, right in merges), *after])
     return {token: number for number, token in enumerate(vocabulary)}
 
@@ -185,7 +187,7 @@ def number_tokens(
 def write_byte_tokenizer(
     folder: Path, kind: str, special: Sizes, *, before: Sequence[str] = (), after: Sequence[str]
 ) -> int:
-    """Write bytes and the merges that build words; return the number of tokens."""
+    """Write bytes and the merges that form words; return the number of tokens."""
     merges = word_merges(pre + word for word in CAPTION_WORDS.split() for pre in ("", SPACE))
     vocabulary = number_tokens([*before, *tiny.byte_letters()], merges, after)
     lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
@@ -197,7 +199,7 @@ def write_byte_tokenizer(
 
 
 def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: Merges) -> None:
-    """Write a small vocabulary with a byte fallback, as SigLIP 2 has from Gemma."""
+    """Write a small vocabulary with a byte fallback, like SigLIP 2 (from Gemma)."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
     tokenizer = Tokenizer(
@@ -242,12 +244,12 @@ TINY_WHISPER: Sizes = {
 AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
 CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
-# Older files have the filters too, which nobody reads.
+# Older files also have the filters, which are not used.
 WHISPER_STEPS = {"feature_size": 16, "chunk_length": 1, "mel_filters": [[0.0]]}
 EIGHT = {**SMALL_VISION, "num_frames": 8}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
-#: name -> what writes it, with which sizes; of tiny ones also their arrays.
+#: name -> the writer, its sizes and, for tiny checkpoints, their arrays.
 _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-clip": (write_clip, [SMALL_VISION, 32], clip_arrays(32, 16, 32)),
     "tiny-siglip": (write_siglip, [SMALL_VISION], siglip_arrays(16, 32)),
@@ -266,7 +268,7 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
            ("Hubert", speech_arrays(64), "Model", TINY_SPEECH, SPEECH_STEPS),
            ("Whisper", whisper_arrays(32), "ForConditionalGeneration", TINY_WHISPER,
             WHISPER_STEPS))},
-    # What differs from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
+    # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
     "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),

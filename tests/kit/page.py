@@ -1,6 +1,8 @@
-"""A real browser to open pages in: Debian's Chromium, spoken to over its DevTools pipe. The pipe
-needs no driver, no port and no package: JSON messages, each ended by a zero byte, go in by file
-descriptor 3 and come out by 4."""
+"""A real browser for opening pages: Debian's Chromium, controlled through its DevTools pipe.
+
+The pipe needs no driver, no port and no package. JSON messages, each ended by a zero byte, are sent
+through file descriptor 3 and received through 4.
+"""
 
 import json
 import os
@@ -30,7 +32,7 @@ TIMEOUT_S = 900.0
 
 
 class Tab:
-    """A browser tab: what it loaded and logged, and what can be done in it."""
+    """A browser tab: the resources that it loaded and logged, and actions in it."""
 
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read, self._buffer, self._last = write, read, b"", 0
@@ -55,7 +57,7 @@ class Tab:
         self.logged.clear()
         self.requested.clear()
         address = page if isinstance(page, str) else page.as_uri()
-        # To a fragment of the same file, it would only move within what is loaded.
+        # With only a new fragment, the browser would not load the file again.
         for url in ["about:blank"] * bool(fragment) + [address + fragment]:
             self._loaded = False
             self._call("Page.navigate", {"url": url})
@@ -78,7 +80,7 @@ class Tab:
         return result["result"].get("value")
 
     def press(self, *keys: str) -> None:
-        """Press keys on the focused element, as a person would."""
+        """Press keys on the focused element, as a user would."""
         for key in keys:
             about = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
             enter = {"type": "keyDown", "text": "\r"}
@@ -93,7 +95,7 @@ class Tab:
             self.mouse(kind, *at)
 
     def point_in(self, selector: str, share: float = 0.5) -> tuple[float, float]:
-        """Return a point in an element: a share of its width across, half way down."""
+        """Return a point in an element: at a share of its width, half way down."""
         x, y = self.run(
             f"(async () => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
@@ -120,12 +122,12 @@ class Tab:
         return str(self.run(f"document.querySelector({json.dumps(selector)}).textContent"))
 
     def texts(self, selector: str, attribute: str = "textContent") -> list[Any]:
-        """Return the text, or another property, of each such element."""
+        """Return the text, or another property, of each matching element."""
         elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
         return list(self.run(f"{elements}.map(e => e.{attribute})"))
 
     def roles(self) -> Counter[str]:
-        """Return how many elements of each role a screen reader sees."""
+        """Return the number of elements of each role that a screen reader sees."""
         nodes = self._call("Accessibility.getFullAXTree")["nodes"]
         return Counter(node["role"]["value"] for node in nodes if not node["ignored"])
 

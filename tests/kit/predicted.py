@@ -47,7 +47,7 @@ def fits_of(run: Run) -> list[FitOf]:
 
 
 def table_of(fits: list[FitOf]) -> pd.DataFrame:
-    """Return a table of predictions of two classes, as a run writes it."""
+    """Return a table of predictions of two classes in the format of a run."""
     parts = [
         pd.DataFrame(
             {"model": fit.model, "test": fit.test, "fit": fit.fit, "id": fit.ids}

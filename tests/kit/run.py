@@ -64,9 +64,9 @@ class World:
 def make_world(
     folder: Path, *, recipe: Recipe = RECIPE, synthetic: str = "", marked: bool = False
 ) -> World:
-    """Write 200 clips of four levels in ten folds; S is apart from the rest, with some overlap.
+    """Write 200 clips of four levels in ten folds; S is distinct from the rest, with some overlap.
 
-    If `marked`, every clip but EN has some of three concepts, which its features tell.
+    If `marked`, every clip except EN has some of three concepts, which its features show.
     """
     chance = np.random.default_rng(12)
     ids = [f"tt{film}-{scene:03}" for film in range(FILMS) for scene in range(SCENES)]
@@ -94,8 +94,10 @@ def labelled(
     ids: Sequence[str], levels: Sequence[str], concepts: Any = None, *, folds: Any = (),
     scheme: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
 ) -> Manifest:  # fmt: skip
-    """Clips such as tt0-007, of the film tt0: files of their own or, where they have a length in
-    `seconds`, spans of its file; with labels and with the folds of the split ten."""
+    """Return clips such as tt0-007, in film tt0, with labels and with the folds of the split ten.
+
+    Clips are separate files or, if they have a length in `seconds`, spans of the film's file.
+    """
 
     def item(clip: str) -> Item:
         film, _, scene = clip.partition("-")
@@ -138,7 +140,7 @@ def write_rows(
 
 
 def write_experiment(path: Path, world: World | None = None, **keys: object) -> Path:
-    """Write an experiment's file: Sure against Hard Negatives of `world`, with changes."""
+    """Write an experiment file: Sure against Hard Negatives of `world`, with changes."""
     values: dict[str, object] = {}
     if world is not None:
         values = {

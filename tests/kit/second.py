@@ -1,7 +1,8 @@
-"""A second world of labels, nothing like the paper's: how dark pictures are, in three films.
+"""A second world of labels, different from the paper: how dark pictures are, in three films.
 
-Levels ascend in no alphabetical order, and their names are not their codes. Concepts have the marks
-that separate names elsewhere. One film's name is a number, and another's has spaces and a sign.
+The order of levels is not alphabetical, and their names differ from their codes. Names of concepts
+contain characters that separate names elsewhere. One film name is a number, and another has spaces
+and a sign.
 """
 
 from obygaze_features.annotations import Film, Segment, Timelines
@@ -23,7 +24,7 @@ SCHEME = LabelScheme(
     ),
     sub_constructs={"key": "how the scene is lit", "fill": "what lightens its shadows"},
 )
-#: By id: the first is named by a number, the second by a name that is no id.
+#: By id: the first name is a number, and the second is not a valid id.
 FILMS = {
     "1984": Film("1984", 95.5),
     "Kite_Wind": Film("Kite & Wind", 61.25, "Kite & Wind"),
@@ -42,7 +43,7 @@ MARKS = [
 
 
 def darkness() -> Timelines:
-    """Return marks of two annotators, one of whose names is not a valid id."""
+    """Return labels of two annotators; one of their names is not a valid id."""
     segments = [
         Segment(film, annotator, float(start), float(end), level, tuple(concepts))
         for film, annotator, start, end, level, *concepts in MARKS

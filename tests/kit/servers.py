@@ -1,4 +1,4 @@
-"""Servers on loopback: of files that misbehave on demand, of S3, and proxies."""
+"""Servers on loopback: file servers that misbehave on demand, S3, and proxies."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def in_a_thread(server: socketserver.BaseServer) -> Iterator[None]:
 
 @dataclass
 class Served:
-    """A folder behind HTTP, and the requests for it."""
+    """A folder served over HTTP, and the requests for it."""
 
     folder: Path
     url: str = ""
@@ -120,7 +120,7 @@ def serve(folder: Path) -> Iterator[Served]:
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Ignore errors, because clients that hang up are tested."""
+            """Ignore errors, because the tests include clients that hang up."""
 
     server = Server(("127.0.0.1", 0), Handler)
     served.url = f"http://127.0.0.1:{server.server_port}"
@@ -148,7 +148,7 @@ def at_a_time(served: Served) -> Iterator[list[int]]:
 def bucket(name: str) -> Iterator[Callable[[str, Path], None]]:
     """Serve S3 with one bucket, which the environment names.
 
-    Yield a function that puts a file, or the files of a folder, under a key.
+    Yield a function that uploads a file, or the files of a folder, under a key.
     """
     import boto3  # type: ignore[import-untyped]
     import pytest

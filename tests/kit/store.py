@@ -77,7 +77,7 @@ def fill(
     blocks: Iterable[int] | None = None,
     compute: Callable[[int], Done | Failed] = a_row,
 ) -> None:
-    """Write the missing blocks in order, as an extraction does."""
+    """Write the missing blocks in order, like an extraction."""
 
     def computed(row: int) -> Done | Failed:
         outcome = compute(row)
@@ -99,7 +99,7 @@ def a_store(
     manifest: Manifest | None = None,
     block_rows: int = BLOCK_ROWS,
 ) -> Path:
-    """Write an open store of `n` rows in blocks of four, all written unless `blocks` says."""
+    """Write an open store of `n` rows in blocks of four, all of them unless `blocks` is given."""
     manifest = manifest or a_manifest(n, film)
     writer = StoreWriter.create(path, manifest, recipe, probe=probe(), block_rows=block_rows)
     fill(writer, blocks, lambda row: a_row(row, film))
@@ -116,7 +116,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return every file of a store but its log, in which equal stores differ."""
+    """Return every file of a store except its log, which differs between equal stores."""
     return {name: data for name, data in files_of(path).items() if name != "log.jsonl"}
 
 
@@ -154,7 +154,7 @@ def open_state(
     todo: Collection[int] = (),
     block_rows: int = 2,
 ) -> Path:
-    """Write an open store of these values; rows in `failed` failed, `todo` blocks are to do."""
+    """Write an open store of these values, with `failed` rows and with blocks still `todo`."""
     specs = [ArraySpec(name, v.shape[1:], str(v.dtype), name) for name, v in values.items()]
     n = len(next(iter(values.values())))
     recipe = plain_recipe(*specs)
@@ -172,7 +172,7 @@ def open_state(
 def final_state(
     source: Path, path: Path, shard_rows: int, chunk_rows: int, *, compress: bool = False
 ) -> Path:
-    """Write the finalised store by Zarr alone, with shards and chunks of any size."""
+    """Write the finalised store with Zarr alone, with shards and chunks of any size."""
     store = open_store(source)
     attributes = store.attributes | {"state": "final"}
     group = zarr.create_group(path, attributes={fmt.ATTRIBUTES: attributes})
@@ -203,7 +203,7 @@ def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any
 
 
 def assert_alike(there: Store, here: Store) -> None:
-    """Check that two stores agree on everything; the second was made by us, in a folder."""
+    """Check that two stores agree on everything; the second was written by us, in a folder."""
     assert there.info() == here.info()
     assert (there.ids, there.sources) == (here.ids, here.sources)
     assert there.items.digest == here.items.digest
@@ -223,7 +223,7 @@ def push(path: Path, target: Path | str) -> Pushed:
 
 
 class Malice:
-    """A program in the form of data: unpickling it creates a folder."""
+    """A program disguised as data: unpickling it creates a folder."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace

@@ -43,11 +43,11 @@ def worked() -> Timelines:
 
 
 def pairs(labels: LabelSet) -> list[tuple[str, set[str]]]:
-    """Return each clip's level and concepts, in the order of the clips."""
+    """Return the level and concepts of each clip, in the order of the clips."""
     return list(zip(labels.levels, map(set, labels.concepts), strict=True))
 
 
-#: What ELAN's schema asks of what we write: children in order | what must be said | what may be.
+#: Rules of ELAN's schema: children in order | required attributes | optional attributes.
 SCHEMA = """
 ANNOTATION_DOCUMENT HEADER TIME_ORDER TIER LINGUISTIC_TYPE LANGUAGE CONSTRAINT \
   CONTROLLED_VOCABULARY | DATE AUTHOR VERSION FORMAT |

@@ -1,4 +1,4 @@
-"""A world unlike the paper's: other levels, concepts and films, in name and number."""
+"""A world unlike the paper, with other names and numbers of levels, concepts and films."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from obygaze_features.manifests import (
 from obygaze_features.store import ArraySpec
 from tests.kit.run import RECIPE, World, write_rows
 
-#: From the least to the most, which no sorting gives; no name is its code.
+#: In ascending order, which is not alphabetical; no name equals its code.
 LEVELS = {
     "very-high": "Wide open", "A": "Quiet", "not sure": "Hard to say, at times",
     "A+": "Loud vs quiet",

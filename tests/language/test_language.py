@@ -81,7 +81,7 @@ def test_mean_probabilities_equal_transformers(gpt2, monkeypatch):
     np.testing.assert_allclose(model.mean_probabilities(texts), together, rtol=1e-5)
     alone = [model.mean_probabilities([text])[0] for text in texts]
     np.testing.assert_allclose(alone, together, rtol=1e-5)
-    # Of 64 positions one is the start's; what is longer has no probability.
+    # One of 64 positions is the start token; longer captions have no probability.
     longest, longer = " ".join(["a"] * 63), " ".join(["a"] * 64)
     first, second, _ = model.mean_probabilities([longer, longest, "a"])
     assert first is None
@@ -208,7 +208,7 @@ def test_captions_get_a_probability_and_a_similarity(score, gpt2, encoder, tmp_p
     again, _ = score(None)
     assert (again.exit_code, "out.json already exists" in again.stderr) == (1, True)
     assert score(None, output="scores.json")[0].exit_code == 2
-    for name in ("mine.csv", "mine.json"):  # nor are the captions themselves with it
+    for name in ("mine.csv", "mine.json"):  # and neither are the captions, even with --overwrite
         result, _ = score(HEAD + CAPTIONS, "--overwrite", output="mine.csv", table=name)
         assert result.exit_code == 2
         assert (tmp_path / name).read_text() == HEAD + CAPTIONS

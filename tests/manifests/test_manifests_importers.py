@@ -62,7 +62,7 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path, source):
     annotated = annotated.select(ids=[item.id for item in annotated if item.media])
     names = [f"{i.film}/{i.film}_scene_{int(i.id[-3:])}.webm" for i in annotated]
     assert of.Manifest.from_folder(touch(tmp_path / "o", *names)).digest == annotated.digest
-    # A recording is a clip where no video of its name is beside it, and photos stay photos.
+    # A recording is a clip if there is no video of its name, and photos stay photos.
     touch(films, "tt0110912_scene_1.wav", "b/song.MP3", "b/tt0110912_scene_1.wav", "b/song.jpg")
     heard = of.Manifest.from_folder(films, ids="names").ids
     assert {*heard} - {*named.ids} == {"b-song", "b-tt0110912_scene_1"}
@@ -105,7 +105,7 @@ def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
     assert manifest.items.extra == {"concepts": ["Body"], "ratio": ["0.5"]}
     manifest = of.Manifest.from_csv(write(path, "id,text,kind", "p1,a person,text"))
     assert (manifest["p1"].text, manifest.label_names) == ("a person", [])
-    # Spans without a film are of the film that their file is named after; whole files of none.
+    # Spans without a film belong to the film named like their file; whole files to none.
     rows = ("a walk.mp4,0,9,,S", "a walk.mp4,9,18,tt1,S", "b.mp4,,,,S")
     manifest = of.Manifest.from_csv(write(path, "media,start,end,film,level", *rows))
     assert manifest.items.films == ["a walk", "tt1", ""]

@@ -36,7 +36,7 @@ def test_tables_of_file_names_find_their_files(films, tmp_path, header):
     assert located(manifest, films) == dict(zip(manifest.ids, FILES, strict=True))
     assert manifest.ids == ["S1-ep_1", "S1-extra-ep_1", "S2-ep_1", "alone"]
     assert manifest.labels().levels == ["low", "high", "low", "high"]
-    # The same items as those of the folder: a store of one fits the other.
+    # The items are the same as in the folder, so a store for one fits the other.
     assert set(of.Manifest.from_folder(films)) == set(manifest)
 
     for columns in ({"id": "video"}, {"id": "video", "media": "video"}, {"media": "video"}):
@@ -130,7 +130,7 @@ def test_labels_name_clips_missing_on_either_side(films, tmp_path, obygaze):
     assert "3 items without a label: alone, S1-extra-ep_1, S2-ep_1" in result.stdout
     assert "2 rows name no item of films: S3/ep 1.mp4, gone.mp4" in result.stdout
     assert of.Manifest.load(folder).labels("mine").level_of == {"S1-ep_1": "S"}
-    # A second label set, as a file: of the two, none is the default.
+    # With a second label set, as a file, there is no default.
     write(folder / "labels/other.csv", "id,level", "alone,Sure")
     refused(obygaze("manifests", "split", folder), "mine, other; name one (--labels NAME", code=2)
 
@@ -157,7 +157,7 @@ def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obyga
     command = ("features", "probe", folder, "-o", tmp_path / "out", "--videos")
     refused(obygaze(*command, films), f"none of the 2 clips of t: {hint}")
     refused(obygaze(*command, tmp_path / "film"), f"film does not exist; did you mean {films}?")
-    # Nor is one file that of clips of two films.
+    # One file cannot belong to clips of two films either.
     films = touch(tmp_path / "two", "A/s1/1.mp4", "B/s1/1.mp4")
     obygaze("manifests", "import", "folder", films, "-o", folder, "--overwrite")
     for command in (("manifests", "locate"), ("features", "probe")):

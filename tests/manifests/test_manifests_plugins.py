@@ -63,7 +63,7 @@ def mylab(install, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("owner", [of.Manifest, of.Timelines])
 def test_adding_an_importer_takes_a_file_and_a_line(owner, obygaze):
-    """Its command, with help and options, and its method follow."""
+    """Its command, with help and options, and its method are derived from them."""
     group = {of.Manifest: "manifests", of.Timelines: "annotations"}[owner]
     importers, function = importers_of(owner), f"import_{owner.__name__.lower()}"
     folder = Path(inspect.getfile(owner)).parent / "importers"

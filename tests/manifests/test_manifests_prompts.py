@@ -20,7 +20,7 @@ def test_the_article_follows_the_first_letter():
         for article in ("a", "an"):
             assert with_article(f"a photo of {article} {{}}", stimulus) == f"a photo of {text}"
     assert with_article("A {}", "engineer") == "An engineer"
-    # An article that is not right before the stimulus stays as it is.
+    # An article that is not right before the stimulus is not changed.
     assert with_article("the {} of a hour", "engineer") == "the engineer of a hour"
     with pytest.raises(UsageError, match="once"):
         with_article("{} and {}", "engineer")
@@ -50,7 +50,7 @@ def test_every_stimulus_fills_every_template(tmp_path, obygaze):
     names = ("id", "stimulus", "template")
     photo = ("angry-a_photo_of_an_angry_person", "angry person", "a photo of a {}")
     assert tuple(angry[2][name] for name in names) == photo
-    # As they were published.
+    # The published prompts.
     options = ("--article", "always-a", "--template", "a {}", "--overwrite")
     obygaze("manifests", "import", "prompts", source, "-o", tmp_path / "m", *options)
     assert of.Manifest.load(tmp_path / "m").items.texts[0] == "a angry person"
@@ -75,7 +75,7 @@ def test_a_folder_of_images_becomes_a_manifest(tmp_path, obygaze):
     assert set(manifest.items.kinds) == {"image"}
     assert manifest.ids == ["top", "no-a", "yes-a", "yes-b", "yes-c", "yes-d", "yes-e"]
     assert manifest["yes-a"].media == "a.JPG"
-    # Pictures beside videos are not clips.
+    # Pictures in a folder of videos are not clips.
     folder = touch(tmp_path / "films", "1996/a.mp4", "1996/poster.jpg")
     assert of.Manifest.from_folder(folder).ids == ["1996-a"]
     images = of.Manifest.from_folder(folder, kind="image")

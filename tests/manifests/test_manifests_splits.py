@@ -126,7 +126,7 @@ def test_overlaps_in_time_equal_brute_force(spans, cut, gap):
 
 
 class Compared(np.ndarray):
-    """Numbers of files that count their comparisons."""
+    """Numbers of files that count how often they are compared."""
 
     looked_at = 0
 

@@ -19,7 +19,7 @@ PAPER = {
 
 def test_the_thesaurus_has_the_papers_counts():
     scheme = of.obygaze_scheme()
-    assert "instances" not in json.dumps(scheme.to_json())  # a manifest holds the names only
+    assert "instances" not in json.dumps(scheme.to_json())  # a manifest contains only the names
     paper = [concept for concept in scheme.concepts if concept.source == "paper"]
     assert {concept.name: len(concept.instances) for concept in paper} == PAPER
     assert sum(len(concept.instances) for concept in paper) == 22

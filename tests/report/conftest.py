@@ -59,7 +59,7 @@ ODD = {"pcbm-logistic": "__proto__", "pcbm-tree": "constructor", "Body": "\u2028
 
 @pytest.fixture(scope="session")
 def marked(tmp_path_factory):
-    """A world whose store claims a backbone of the paper, with four folds, too."""
+    """A world with four folds whose store claims a backbone from the paper."""
     recipe = replace(RECIPE, backbone=RECIPE.backbone | {"name": "xclip"})
     world = make_world(tmp_path_factory.mktemp("marked"), recipe=recipe, marked=True)
     four = Split("four", world.ids, [row // 4 % 4 for row in range(len(world.ids))])
@@ -78,7 +78,7 @@ def results(marked, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def annotators(marked, tmp_path_factory):
-    """A manifest's folder, and two annotators in it who sometimes differ from its labels."""
+    """The folder of a manifest with two annotators who sometimes differ from its labels."""
     manifest = Manifest.load(marked.manifest)
     chance = np.random.default_rng(4)
     own, sets = manifest.labels(), []

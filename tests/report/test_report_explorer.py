@@ -80,7 +80,7 @@ def amount(reason):
 
 
 def axe(tab):
-    """Return the serious findings of axe-core: the rule, and where."""
+    """Return the serious findings of axe-core, each with its rule and location."""
     source = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
     tab.run(f"{source};0")
     violations = tab.run(
@@ -229,7 +229,7 @@ def test_reasons_add_up_and_begin_with_those_for_the_verdict(page, data, clips, 
 
 def test_the_keyboard_alone_opens_browses_and_returns(page):
     page.run("document.querySelector('a[href=\"#ranked\"]').focus()")
-    page.press("Tab", "Tab")  # the button beside the first film, then its strip
+    page.press("Tab", "Tab")  # the button next to the first film, then its strip
     role = "document.activeElement.getAttribute('role')"
     assert page.run(role) == "listbox"
     film = page.text(".film h4")

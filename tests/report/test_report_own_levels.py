@@ -286,7 +286,7 @@ SMOKING = {"NS": "No smoking", "S": "Smoking"}
 
 @pytest.mark.gate
 def test_the_papers_codes_may_mean_something_else(tmp_path):
-    """Other codes for the same labels give the same targets and scores."""
+    """Different codes for the same labels give the same targets and scores."""
     scores, models = [], []
     for name, levels in (("paper", SMOKING), ("own", {"no": "No smoking", "yes": "Smoking"})):
         world = make_world2(tmp_path / name, levels=levels)

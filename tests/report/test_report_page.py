@@ -165,7 +165,7 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
     small = with_record(run, tests=tests)
     assert "15 of Easy Negative or Hard Negative vs Sure, 5 of them Sure" in show(alarms, small)[0]
     assert "too few clips to say" in show(findings, small)[2]
-    # They come first; and the paper's numbers are beside ours.
+    # They come first, and the paper's numbers are next to ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
     top = page.text.partition("Findings")[0]

@@ -48,7 +48,7 @@ def make_search_store(
     partial: bool = True,
     block_rows: int = 8,
 ) -> Source:
-    """Write a store with the rows above; if `partial`, its last block is to do."""
+    """Write a store with the rows above; if `partial`, its last block is not done."""
     random = np.random.default_rng(seed)
     values = {a.name: random.standard_normal((n, *a.shape)).astype(a.dtype) for a in arrays}
     if "frame_time" in values:

@@ -50,7 +50,7 @@ def test_colours_are_films_levels_concepts_or_columns(source, store, manifest, m
     groups = group_of(map_clips(store, color="look", manifest=manifest))
     assert (groups[source.ids[1]], groups[source.ids[2]]) == ("Look", "without Look")
     assert {source.ids[FAILED], source.ids[ZERO]}.isdisjoint(groups)
-    # By any column of the items, without labels. Rare values share one colour.
+    # Colour by any column of the items, without labels. Rare values share one colour.
     items = replace(manifest.items, extra={"director": ["A", "B", "", *["A"] * 37]})
     by_director = map_clips(store, color="director", manifest=of.Manifest("n", items))
     directors = {name: len(rows) for name, rows in by_director.groups.items()}
@@ -101,7 +101,7 @@ def test_a_page_highlights_names_and_opens_clips(obygaze, source, store, manifes
         tab.press("ArrowRight", "ArrowRight")
         assert tab.text("#facts") == lit[1]
         assert (tab.logged, tab.requested) == ([], [path.as_uri()])
-        # A press stays here, and shows the way; what is lit is in the address.
+        # A press stays on the page and shows a link; the address has the highlighted names.
         tab.click("circle.lit:last-of-type")
         assert tab.text("#facts") == lit[-1]
         assert tab.run("link.href") == f"{report.as_uri()}#clip={lit[-1][-7:]}"
@@ -181,7 +181,7 @@ def test_one_film_is_highlighted_in_a_figure(obygaze, source, manifest, tmp_path
 @pytest.mark.gate
 @pytest.mark.filterwarnings("ignore:Tensorflow not installed")
 def test_umap_keeps_distant_clips_apart(store):
-    """Each clip's nearest clip on the map is near it by brute force."""
+    """The nearest clip on the map is also near in feature space, by brute force."""
     drawn = map_clips(store, method="umap")
     x = store.read("native", ids=drawn.ids)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)

@@ -22,7 +22,7 @@ KINDS = {"tiny-clip": CLIPModel, "tiny-xclip": XCLIPModel, "tiny-siglip": Siglip
 
 
 def maps_by_differences(name: str, folder: Path, pixels: torch.Tensor) -> tuple[Any, Any]:
-    """Return cosines and maps by perturbing the published model in double precision."""
+    """Return cosines and maps from perturbing the published model in double precision."""
     model = KINDS[name].from_pretrained(folder).double().eval()
     texts = text_features(folder, KINDS[name].__name__, TEXTS)
     patches = slice(0, 16) if name == "tiny-siglip" else slice(1, 17)
@@ -70,7 +70,7 @@ def test_maps_equal_finite_differences(checkpoints, name):
     assert expected.amax((1, 2)).min() > 0
     np.testing.assert_allclose(maps, expected, atol=2e-5 * float(expected.max()) + 1e-7)
     np.testing.assert_allclose(cosines, similarity, atol=1e-6)
-    # The images of a batch do not change each other, and nothing stays on the network.
+    # The images of a batch do not affect each other, and the network keeps no state.
     for row in range(2):
         cosine, alone = grad_cam(model, images[row : row + 1], texts[row : row + 1])
         np.testing.assert_allclose(alone[0], maps[row], atol=1e-6)

@@ -14,7 +14,7 @@ from tests.kit import store as toys
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of one store of 18 rows as ``open.zarr``, ``final.zarr``, ``compressed.zarr``.
 
-    Its row 6 failed.
+    Row 6 failed.
     """
     folder = tmp_path_factory.mktemp("sound")
     toys.a_store(folder / "open.zarr")

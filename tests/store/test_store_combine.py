@@ -36,7 +36,7 @@ def test_merged_parts_equal_the_whole_store(tmp_path, sound):
     assert writer.missing_blocks() == [2, 4]
     toys.fill(writer)
     assert toys.contents(half.path) == toys.contents(sound / "open.zarr")
-    before = half.attributes["licence"]  # what is stated of any part holds for the whole
+    before = half.attributes["licence"]  # a statement about any part applies to the whole
     store = of.merge([parts[0], of.open_store(parts[2]).set(licence="CC0")], tmp_path / "both.zarr")
     assert store.attributes["licence"] == "; ".join(filter(None, [before, "CC0"]))
 
@@ -48,7 +48,7 @@ def test_failed_rows_come_from_the_other_part(tmp_path, path):
     merged = of.merge([first, path], tmp_path / "all.zarr")
     assert counts(merged) == (17, 1, 0)
     assert merged.failures == {"tt1-006": "not there"}  # both failed: the first one's reason
-    # Done in both and not alike.
+    # Done in both, but different.
     changed = replace(toys.a_row(9), values=toys.a_row(9).values | {"frames": np.ones((2, 3))})
     second = toys.a_store(tmp_path / "two.zarr", blocks=[])
     toys.fill(toys.resume(second), None, lambda row: changed if row == 9 else toys.a_row(row))
@@ -125,7 +125,7 @@ def test_damage_is_not_copied(tmp_path, path):
         with pytest.raises(StoreError, match=r"row of tt1-009.* obygaze stores repair .*part"):
             change()
     assert toys.contents(part) == before
-    # Films are not in the digest of the items, so the file's own checksum must tell.
+    # Films are not part of the items digest, so the checksum of the file must differ.
     items = path / "items.csv"
     items.write_text(items.read_text().replace("tt1-001,clip,tt1,", "tt1-001,clip,tt7,"))
     store = of.open_store(path)
@@ -199,7 +199,7 @@ def test_diff_names_other_items_orders_and_recipes(tmp_path):
 
 
 def test_diff_compares_weights_not_names(tmp_path):
-    """Older stores name the backbone's family, newer ones what was typed."""
+    """Older stores record the backbone's family, newer stores the name that was typed."""
     today = {**toys.RECIPE.backbone, "name": "toy-base", "family": "toy"}
     recipe = replace(toys.RECIPE, backbone=today)
     before = of.open_store(toys.a_store(tmp_path / "old.zarr", blocks=[0, 1, 2]))
@@ -220,7 +220,7 @@ def test_diff_compares_weights_not_names(tmp_path):
 
 
 def test_whole_blocks_keep_their_shards(tmp_path):
-    """Blocks 1 and 2 become 0 and 1; the failed row and the row to do stay so."""
+    """Blocks 1 and 2 become 0 and 1; the failed row and the pending row keep their status."""
 
     def outcome(row):
         return None if row == 9 else toys.a_row(row)
@@ -248,7 +248,7 @@ def test_whole_blocks_keep_their_shards(tmp_path):
 
 
 def test_a_shard_that_differs_from_its_record_is_not_copied(tmp_path):
-    """Its chunks are sound, but it was exchanged after the commit."""
+    """Its chunks are intact, but the shard was replaced after the commit."""
     path = toys.a_store(tmp_path / "toy.zarr", 8, blocks=[0, 1])
     name = fmt.shard_name(toys.ARRAYS[0], 0)
     second = toys.a_store(tmp_path / "other.zarr", 8, film="tt2")

@@ -113,7 +113,7 @@ SLIPS = [
 
 @pytest.fixture(scope="module")
 def names(sound, tmp_path_factory):
-    """Stores and archives: one that obygaze packed, and one that somebody else zipped."""
+    """Stores and archives: one packed by obygaze, and one zipped by another program."""
     folder = tmp_path_factory.mktemp("names")
     (folder / "folder").mkdir()
     (folder / "folder/notes.txt").touch()

@@ -30,7 +30,7 @@ SHARD_HIT["open"] = ["tt000", "tt001"]
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Nine rows in blocks of two, row 3 failed; final: six rows a shard, two a chunk."""
+    """Nine rows in blocks of two; row 3 failed. Final: six rows per shard, two per chunk."""
     folder = tmp_path_factory.mktemp("stores")
     source = open_state(folder / "open.zarr", VALUES, failed=[3])
     final_state(source, folder / "final.zarr", 6, 2)
@@ -49,7 +49,7 @@ def path(stores, state, tmp_path):
 
 
 def read_everything(path):
-    """Read everything that a store has, so any damage appears."""
+    """Read everything in a store, so that any damage is detected."""
     store = open_store(path)
     store.info()
     assert len(store.sources) == len(store)
@@ -117,7 +117,7 @@ WRONG = [
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 @pytest.mark.parametrize("state", ["open"], indirect=True)
 def test_an_impossible_record_is_refused(path, wrong):
-    """Its seal is valid: the writer was wrong, not the disk."""
+    """Its checksum is valid, so the writer was wrong, not the disk."""
     record = dataclasses.replace(open_store(path).record_of(1), **wrong)
     (path / "blocks/000001.json").write_bytes(record.to_bytes())
     with pytest.raises(StoreError, match="it is not the commit record of block 1"):

@@ -174,7 +174,7 @@ def test_the_publication_date_is_set_but_not_inherited(copy, obygaze, tmp_path):
 
 
 @pytest.mark.gate
-# Of rdflib, which mlcroissant reads JSON-LD with.
+# From rdflib, which mlcroissant uses to read JSON-LD.
 @pytest.mark.filterwarnings("ignore:ConjunctiveGraph")
 def test_croissant_is_valid(sound, caplog):
     mlcroissant = pytest.importorskip("mlcroissant")
@@ -183,7 +183,7 @@ def test_croissant_is_valid(sound, caplog):
         dataset = mlcroissant.Dataset(path / "croissant.json")
     issues = dataset.metadata.ctx.issues
     assert not issues.errors
-    # Where and by whom it will be published, a store cannot know; when, only if it is told.
+    # A store cannot know where and by whom it is published, and when only if it is set.
     unknown = ("url", "creator", "datePublished")
     of_us = [w for w in issues.warnings if not any(f"schema.org/{u}" in w for u in unknown)]
     assert of_us == []

@@ -207,7 +207,7 @@ def test_a_forked_process_opens_its_own_connections(server, url):
     assert server.connections == before + 1
 
 
-# Who asks is told to its server alone.
+# Credentials are sent only to their own server.
 
 
 def test_credentials_are_sent_and_never_shown(server, url, tmp_path):
@@ -219,7 +219,7 @@ def test_credentials_are_sent_and_never_shown(server, url, tmp_path):
     finalise(single)
     for file in single.rglob("*.*"):
         assert not re.search(rb"cret|hush", file.name.encode() + file.read_bytes())
-    # A server that repeats what it was sent is not quoted.
+    # A server that echoes the request is not quoted.
     server.refuse = lambda path: (400, {"reason line": server.headers[-1]["Authorization"]})
     with pytest.raises(StoreError, match="answered 400 Bad Request") as problem:
         open_store(as_user(url))
@@ -257,7 +257,7 @@ def test_no_message_shows_a_secret(server, obygaze, address):
         assert not re.search("HUSH|HU[/?]|SH@|WHO", result.output)
 
 
-# Whatever the network and the server do, in the end a line says it.
+# Whatever the network and the server do, the error is one line.
 
 
 def test_a_dropped_connection_is_retried(server, url, pauses):
@@ -277,7 +277,7 @@ def test_a_dropped_connection_is_retried(server, url, pauses):
 
 
 def test_a_lost_connection_is_one_line(stores, pauses, monkeypatch):
-    """It is tried five times, or once if nobody answered before."""
+    """The request is tried five times, or once if the server has never answered."""
     with serve(stores) as served:
         url = f"{served.url}/final.zarr"
         store = open_store(url)
@@ -288,7 +288,7 @@ def test_a_lost_connection_is_one_line(stores, pauses, monkeypatch):
             store.read("frames", ["tt010"])
         asked = [path for path, _ in served.requests if path.endswith("frames/zarr.json")]
         assert (len(asked), len(pauses)) == (5, 4)
-    # Once it has answered, nobody there is trouble that may pass.
+    # If the server has answered before, a missing server may be a temporary problem.
     with pytest.raises(StoreError, match="check the address"):
         store.read("frames", ["tt010"])
     assert len(pauses) == 8

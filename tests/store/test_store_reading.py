@@ -82,7 +82,7 @@ def test_every_reader_agrees_on_any_store(
                 np.testing.assert_array_equal(np.concatenate([rows[:0], *blocks]), values[done])
             plain = zarr.open_array(path / "native", mode="r")
             np.testing.assert_array_equal(plain[:], expected)
-            # By ranges, as compressed and remote stores are read.
+            # In ranges, like compressed and remote stores.
             stored = store.stored("native")
             size = stored.layout.shard_rows
             for shard in {row // size for row in done}:
@@ -107,7 +107,7 @@ def source(tmp_path):
 
 @pytest.fixture(params=["open", "final", "compressed", "finalised"])
 def either(source, request):
-    """The same store in its states; Zarr reads the third."""
+    """The same store in each of its states; Zarr reads the third."""
     if request.param == "finalised":
         finalise(source, allow_incomplete=True)
     elif request.param != "open":
@@ -212,7 +212,7 @@ def test_a_reader_gives_no_row_of_a_replaced_store(copy, tmp_path, state):
     ):  # fmt: skip
         with pytest.raises(StoreUnreadable, match="was replaced since"):
             read()
-    if state != "compressed":  # what is mapped stays the first store's
+    if state != "compressed":  # mapped memory still belongs to the first store
         np.testing.assert_array_equal(partly.read("native", ids), before)
     assert row != asked.refresh().dataset("native")[0][1].tolist() == [1] * 5
     assert open_store(path).read("native", ids).tolist() == [[1] * 5] * 2
@@ -232,7 +232,7 @@ def test_tensorstore_reads_every_state(either):
 
 def test_the_worked_seal_of_the_specification_holds():
     text = (Path(__file__).parents[2] / "stores/README.md").read_text()
-    [(worked, sha256)] = re.findall(r"A worked seal: `(.*)` has\nSHA-256 `([0-9a-f]{64})`", text)
+    [(worked, sha256)] = re.findall(r"For example, `(.*)` has SHA-256\n`([0-9a-f]{64})`", text)
     record = fmt.BlockRecord.from_json({**json.loads(worked), "sha256": sha256})
     assert json.loads(record.to_bytes())["sha256"] == sha256
 
@@ -272,7 +272,7 @@ def test_few_shard_files_are_open_together(tmp_path, monkeypatch):
     rows = numbers(30, (2,), "float32")
     store = open_store(open_state(tmp_path / "a.zarr", {"native": rows}, block_rows=1))
     descriptors = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
-    gc.collect()  # what earlier tests left open is closed now, not while we count
+    gc.collect()  # close files that earlier tests left open now, not while we count
     before = len(list(descriptors.iterdir()))
     np.testing.assert_array_equal(store.read("native", missing="nan"), rows)
     assert len(list(descriptors.iterdir())) - before <= 8 + 8

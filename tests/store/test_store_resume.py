@@ -86,7 +86,7 @@ def test_committed_shards_are_read_and_moved_from_staging(path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("steps", [["os.fdopen"], ["os.link", "ctypes.CDLL"]])
 def test_a_truncated_record_is_not_a_block(path, monkeypatch, steps):
-    """The kill comes when the file is empty, and when it is written without a name."""
+    """The process is killed while the file is empty, and before the file gets its name."""
     writer, has_links = resume(path), not isinstance(os.link, Mock)
     child = os.fork()
     if not child:
@@ -104,7 +104,7 @@ def test_a_truncated_record_is_not_a_block(path, monkeypatch, steps):
 
 
 def overtaken(monkeypatch, name, meanwhile, after=False):
-    """Run something just before or after the commit's next call of a function."""
+    """Run something just before or after the next call of a function in the commit."""
     call = getattr(commit, name)
 
     def overtaken(*args):
@@ -130,7 +130,7 @@ def test_the_second_writer_of_a_block_is_told(path, monkeypatch):
 
 
 def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
-    """Finalise before it begins, or after its shards, just before the record."""
+    """Finalise before the writer begins, or after its shards but before the record."""
     resume(path).write_block(0, [row(1), row(2)])
     late, later = resume(path), resume(path)
     finish = partial(finalise, path, allow_incomplete=True)
@@ -183,7 +183,7 @@ def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
     assert of.open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
     assert native(path)[0] == 1
     resume(path).rewrite(0, {0: row(9), 1: row(2)})
-    assert native(path)[:2] == [1, 2]  # what was done already is not done again
+    assert native(path)[:2] == [1, 2]  # finished work is not repeated
     assert of.open_store(path).failures == {}
     assert [entry for entry in verify(path) if not entry.harmless] == []
 

@@ -116,7 +116,7 @@ def test_an_interrupted_upload_starts_over(url, stores, monkeypatch):
 
 
 def test_files_are_read_back_without_server_checksums(url, stores, monkeypatch):
-    """The server knows no checksums, and damages a file."""
+    """The server supports no checksums, and damages a file."""
     call = schemes.S3Files._call
 
     def without_checksums(files, method, name, *limit, **options):

@@ -43,7 +43,7 @@ def port(folder):
 
 
 def ask(port, path, span="", verb="GET", host=""):
-    """Send a request by a plain client, which does not normalise the path."""
+    """Send a request with a plain client, which does not normalise the path."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     headers = {"Range": span, "Host": host}
     connection.request(verb, path, headers={key: value for key, value in headers.items() if value})
@@ -77,7 +77,7 @@ def test_files_and_ranges_are_served(port):
 ])  # fmt: skip
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
 def test_a_request_body_is_not_read_as_the_next_request(port, method, body):
-    """A web server in front would give the second answer to another client."""
+    """A reverse proxy would send the second response to another client."""
     head = f"{method} /empty HTTP/1.1\r\nHost: localhost\r\n".encode()
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(head + body + b"GET /deep/data HTTP/1.1\r\nA: b\r\n\r\n")
@@ -129,7 +129,7 @@ READ = """
 
 @pytest.mark.gate
 def test_other_origins_read_only_when_allowed(folder, tmp_path):
-    """The browser decides, and asks first because of the range."""
+    """The browser decides, and sends a preflight request because of the range."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site/index.html").write_text("<!doctype html><title>Lab</title>")
     with in_a_thread(site := make_server(tmp_path / "site", "127.0.0.1", 0)), open_tab() as tab:

@@ -36,7 +36,7 @@ def harmful(path):
 
 @pytest.fixture(scope="module")
 def files(sound, tmp_path_factory):
-    """Make for each state a separate store, with its shards, other files and content."""
+    """Make a separate store for each state, with its shards, other files and content."""
     folder = shutil.copytree(sound, tmp_path_factory.mktemp("files") / "stores")
     of_state = {}
     for state in STATES:
@@ -97,7 +97,7 @@ def test_a_flipped_bit_of_any_other_file_is_found(files, state, share, bit, data
     (lambda p: flip_bit(p / "native/c/1/0", 40), "native/c/1/0", BLOCK_1[1:2], "its checksum"),
     (lambda p: flip_bit(p / "blocks/000001.json", 40), "blocks/000001.json", BLOCK_1, "it "),
     (lambda p: (p / "native/c/2/0").unlink(), "native/c/2/0", BLOCK_2, "it is missing"),
-    # Each of its checksums is right, yet it is not what the record names.
+    # Its checksums are right, but it is not the shard that the record names.
     (lambda p: shutil.copyfile(p / SHARD, p / "native/c/2/0"), "native/c/2/0", BLOCK_2, "it was c"),
 ])  # fmt: skip
 def test_repair_and_extraction_restore_the_store(path, sound, spoil, file, ids, reason):
@@ -201,7 +201,7 @@ def test_repair_keeps_intact_blocks_of_a_final_store(tmp_path):
 
 
 def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
-    """Nothing covers checksums.json itself: it is named, and the store is to be pulled again."""
+    """Nothing covers checksums.json itself, so the error says to pull the store again."""
     path, expected = copy("final"), toys.contents(sound / "final.zarr")
     dice, status = random.Random(5), open_store(sound / "final.zarr").status
     for position in dice.sample(range(len(expected["checksums.json"])), 4):
@@ -221,7 +221,7 @@ def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
 
 
 def test_a_shard_of_another_store_is_damage(final, tmp_path):
-    """Its chunks are sound, so the list may be wrong as well: no row is dropped."""
+    """Its chunks are intact, so the list may be wrong instead: no row is dropped."""
     second = toys.a_store(tmp_path / "other.zarr", film="tt2")
     finalise(second)
     (final / SHARD).chmod(0o644)
@@ -290,7 +290,7 @@ def test_repair_asks_and_keeps_dropped_files(obygaze, copy, state, count):
 
 
 def test_repair_writes_through_no_existing_link(path, tmp_path):
-    """An archive with such a folder, beside a link, is harmless."""
+    """An archive that contains such a folder, next to a link, is harmless."""
     elsewhere, aside = tmp_path / "elsewhere", path.with_name("toy.zarr.before-repair")
     (elsewhere / "c").mkdir(parents=True)
     aside.mkdir()
@@ -305,7 +305,7 @@ def test_a_shard_that_lost_its_record_is_kept(path):
     before = toys.contents(path)
     del before["blocks/000002.json"]
     (path / "blocks/000002.json").unlink()
-    flip_bit(path / SHARD, 3)  # and what is dropped goes to the same folder
+    flip_bit(path / SHARD, 3)  # and dropped files are moved to the same folder
     damaged = toys.contents(path)[SHARD]
     for file in path.rglob("*"):
         toys.age(file)

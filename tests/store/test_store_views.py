@@ -132,7 +132,7 @@ def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
 
 
 def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
-    """torch's default collate takes the dictionaries, without a wrapper."""
+    """torch's default collate function accepts the dictionaries without a wrapper."""
     torch = pytest.importorskip("torch")
     dataset = open_store(path).dataset("frames", manifest=labelled)
     assert dataset.ids == ["tt001", "tt002", "tt004", "tt005"]  # done, and with a level

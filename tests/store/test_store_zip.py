@@ -16,7 +16,7 @@ VALUES = {"native": numbers(60, (3,), "float32"), "frames": numbers(60, (32, 64)
 
 
 def pack(store, file):
-    """Zip by Python's zipfile, with fields of odd lengths before the data."""
+    """Zip with Python's zipfile, with fields of odd lengths before the data."""
     with zipfile.ZipFile(file, "w") as archive:
         for number, path in enumerate(sorted(p for p in store.rglob("*") if p.is_file())):
             info = zipfile.ZipInfo(path.relative_to(store).as_posix())

@@ -97,7 +97,7 @@ def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
             assert name == "vp9.webm" or (rgb == oracle[number]).all()
             decoded.add(number)
     assert set(range(24)) <= decoded
-    if name.endswith(".avi"):  # numbers are not known after what gave no frame
+    if name.endswith(".avi"):  # numbers are unknown after a packet without a frame
         assert not set(range(28, 33)) & decoded
     elif name != "vp9.webm":
         gone = (index.positions >= 26) & (index.positions <= 32)

@@ -30,7 +30,7 @@ def any_film(dice: random.Random) -> dict[str, Any]:
         wishes += dice.sample(X264, dice.randint(0, 3))
         film["options"] = film["options"] | {"x264-params": ":".join(wishes)}
     seconds = dice.choice([1, 2, 3, 7, 30, 60, 100, 150]) / 24
-    # x265's times for so few are not ones that can be written.
+    # For so few frames, x265 gives times that cannot be written.
     has_b_frames = codec in WITH_B_FRAMES and not (codec == "libx265" and seconds < 0.2)
     is_variable = is_loose and codec != "mpeg2video" and dice.random() < 0.3
     return film | {
@@ -66,7 +66,7 @@ def is_right(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
 
 
 def gives_frames(path: Path, dice: random.Random, film: dict[str, Any]) -> bool:
-    """Return True if a damaged film gives frames; nobody can tell if they are right."""
+    """Return True if a damaged film gives frames, which need not be correct."""
     data = bytearray(path.read_bytes())
     for _ in range(dice.randint(1, 4)):
         offset, size = dice.randrange(len(data)), dice.choice([1, 20, 400, 3000])

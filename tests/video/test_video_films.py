@@ -30,8 +30,8 @@ def test_every_frame_has_its_number(tmp_path, name):
     oracle, ticks = upright(everything(path), rotation), []
     index = index_file(path, tick=lambda: ticks.append(1))
     assert len(index) == 72
-    assert len(ticks) >= 72  # every packet is a sign of life
-    # Only files whose packets tell are decoded in pieces.
+    assert len(ticks) >= 72  # every packet is a heartbeat
+    # Only files whose packets have enough information are decoded in pieces.
     assert (index.why_slow is not None) == (name in IN_ORDER)
     frames = decode_frames(path, range(72), index=index)
     assert numbers(frames.rgb, rotation) == frames.indices.tolist() == list(range(72))
@@ -63,7 +63,7 @@ def test_only_needed_pieces_are_read_and_a_changed_film_refused(tmp_path):
 
 
 def by_the_clock(times: list[float], frames: int, rate: float) -> list[int]:
-    """Return the first frame at or after each tick; of too many, evenly, with both ends."""
+    """Return the first frame at or after each tick; sample evenly if there are too many."""
     times = [time - times[0] for time in times]
     ticks = [tick / rate for tick in range(1 + int((times[-1] + 1e-6) * rate))]
     firsts = [next(i for i, t in enumerate(times) if t >= tick - 1e-6) for tick in ticks]
@@ -92,7 +92,7 @@ def test_sampling_follows_the_papers_rule():
         assert uniform_indices(n, count).tolist() == expected
         assert Sampling(count).pick(np.arange(n) / 24).tolist() == expected
     assert Sampling(12, rate=1).pick(np.arange(5) / 24).tolist() == [0]
-    # Stores keep the words: with others an extraction would not be resumed.
+    # Stores keep these words; if they changed, an extraction could not be resumed.
     assert Sampling(8).words == "uniform, frame int(i * n / 8)"
     assert Sampling(8, rate=0.5).words == "0.5 a second, of these at most 8 evenly, ends included"
 
@@ -146,7 +146,7 @@ def test_unusual_spans_are_reported_by_name(tmp_path):
             examine(path, index_file(path), **span, samplings=BOTH)
     for name, seconds, problem in (
         ("x264.mp4", 1, "short"),
-        ("x264.mp4", 5, "short"),  # five seconds are five frames of twelve
+        ("x264.mp4", 5, "short"),  # five seconds take five of twelve frames
         ("mpeg4.avi", 12, "decoded in order"),
         ("variable.mkv", 12, "variable frame rate"),
     ):

@@ -36,7 +36,7 @@ def hear(decoder: Decoder, path: Path, *samplings: SoundSampling, start=None, en
 
 
 def peak_mib(decoder: Decoder) -> float:
-    """Return the process's peak memory, with what it shares."""
+    """Return the peak memory of the process, including shared memory."""
     assert decoder._process is not None
     status = Path(f"/proc/{decoder._process.pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
@@ -86,7 +86,7 @@ def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
 
 @needs_linux
 def test_long_sound_takes_the_memory_of_its_windows(tmp_path, decoder):
-    """64 windows of 10 seconds from 25 minutes take 123 MB; they were once kept twice."""
+    """64 windows of 10 seconds from 25 minutes take 123 MB, because they are kept only once."""
     signal = np.tile(NOISE[:8000], 1500)
     path = write_wav(tmp_path / "long.wav", 8000, signal)
     length, places = hear(decoder, path, CLAP)["spans"]["48000"]

@@ -25,7 +25,7 @@ from tests.kit.films import everything, numbers, write
 
 @pytest.fixture
 def decoder():
-    """A worker, its memory, and a list with an entry for each packet."""
+    """A worker, its memory, and a list with one entry per packet."""
     with tempfile.TemporaryFile() as file:
         memory, packets = Memory(file.fileno()), []
         yield Worker(memory, lambda: packets.append(1)), memory, packets
@@ -45,7 +45,7 @@ def ask_parts(worker, memory, path, count, **more):
 
 @pytest.mark.parametrize(("name", "left"), [
     *((name, [172, 44, 0]) for name in ("open.avi", "mpeg4.avi", "mjpeg.avi", "x264.ts")),
-    ("x264.mp4", [180, 60, 0]),  # a part ends before a keyframe, of which there is one in twelve
+    ("x264.mp4", [180, 60, 0]),  # a part ends before a keyframe, which is every twelfth frame
 ])  # fmt: skip
 def test_parts_equal_the_frames_and_slow_films_decode_once(tmp_path, decoder, name, left):
     worker, memory, packets = decoder

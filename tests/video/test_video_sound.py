@@ -35,10 +35,10 @@ def part(signal: np.ndarray, start: float | None, end: float | None, rate: int =
     ("opus.ogg", "libopus", 48_000), ("opus.webm", "libopus", 48_000),
 ])  # fmt: skip
 def test_a_span_has_the_samples_written_there(tmp_path, name, codec, rate):
-    """FFmpeg cuts the same. Encoders put some samples first (AAC, MP3, Opus)."""
+    """FFmpeg cuts the same samples. AAC, MP3 and Opus encoders prepend some samples."""
     seconds, is_lossless = np.arange(5 * rate) / rate, codec in ("pcm_s16le", "flac")
     sweep = 0.4 * np.sin(2 * np.pi * (300 * seconds + 120 * seconds**2))
-    fading = sweep * np.minimum(1, 4 * (5 - seconds))  # of an edge AAC's decoder makes noise up
+    fading = sweep * np.minimum(1, 4 * (5 - seconds))  # the AAC decoder invents noise at an edge
     signal = np.round(fading * 32_768) / 32_768
     pictures = 5 * name.endswith((".mov", ".mkv", ".mp4"))
     path = write_sound(tmp_path / name, codec, signal, rate=rate, pictures=pictures)
@@ -59,7 +59,7 @@ def test_a_span_has_the_samples_written_there(tmp_path, name, codec, rate):
 
 
 def test_late_starts_and_gaps_are_silent(tmp_path):
-    """Matroska counts milliseconds; after a gap of whole frames it is exact."""
+    """Matroska counts milliseconds, but is exact after a gap of whole frames."""
     for name, codec, gap in (("late.mp4", "flac", 36_000), ("late.mkv", "pcm_s16le", 36 * 1024)):
         signal, before = NOISE[: 4608 * 60], 4608 * 20
         later = [(0, 1.5), (before / RATE, gap / RATE)]
@@ -149,7 +149,7 @@ def test_a_truncated_file_is_read_to_its_break(tmp_path, name, codec):
 
 
 def test_unusable_sound_is_named(tmp_path):
-    """Damage counts where sound is read, but not in the first packets, which measure frames."""
+    """Damage matters where sound is read, but not in the first packets, which measure frames."""
     packets, lossless = write_sound(tmp_path / "packets.mkv", "flac", NOISE), tmp_path / "x.m4a"
     with av.open(packets) as container:
         first = bytes(next(container.demux(audio=0)))
