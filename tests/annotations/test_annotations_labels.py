@@ -108,7 +108,7 @@ def test_merges_are_removed_with_their_sources(obygaze, annotations, timelines, 
         annotations("merge", folder, *names("one", "two"), "--name", called)
     text = annotations(*project, "--overwrite")
     for called in ("ours", "theirs"):
-        assert f"{called}: was merged from one, two, which are replaced (removed" in text
+        assert f"{called}: was merged from one, two, which were replaced (removed" in text
     assert of.Manifest.load(folder).label_names == ["one", "two"]
     for line in text.splitlines():
         if line.startswith("next: obygaze "):
@@ -183,7 +183,7 @@ def test_left_out_segments_are_named_with_exit_code_3(annotations, tmp_path, spa
     text = annotations(*project, code=3)
     assert "other: the grid has no clips of it (left out)" in text
     assert "from 500 to 505 s (S) is in no clip (left out)" in text
-    assert "(left out); and 11 more like this: --json has all" in text
+    assert "(left out); and 11 more like this: --json lists all" in text
     # Who stopped early; in a film of 420 s who marked something in its second half did not.
     early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
     late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])

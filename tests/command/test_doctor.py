@@ -98,7 +98,7 @@ def test_a_package_that_cannot_be_imported_is_not_ready(tmp_path, monkeypatch, o
         assert fact in reason
     (tmp_path / "lab_crash.py").write_text("import os; os._exit(7)")
     assert doctor.try_imports(["colorsys", "lab_crash", "wave"]) == {
-        "colorsys": "", "lab_crash": "its import ended the process (exit code 7)", "wave": "",
+        "colorsys": "", "lab_crash": "importing it ended the process (exit code 7)", "wave": "",
     }  # fmt: skip
 
 
