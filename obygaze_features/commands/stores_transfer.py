@@ -242,7 +242,7 @@ _import_options = join_options(
                  help="The manifest's folder; the store gets one row per item."),
     output_option("The store, NAME.zarr; an interrupted import is resumed."),
     click.option("--recipe", type=PATH,
-                 help="A TOML or JSON file that describes how features were made: precision, and tables "
+                 help="A TOML or JSON file that describes the features: precision, and the tables "
                  "backbone (name, family, revision, weights_sha256, config), preprocessing."),
     click.option("--backbone", metavar="NAME",
                  help="The backbone that made the features; a name from obygaze features "
