@@ -138,6 +138,6 @@ def test_loading_names_the_package_that_cannot_be_imported(tmp_path, lazy) -> No
     begins = ("torchvision", "timm:test_vit cannot", "torchvision:r3d_18 cannot", "Error: torchv")
     assert [line[: len(text)] for line, text in zip(lines, begins, strict=True)] == [*begins]
     for line in lines:
-        assert "torchvision 0.28.0 is installed, but cannot be imported (RuntimeError: op" in line
+        assert "torchvision 0.28.0 is installed but cannot be imported (RuntimeError: op" in line
         assert f"build for torch {torch.__version__}, or remove it" in line
     assert run.returncode == 1
