@@ -162,6 +162,6 @@ def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obyga
     obygaze("manifests", "import", "folder", films, "-o", folder, "--overwrite")
     for command in (("manifests", "locate"), ("features", "probe")):
         result = obygaze(*command, folder, "--videos", films / "A")
-        refused(result, f"{films}/A/s1/1.mp4 would be the file of A-s1-1 and of B-s1-1")
+        refused(result, f"{films}/A/s1/1.mp4 matches both A-s1-1 and B-s1-1")
     result = obygaze("manifests", "locate", folder, "--videos", films)
     assert result.stdout.startswith("found      2")

@@ -22,7 +22,7 @@ SLIPS = [
     ("obygaze12", with_row(clip_row(9, "Surely", "['']")), "line 9: unknown label 'Surely'; did"),
     ("obygaze12", with_row(BODY), "line 9: duplicate id 'tt0108160-001'"),
     ("obygaze12", with_row(SURE.replace("tt0108160_scene_9.avi", "../../etc/passwd")),
-     "media '../../etc/passwd' is not a file's name"),
+     "media '../../etc/passwd' is not a file name"),
     ("obygaze12", with_row(SURE.replace(";tt0108160;", ";../tt0108160;")), "'../tt0108160' is a p"),
     ("obygaze12", clip_table(BODY).replace(b";", b","), "line 1: wrong delimiter; cells are sep"),
     ("obygaze12", clip_table(BODY).replace(b"util", b"idx"), "line 1: duplicate column 'idx'"),
