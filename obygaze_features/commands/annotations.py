@@ -249,10 +249,8 @@ def figure(
     """Draw each film's timelines, projected labels and merged labels.
 
     Draws one figure per film, like the paper's figure 4: each annotator's segments, the levels of
-    the
-    clips below them, and then the merged levels. The higher the level, the taller the bar. Needs
-    the
-    extra `report`.
+    the clips below them, and then the merged levels. The higher the level, the taller the bar.
+    Needs the extra `report`.
 
     \b
     Examples:

@@ -143,8 +143,7 @@ def extract(
     embed both in one space; dinov2 and dinov3 accept only images. Texts need no folder.
 
     Audio backbones (clap and others) and visual backbones fill their stores in the same pass. A
-    clip
-    without a sound track fails only for audio backbones.
+    clip without a sound track fails only for audio backbones.
 
     With --engine ray, the machines of a Ray cluster do the work and need access only to the films;
     --workers is then the number of decoding processes for each computing process.

@@ -64,8 +64,7 @@ def probe(
     Decodes the same frames as extraction would. Clips that cannot be decoded are listed with the
     reason, and the exit code is then 3. Also reports anything unusual about the other clips: a
     variable frame rate, fewer frames than a backbone needs, a file that can only be decoded from
-    its
-    start, no sound, or only sound.
+    its start, no sound, or only sound.
 
     \b
     Examples:
@@ -164,8 +163,7 @@ def saliency(
 
     Computes Grad-CAM for the cosine similarity of image and text, at the first layer norm of the
     vision tower's last layer. OUTPUT gets maps.npy and images.csv (one map and one row per image,
-    in
-    the same order), groups.csv (the means), groups/ and images/ (heat maps, and overlays on the
+    in the same order), groups.csv (the means), groups/ and images/ (heat maps, and overlays on the
     pictures). For the means, each image's map is divided by its highest value; all groups are drawn
     on the same scale.
 
@@ -307,8 +305,8 @@ def backbones(as_json: bool) -> None:
     """List the backbones with their origins and arrays.
 
     Families that also accept images, or images and texts, embed them as the array `native`. Any
-    other
-    checkpoint of these families works too, as NAME=FOLDER or as OWNER/NAME on the Hugging Face Hub.
+    other checkpoint of these families works too, as NAME=FOLDER or as OWNER/NAME on the Hugging
+    Face Hub.
 
     \b
     Examples:

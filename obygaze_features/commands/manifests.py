@@ -169,14 +169,11 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     SOURCE is an SRT or WebVTT file, or a folder with one such file per film, named after the film's
     id, title or video (tt0467406.srt, "Juno (2007).en.vtt"). It can also be MObyGaze's
     tractive_subtitles.sql, next to tractive_movies.sql. Each text has the id of its clip. A
-    subtitle
-    that spans several clips goes to the clip that contains most of it. Exits with code 3 if files
-    or
-    subtitles could not be used.
+    subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
+    if files or subtitles could not be used.
 
     Only the new manifest contains the words. A store extracted from it contains only numbers and
-    can
-    be shared.
+    can be shared.
 
     \b
     Examples:
@@ -411,8 +408,7 @@ def set_(manifest: Path, **texts: str | None) -> None:
     """Change a manifest's licence, citation, name, version or source.
 
     Items, labels and the digest stay unchanged. Stores extracted from now on get the new texts;
-    edit
-    existing stores with: obygaze stores set.
+    edit existing stores with: obygaze stores set.
 
     \b
     Examples:
@@ -451,8 +447,7 @@ def split(
 
     The levels are spread evenly. All experiments use the same column of folds, so training and test
     clips never mix. Use --by media if spans overlap in time (for instance, spans of two
-    annotators),
-    or if consecutive spans of a file are alike.
+    annotators), or if consecutive spans of a file are alike.
 
     \b
     Examples:

@@ -182,8 +182,7 @@ def verify(store: Path | str, as_json: bool) -> None:
     """Verify every file of a store, and list damage by file and id.
 
     Compares every chunk, shard, record and other file with its checksum. Changes nothing. Exits
-    with
-    code 1 if anything is damaged.
+    with code 1 if anything is damaged.
 
     \b
     Examples:
@@ -317,8 +316,7 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
 
     Rows are compared by cosine similarity; 1 means the same direction. Each store includes the
     features of a synthetic reference clip: if the cosine of two labs' reference clips is close to
-    1,
-    the labs compute the same features. Exits with code 1 if the stores differ.
+    1, the labs compute the same features. Exits with code 1 if the stores differ.
 
     \b
     Examples:

@@ -76,8 +76,7 @@ def search(
 
     Compares every finished row by cosine similarity; 1 means the same direction. A text is embedded
     by the text tower of the stores' backbone, which must have the same weights that made the
-    stores.
-    All stores must come from the same backbone.
+    stores. All stores must come from the same backbone.
 
     \b
     Examples:

@@ -93,8 +93,7 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
     """Write a store as HDF5 or Parquet.
 
     For programs that cannot read Zarr. An HDF5 file has one dataset per array; a Parquet file has
-    one
-    row per clip and one column per array. Unfinished rows are NaN in HDF5 and null in Parquet.
+    one row per clip and one column per array. Unfinished rows are NaN in HDF5 and null in Parquet.
 
     \b
     Examples:
@@ -264,8 +263,7 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
     """Import folders of PyTorch files, FILM/STEM.pth.
 
     A file holds a tensor, or a dictionary with a tensor under the array's name. The shape and type
-    of
-    most files are taken as correct. Code in a file is never executed. A folder becomes the array
+    of most files are taken as correct. Code in a file is never executed. A folder becomes the array
     native unless you name an array.
 
     \b
@@ -291,8 +289,7 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
 
     A file or folder becomes the array native unless you name an array. For a file, --ids lists the
     id of each row. A folder contains files FILM/STEM.npy; the shape and type of most files are
-    taken
-    as correct. Files that hold Python objects are refused.
+    taken as correct. Files that hold Python objects are refused.
 
     \b
     Examples:

@@ -25,8 +25,7 @@ class Leak:
     `where` is "pool" (every item of the training split outside its own test fold) or the name of a
     run. `ids` are the test items found there; `by_class` counts these and all test items per class.
     `neighbours` are the remaining test items that touch, or nearly touch, a training item of the
-    same
-    file.
+    same file.
     """
 
     test: str

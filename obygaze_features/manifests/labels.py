@@ -301,8 +301,8 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
 
     A string with commas is a list of levels; a string without commas is a path. A path leads to a
     TOML or JSON file with a scheme as in manifests (where a level or a concept may be just a
-    string),
-    to the header of a manifest, of timelines or of a label set, or to the folder of such a header.
+    string), to the header of a manifest, of timelines or of a label set, or to the folder of such a
+    header.
     """
     if isinstance(levels, str) and "," in levels:
         levels = list(filter(None, map(str.strip, levels.split(","))))
