@@ -221,7 +221,7 @@ def import_failure(problem: BaseException) -> MissingExtra | None:
         return MissingExtra(f"{package} needs {missing}, which is not installed; {remedy}")
     remedy = "Install it again"
     if any(re.match(r"torch\b", requirement) for requirement in metadata.requires(name) or ()):
-        remedy = f"Install its build for torch {metadata.version('torch')}"
+        remedy = f"Install the build for torch {metadata.version('torch')}"
     return MissingExtra(
         f"{package} is installed but cannot be imported ({type(problem).__name__}: "
         f"{_first_line(problem)}). {remedy}, or remove it if nothing needs it: pip uninstall {name}"

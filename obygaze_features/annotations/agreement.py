@@ -38,7 +38,7 @@ MAKERS: dict[Origin, str] = {
     "annotator": "by one annotator",
     "merge": "by merging",
     "rule": "by a rule",
-    "": "by an unknown maker",
+    "": "in an unknown way",
 }
 
 

@@ -314,7 +314,7 @@ def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str
     """Describe how often each annotator gives the highest level, and on how many clips both do."""
     first, second = agreement.first, agreement.second
     a, b, shared = agreement.counts(level)
-    totals = f"{title} to either: {a + b - shared:,}, to both: {shared:,}."
+    totals = f"{title} from either: {a + b - shared:,}, from both: {shared:,}."
     if a == b:
         return f"Each marks {counted(a, 'clip')} as {title}. {totals}"
     more, less = (first, second) if a > b else (second, first)

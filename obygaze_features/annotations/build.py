@@ -220,7 +220,7 @@ def _problem(
         if segment.level:
             return "", unknown_name("label", segment.level, names) + own
         start = format_time(segment.start)
-        return "no-level", f"has no level, at {start}; choose one of {join_some(names, 5)}"
+        return "no-level", f"has no level (at {start}); choose from {join_some(names, 5)}"
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         if not name:
             return f"no-{noun}", f"has no {noun}"
@@ -280,7 +280,7 @@ def _ids(noun: str, names: Sequence[str]) -> tuple[dict[str, str], list[Remark]]
         first = spelling.setdefault(_name_key(name), name)
         if first != name:
             problem = f"{shorten(name)} and {shorten(first)} differ only in case"
-            remarks.append(Remark(f"{noun}s", "", "", problem, f"read as one, {safe_id(first)}"))
+            remarks.append(Remark(f"{noun}s", "", "", problem, f"both read as {safe_id(first)}"))
             continue
         clash = owner.setdefault(safe_id(name).lower(), name)
         if clash != name:

@@ -186,14 +186,14 @@ def agreement_figure(report: AgreementReport) -> Figure:
                 panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
         _shares(panels["s"], agreement, height)
         panels["s"].tick_params(labelleft=len(columns) == 1)
-        about = "Cohen’s kappa, all films together: 0 by chance, 1 always the same"
+        about = "Cohen’s kappa over all films: 0 is chance, 1 is full agreement"
         marks = f"% of clips: ●={names[0]}, ○={names[1]}"
         lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
         add_heading(
             panels["k"], "Agreement by concept", about, width=room * columns[0], lines=lines
         )
         add_heading(panels["s"], "Share of clips marked by each", marks, width=room, lines=lines)
-        about = "gamma: 0 as in random order, 1 always the same level"
+        about = "gamma: 0 is chance, 1 is full agreement"
         add_heading(panels["f"], "Agreement by film", about, width=film_room)
         title = f"How much {names[0]} and {names[1]} agree"
         text = f"Levels: the same on {agreement.equal_levels:.0%} of "

@@ -159,9 +159,9 @@ def _film_remarks(
             f"{join_some(list(by_film))}"
             f"; the timelines have {join_some(list(annotated))}{did_you_mean(annotated, by_film)}"
         )
-    no_clips = "the grid has no clips of it"
+    no_clips = "the grid has no clips of this film"
     return [
-        Remark(location, film, "", "nobody annotated it", "no labels", "not-annotated")
+        Remark(location, film, "", "nobody annotated this film", "no labels", "not-annotated")
         if film not in annotated
         else Remark(
             location, film, "", f"{no_clips}{did_you_mean([film], by_film)}", LEFT_OUT, "no-clips"

@@ -49,7 +49,7 @@ class Distances:
 
     @cached_property
     def rank(self) -> dict[str, int]:
-        """The row of each level in the matrix."""
+        """The row of each level in `matrix`."""
         return {code: row for row, code in enumerate(self.codes)}
 
     def without(self, code: str) -> Distances:
@@ -344,12 +344,12 @@ def _gamma_without_not_sure(ratings: Ratings) -> float | None:
     return ratings.sure.gamma if ratings.sure else None
 
 
-@Measure("closed_gamma_without_not_sure", "", "closed gamma without these clips", paper_only=True)
+@Measure("closed_gamma_without_not_sure", "", "closed gamma without Not Sure", paper_only=True)
 def _closed_gamma_without_not_sure(ratings: Ratings) -> float | None:
     return ratings.sure.closed_gamma if ratings.sure else None
 
 
-@Measure("kappa", "kappa", "Cohen's kappa, with equal weights", "kappa {}")
+@Measure("kappa", "kappa", "Cohen's kappa, unweighted", "kappa {}")
 def _kappa(ratings: Ratings) -> float | None:
     return cohen_kappa(ratings.counts)
 

@@ -147,7 +147,7 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@click.option("--elan", is_flag=True, help="Write an ELAN file per film, a tier per annotator.")
+@click.option("--elan", is_flag=True, help="Write ELAN files: one per film, one tier per annotator.")
 @click.option("--csv", is_flag=True, help="Write CSV tables: segments.csv and films.csv.")
 @click.option(
     "--manifest",
@@ -230,7 +230,7 @@ def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: 
     if unlinked:
         echo(f"no video for {join_some(unlinked)}")
     if not has_clips and len(loaded.annotators) > 1:
-        echo('for a tier "to discuss", where annotators differ, add: --manifest MANIFEST')
+        echo('for a tier "to discuss" where annotators differ, add --manifest MANIFEST')
 
 
 @annotation_commands.command()

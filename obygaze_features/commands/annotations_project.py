@@ -290,7 +290,7 @@ def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
     top = scheme.levels[-1]
     number, either = merged.of_all[top.code], Counter(merged.labels.levels)[top.code]
     everybody, anybody = ("both", "either") if merged.sources == 2 else ("all", "any")
-    text = f"{top.name} to {everybody} {number:,}, to {anybody} {either:,}"
+    text = f"{top.name} from {everybody}: {number:,}, from {anybody}: {either:,}"
     return f"{text} ({number / either:.0%} of the merged {top.name})" if either else text
 
 

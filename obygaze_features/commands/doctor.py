@@ -31,11 +31,11 @@ EXTRAS = {
     "report": "report pages and figures",
     "views": "stores as pandas and xarray",
     "remote": "stores over networks",
-    "ray": "extraction driven by Ray",
+    "ray": "extraction on Ray clusters",
     "onnx": "models as ONNX files",
-    "tensorboard": "losses for TensorBoard",
+    "tensorboard": "training losses in TensorBoard",
     "umap": "maps of clips by UMAP",
-    "timm": "networks of timm and torchvision",
+    "timm": "networks from timm and torchvision",
 }
 MAX_PACKAGES_SHOWN = 4
 WITH_TORCH = {"sentence-transformers", "timm", "torch", "transformers"}
@@ -101,7 +101,7 @@ def doctor(as_json: bool) -> None:
 
 
 def check_extra(extra: str) -> dict[str, Any]:
-    """Compare an extra's requirements with the installed packages."""
+    """Return which of an extra's requirements are installed or missing, and how to install it."""
     installed: dict[str, str] = {}
     missing = []
     for requirement in _requirements(extra):

@@ -41,8 +41,8 @@ _input_options = join_options(
                  help="Preprocess like the checkpoint's processor, or as the paper's authors did "
                  "(squash frames to a square)."),
     click.option("--precision", type=click.Choice(PRECISIONS), default="float32",
-                 help="The number format of the backbones; tf32 and bfloat16 are several times "
-                 "faster on a GPU from Ampere on."),
+                 help="The number format for computing; tf32 and bfloat16 are several times "
+                 "faster on Ampere or newer GPUs."),
     click.option("--sampling", metavar="RATE",
                  help="A frame rate, such as '2 fps', so that longer clips get more frames.  "
                  "[default: each backbone's number of frames, evenly spaced]"),
@@ -171,7 +171,7 @@ def extract(
         from obygaze_features.extraction.estimate import describe_estimate, estimate
 
         if media is None:
-            raise UsageError("--dry-run reads some clips; pass their folder: --videos FOLDER")
+            raise UsageError("--dry-run must read some clips; pass their folder: --videos FOLDER")
         plan = estimate(loaded, media, specs, output, Options(**options))
         emit(plan, as_json, describe_estimate)
         return

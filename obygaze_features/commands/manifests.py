@@ -432,7 +432,7 @@ def set_(manifest: Path, **texts: str | None) -> None:
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
 @click.option("--folds", type=int, help="The number of folds.  [default: 10]")
 @click.option("--seed", type=int, default=0, help="The seed of the split.")
-@click.option("--name", help="The split's name (default: leak-free, leave-film-out or the like).")
+@click.option("--name", help="The split's name (default: leak-free, leave-film-out or similar).")
 @overwrite_option
 def split(
     manifest: Path,

@@ -368,7 +368,7 @@ def _report(result: Exported | Packed | Pushed | Pulled, line: str, as_json: boo
         echo_json({k: str(value) if k == "path" else value for k, value in values.items()})
         return
     if names := values["left_out"]:
-        echo(f"left out, not a file of the store: {join_some(names, 1)}", err=True)
+        echo(f"left out (not part of the store): {join_some(names, 1)}", err=True)
     echo(line)
 
 

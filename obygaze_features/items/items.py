@@ -364,7 +364,7 @@ def id_problem(identifier: str) -> str | None:
     if len(identifier) > MAX_ID_LENGTH:
         return f"id {shorten(identifier)} is longer than {MAX_ID_LENGTH} characters"
     return (
-        f"id {shorten(identifier)} is not allowed: letters, digits and . _ + - "
+        f"id {shorten(identifier)} is not allowed; use letters, digits and . _ + - "
         "without '..', starting with a letter or digit"
     )
 

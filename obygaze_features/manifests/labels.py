@@ -47,7 +47,7 @@ class Level:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Every text that names it."""
+        """The code, the name and the aliases of the level."""
         return (self.code, self.name, *self.aliases)
 
 
@@ -76,7 +76,7 @@ class Concept:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Every text that names it."""
+        """The name and the aliases of the concept."""
         return (self.name, *self.aliases)
 
 
@@ -194,7 +194,7 @@ class LabelScheme:
             for entry in entries:
                 for text in entry.texts:
                     if not text.strip() or SEPARATOR in text:
-                        raise ManifestError(f"{text!r} cannot name a {noun}")
+                        raise ManifestError(f"{text!r} is not a valid {noun}")
                     if owner.setdefault(name_key(text), entry) is not entry:
                         raise ManifestError(f"two {noun}s are called {text!r} (ignoring case)")
 

@@ -116,7 +116,7 @@ class Split(IdTable):
 
     @staticmethod
     def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
-        """Yield every wrong row and its problem."""
+        """Yield every invalid row with its problem."""
         yield from repeated_ids(table)
         for row, fold in enumerate(table["fold"]):
             if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
@@ -156,7 +156,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunSet:
-    """The runs of one training split."""
+    """The runs that share a training split."""
 
     KIND: ClassVar = "runs"
     REQUIRED: ClassVar = ("run", "role", "id")
@@ -170,7 +170,7 @@ class RunSet:
 
     @staticmethod
     def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
-        """Yield every wrong row and its problem."""
+        """Yield every invalid row with its problem."""
         seen: set[tuple[str, str]] = set()
         for row, (run, role, identifier) in enumerate(
             zip(*map(table.__getitem__, RunSet.REQUIRED), strict=True)

@@ -202,7 +202,7 @@ def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[
             values: NDArray[np.float32] = store.read(array, [item_id])[0].astype(np.float32)
             return values if values.ndim == 1 else np.nanmean(values, axis=0)
     where = " and ".join(store.where for store in stores)
-    remedy = did_you_mean([item_id], stores[0].ids) or f"; ids are such as {stores[0].ids[0]}"
+    remedy = did_you_mean([item_id], stores[0].ids) or f"; ids look like {stores[0].ids[0]}"
     raise StoreError(f"{where}: no item {shorten(item_id)}{remedy}")
 
 

@@ -246,7 +246,7 @@ def _decode_by_time(pictures: _Pictures, index: FrameIndex, tick: Callable[[], N
 
 
 class _IndexMismatch(Exception):
-    """A film that does not match its index."""
+    """The error raised if a film does not match its index."""
 
 
 def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]]:

@@ -250,7 +250,7 @@ def index_file(
         raise VideoError(path, "has no video frames")
     if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
         if not rate:
-            raise VideoError(path, "has neither times nor a frame rate")
+            raise VideoError(path, "has neither frame times nor a frame rate")
         times, step = np.arange(len(pts)) / float(rate), 1 / float(rate)
     else:
         times = (pts - begin) * unit.numerator / unit.denominator

@@ -116,7 +116,7 @@ def test_unreadable_rows_are_left_out(tmp_path):
         "f,a,1,2000000000,S": "end '2000000000' is too large for a time in a film",
         "f,a,2,2,S": "ends where it starts (0:00:02)",
         "f,a,2,1,S": "ends (0:00:01) before it starts (0:00:02)",
-        "f,a,1,2,": "has no level, at 0:00:01; choose one of Easy Negative",
+        "f,a,1,2,": "has no level (at 0:00:01); choose from Easy Negative",
         ",a,1,2,S": "has no film",
         f"f,{'x' * 200},1,2,S": "is longer than 128 characters",
         "f,a,2,3,S,": "6 cells where the header has 5",
@@ -149,8 +149,8 @@ def test_columns_and_names_are_mapped(tmp_path):
     result = read(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S")
     assert (result.annotators, list(result.films)) == (["Ann"], ["F"])
     assert [(problem, action) for _, problem, action in remarks(result)] == [
-        ("'ann' and 'Ann' differ only in case", "read as one, Ann"),
-        ("'f' and 'F' differ only in case", "read as one, F"),
+        ("'ann' and 'Ann' differ only in case", "both read as Ann"),
+        ("'f' and 'F' differ only in case", "both read as F"),
     ]
 
 

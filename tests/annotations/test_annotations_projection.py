@@ -232,9 +232,9 @@ def test_films_missing_on_one_side_are_named():
     items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
     cells, remarks = read_grid(of.Manifest("two", Items.of(items)), timelines)
     assert problems(remarks) == [
-        ("other", "the grid has no clips of it", "left out"),
-        ("unseen", "nobody annotated it", "no labels"),
-        ("third", "nobody annotated it", "no labels"),
+        ("other", "the grid has no clips of this film", "left out"),
+        ("unseen", "nobody annotated this film", "no labels"),
+        ("third", "nobody annotated this film", "no labels"),
     ]
     assert project(timelines, cells).label_sets[0].ids == ["film-0"]
 

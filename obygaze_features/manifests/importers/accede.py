@@ -212,7 +212,7 @@ def _splits(sets: _Rows) -> list[Split]:
             list(set_of),
             [folds.index(s) if s in folds else 0 for s in set_of.values()],
             about={
-                "method": f"the official sets, from {sets.files}",
+                "method": f"the official sets, of {sets.files}",
                 "folds": dict(enumerate(folds)),
             },
         )

@@ -1,4 +1,4 @@
-"""Options that importers share."""
+"""Command-line options that several importers share."""
 
 from __future__ import annotations
 
