@@ -147,7 +147,7 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@click.option("--elan", is_flag=True, help="Write ELAN files: one per film, one tier per annotator.")
+@click.option("--elan", is_flag=True, help="Write one ELAN file per film (one tier per annotator).")
 @click.option("--csv", is_flag=True, help="Write CSV tables: segments.csv and films.csv.")
 @click.option(
     "--manifest",
