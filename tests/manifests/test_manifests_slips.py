@@ -37,7 +37,7 @@ SLIPS = [
     ("csv", "id,level,concepts\na,S,rain\nb,EN,\n", "unknown concept 'rain'"),
     ("csv --levels calm.toml", "id,level\na,calm\n", "calm.toml cannot be read: No such file"),
     ("csv --levels calm,Calm", "id,level\na,calm\n", "two levels are called 'Calm'"),
-    ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "would both be 'a-x'; keep one of them"),
+    ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "would both get the id 'a-x'; rename or remove one"),
     ("folder", {"a/readme.txt": ""}, "has no videos or images"),
     ("prompts --template {}", "stimulus\nx\nx\n", "line 3: 'x' and 'x' both get the id x"),
     ("prompts --template {}", "stimulus,text\na,b\n", "line 1: the column 'te"),
