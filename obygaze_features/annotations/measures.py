@@ -82,7 +82,7 @@ def distances_of(scheme: LabelScheme) -> Distances:
 
 @dataclass(frozen=True)
 class Chance:
-    """How random sequences are drawn."""
+    """The settings for drawing random sequences."""
 
     generator: str = "shuffled"
     samples: int = SAMPLES
@@ -270,7 +270,7 @@ class Ratings:
         return gamma(a, b, distances, self.chance, stream=self.stream)
 
 
-#: How each line of means in a report's summary begins, in order.
+#: The beginnings of the lines of means in a report's summary, in order.
 OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
     "On average over films: ",
     "Krippendorff's alpha: ",

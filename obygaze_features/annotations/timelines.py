@@ -68,7 +68,7 @@ class Film:
 
 
 class Coverage(NamedTuple):
-    """How much of a film an annotator marked: seconds by level and in total.
+    """The time that an annotator marked in a film: seconds by level and in total.
 
     Overlaps count once. `remarks` is the number of remarks on the annotator in this film.
     """
@@ -158,7 +158,7 @@ class Timelines:
 
     @cached_property
     def coverage(self) -> list[Coverage]:
-        """How much each annotator marked in each film."""
+        """The time that each annotator marked in each film."""
         remarks = Counter((remark.film, remark.annotator) for remark in self.remarks)
         return [
             Coverage(

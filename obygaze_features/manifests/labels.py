@@ -25,7 +25,7 @@ from obygaze_features.items.items import pick_rows, raise_first
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
 MAX_LEVELS_SHOWN = 8
-#: Who or what made a label set; empty if unknown.
+#: The origin of a label set; empty if unknown.
 Origin = Literal["annotator", "merge", "rule", ""]
 OBYGAZE = "obygaze"
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
@@ -436,7 +436,7 @@ class LabelSet(IdTable):
 
     @property
     def origin(self) -> Origin:
-        """Who or what made the labels: an annotator, a merge or a rule; empty if unknown."""
+        """The origin of the labels: an annotator, a merge or a rule; empty if unknown."""
         return origin_of(self.about)
 
     @property

@@ -35,7 +35,7 @@ from obygaze_features.video.index import NO_TIME, FrameIndex, index_file, open_v
 SEEK_PACKETS = 200
 """The number of packets to skip from which seeking is faster than reading on."""
 EMPTY_MPEG4_BYTES = 20
-"""Smaller MPEG-4 packets may stand for a frame that the encoder skipped."""
+"""The size below which an MPEG-4 packet may stand for a frame that the encoder skipped."""
 MAX_PIXELS = 100_000_000
 """The most pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K film has 33 million."""
 _CHANGED = "does not match its index; it may have changed in the meantime"

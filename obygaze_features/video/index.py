@@ -39,13 +39,13 @@ from obygaze_features.video.bitstream import (
 NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
-"""A clip may end this many seconds after its film, as ends are rounded and sound may be longer."""
+"""The seconds by which a clip may exceed its film: ends are rounded, and sound may be longer."""
 TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """The containers that store the time of every frame and support seeking to any frame."""
 LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
 """FFmpeg's names of formats that list other files or addresses."""
 NO_PICTURES = "has no video, only"
-"""How the error message for a file without pictures begins."""
+"""The beginning of the error message for a file without pictures."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
 """The marker with which DivX says that a packet may hold two frames, and the next one none."""
 _MICROSECONDS = 1_000_000

@@ -31,7 +31,7 @@ PREROLL_S = 0.5
 TAIL_S = 0.1
 """The seconds to decode after a span, which the resampler needs."""
 MAX_JITTER_S = 0.02
-"""Frames with smaller gaps than this, in seconds, are consecutive, because times are rounded."""
+"""The largest gap, in seconds, between consecutive frames, because times are rounded."""
 SAMPLES_PER_STEP = 1 << 16
 """The number of samples to resample at a time; resampling single frames takes twice as long."""
 MIX = {"rematrix_maxval": "1"}
@@ -44,7 +44,7 @@ RATES = range(1_000, 1_000_001)
 MARGIN_S = 1.0
 """The extra seconds to keep around the last window if only the file's header states the end."""
 MAX_READINGS = 3
-"""A clip may be read several times if a seek misses its start or a header misstates its end."""
+"""The most times to read a clip: a seek may miss its start, and a header may misstate its end."""
 COMPUTING_S, COMPUTING_PER_SECOND = 60.0, 0.1
 """The processor time that decoding may take, plus an allowance for each second of sound. Usually,
 sound is decoded about a hundred times as fast as it plays.
