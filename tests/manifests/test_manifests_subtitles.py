@@ -105,7 +105,7 @@ def test_each_unusable_file_is_named_on_a_line(films, tmp_path, obygaze):
         [["alien.srt", "--film-table"], ["titanic.srt", "no subtitles"],
          ["tt0120338.vtt", "not a text"],
          ["tt0467406.srt", "already"], [JUNO, "1 of 3 subtitles", "9:01:05", "--shift"],
-         ["typo.srt", "'typo' is no"], ["x: ", "no file gone.srt"],
+         ["typo.srt", "'typo' is no"], ["x: ", "lists gone.srt"],
          ["zz.srt", "4 subtitles", "line 15: 00:00:02,000 -> 00:00:05,000"]],
         strict=True,
     ):  # fmt: skip
@@ -169,7 +169,7 @@ def test_the_mobygaze_dump_is_read(films, tmp_path, obygaze):
         assert films.with_subtitles(source).items.texts[:3] == expected
     (tmp_path / "tractive_movies.sql").unlink()
     for clips, fact in (
-        (films, "beside it"),
+        (films, "next to it"),
         (of.Manifest("x", Items.of([Item("a")])), "start and"),
     ):
         with pytest.raises(ManifestError, match=fact):
