@@ -69,7 +69,7 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     lines = [line.strip() for line in checked.splitlines()]
     assert lines[0].startswith("3 of 26")
     assert "mute" in next(line for line in lines if "no sound track" in line)
-    assert "song" in next(line for line in lines if "audio backbones only" in line)
+    assert "song" in next(line for line in lines if "only backbones that hear" in line)
     command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap", "-o", tmp_path / "s"]
     result = obygaze("features", "extract", *command, code=3)
     done = [line[:7] for line in result.stdout.splitlines()[-3:]]
