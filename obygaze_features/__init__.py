@@ -1,6 +1,6 @@
-"""The feature store: manifests, stores of features, and extraction from films into them.
+"""Manifests of film clips, extraction of features, and feature stores.
 
-Every everyday name is here, imported when it is first used, and each command calls one of them::
+The names for everyday use are available here and are imported on first use::
 
     import obygaze_features as of
 

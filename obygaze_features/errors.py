@@ -1,25 +1,25 @@
-"""Every kind of error that obygaze raises on purpose.
+"""The exceptions that obygaze raises on purpose.
 
 ObygazeError                 a mistake that one line can explain; exit code 1
-├── UsageError               options that do not go together; exit code 2
-├── OutputExists             something is in the way and nobody said --overwrite
-├── MissingExtra             an optional package is not installed, or its import fails
-├── ManifestError            a manifest, or a source it is made from, is not right
-│   └── UnknownItem          an id that the manifest does not have
-├── AnnotationError          timelines, or a source they are made from, are not right
+├── UsageError               options conflict, or a name is unknown; exit code 2
+├── OutputExists             an output exists and --overwrite was not passed
+├── MissingExtra             an optional package is not installed, or cannot be imported
+├── ManifestError            a manifest or its source is invalid
+│   └── UnknownItem          an id is not in the manifest
+├── AnnotationError          timelines or their source are invalid
 ├── StoreError               a feature store is damaged, incomplete or does not fit
-│   └── BlockTaken           a block that another writer has written meanwhile
+│   └── BlockTaken           another writer has written the same block
 ├── StoreUnreadable          a store's file cannot be read now, or the store was replaced
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
-│   └── BrokenBackbone       the code of a backbone failed; others need not suffer
-├── ClusterError             a cluster cannot be reached, or its processes are lost
-├── BiasError                a table, a set or a score that a measure of bias cannot take
-└── ExperimentError          an experiment, a run or a model is not right
+│   └── BrokenBackbone       the code of a backbone failed; other backbones can go on
+├── ClusterError             a cluster cannot be reached, or its processes were lost
+├── BiasError                a table, a set or a score cannot be used by a bias measure
+└── ExperimentError          an experiment, a run or a model is invalid
 
-Messages are written for the person at the keyboard: what is wrong, where, what to do.
-Each class is also the builtin that a Python caller would expect. Subclasses with further fields,
-such as a row, are beside the code that raises them.
+Messages are written for the user: what is wrong, where, and what to do. Each class also inherits
+from the built-in exception that a Python caller would expect. Subclasses with extra fields, such as
+a row, are defined next to the code that raises them.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ _TOKENS = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 )
-"""The environment variables whose values a server may see, and echo in an error."""
+"""Environment variables with secrets that are sent to servers, which may echo them in errors."""
 MIN_TOKEN_LETTERS = 16
-"""The shortest value treated as a secret; shorter ones may be ordinary words."""
+"""The minimum length of a value that is treated as a secret; shorter ones may be plain words."""
 _LIKE_A_TOKEN = re.compile(rf"[^\s/]{{{MIN_TOKEN_LETTERS},}}")
 
 
 class ObygazeError(Exception):
-    """An error that one line explains: what is wrong, where, and what to do.
+    """An error with a one-line message: what is wrong, where, and what to do.
 
-    It may quote a server, so tokens of the Hub and S3 are struck out.
+    A message may quote a server, so secrets for the Hub and S3 are masked.
 
     Parameters
     ----------
     parts
-        The message; or `where` something is wrong, such as a path, and the `reason`.
+        The message; or `where` something is wrong (such as a path) and the `reason`.
     """
 
     exit_code = 1
@@ -83,19 +83,19 @@ class ObygazeError(Exception):
         super().__init__(strike_tokens(at(*parts)) if len(parts) > 1 else self.reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the message and the fields, for any constructor of a subclass."""
+        """Pickle the message and the fields, whatever parameters a subclass's constructor has."""
         return _rebuild, (type(self), self.args, vars(self))
 
 
 def _as_place(where: object) -> str | os.PathLike[str]:
-    """Return a path unchanged, and anything else as its address, which other processes can read."""
+    """Return a path unchanged, and anything else as a string, so that it can be pickled."""
     return where if isinstance(where, os.PathLike) else str(where)
 
 
 def _rebuild(
     kind: type[ObygazeError], message: tuple[Any, ...], fields: dict[str, Any]
 ) -> ObygazeError:
-    """Rebuild an error of another process."""
+    """Recreate a pickled error."""
     error = kind.__new__(kind)
     error.args = message
     vars(error).update(fields)
@@ -103,68 +103,68 @@ def _rebuild(
 
 
 class UsageError(ObygazeError, ValueError):
-    """Options that conflict, or an unknown name."""
+    """The error raised if options conflict, or if a name is unknown."""
 
     exit_code = 2
 
 
 class OutputExists(ObygazeError, FileExistsError):
-    """An output that exists, without ``--overwrite``."""
+    """The error raised if an output exists and ``--overwrite`` was not passed."""
 
 
 class MissingExtra(ObygazeError, ImportError):
-    """An optional package that is not installed or cannot be imported."""
+    """The error raised if an optional package is not installed or cannot be imported."""
 
 
 class ManifestError(ObygazeError, ValueError):
-    """A manifest, or a source of one, that is wrong."""
+    """The error raised if a manifest or its source is invalid."""
 
 
 class UnknownItem(ManifestError, LookupError):
-    """An id that is not in the manifest."""
+    """The error raised if an id is not in the manifest."""
 
 
 class AnnotationError(ObygazeError, ValueError):
-    """Timelines, or a source of them, that are wrong."""
+    """The error raised if timelines or their source are invalid."""
 
 
 class StoreError(ObygazeError, ValueError):
-    """A feature store that is damaged, incomplete or does not fit."""
+    """The error raised if a feature store is damaged, incomplete or does not fit."""
 
 
 class BlockTaken(StoreError):
-    """A block that another writer has written in the meantime."""
+    """The error raised if another writer has written the same block in the meantime."""
 
 
 class StoreUnreadable(ObygazeError, OSError):
-    """A store's file that cannot be read now (permissions, disk), or a store that was replaced.
+    """The error raised if a store's file cannot be read now, or if the store was replaced.
 
-    Not a `StoreError`: it says nothing about the data, so no data may be dropped because of it.
+    It is not a `StoreError`: permissions or the disk may be the cause, so no data may be dropped.
     """
 
 
 class VideoError(ObygazeError, ValueError):
-    """A film clip that cannot be found, opened or decoded."""
+    """The error raised if a film clip cannot be found, opened or decoded."""
 
 
 class BackboneError(ObygazeError, ValueError):
-    """A backbone or its weights that cannot be loaded."""
+    """The error raised if a backbone or its weights cannot be loaded."""
 
 
 class BrokenBackbone(BackboneError):
-    """A backbone whose code failed or returned something invalid; others can go on."""
+    """The error raised if a backbone's code fails or its arrays are invalid; others can go on."""
 
 
 class ClusterError(ObygazeError, ConnectionError):
-    """A cluster that cannot be reached, or lost processes."""
+    """The error raised if a cluster cannot be reached, or if its processes were lost."""
 
 
 class BiasError(ObygazeError, ValueError):
-    """A table, a set or a score that a measure of bias cannot use."""
+    """The error raised if a bias measure cannot use a table, a set or a score."""
 
 
 class ExperimentError(ObygazeError, ValueError):
-    """An experiment, a run or a model that is wrong."""
+    """The error raised if an experiment, a run or a model is invalid."""
 
 
 @contextlib.contextmanager
@@ -175,10 +175,10 @@ def translate(
     *,
     foreign: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> Iterator[None]:
-    """Raise what a library raises in the block as `error`; our own errors pass unchanged.
+    """Convert exceptions that a library raises in the block to `error`; keep our own errors.
 
-    `reason` says what is wrong `where`; {} stands for the first line of the library's message. A
-    package that cannot be imported is always a `MissingExtra`.
+    `where` and `reason` form the message; {} in `reason` is replaced by the first line of the
+    library's message. If a package cannot be imported, `MissingExtra` is raised instead.
     """
     try:
         yield
@@ -192,7 +192,7 @@ def translate(
 
 @contextlib.contextmanager
 def import_errors() -> Iterator[None]:
-    """Raise what the import of another package raises as a `MissingExtra` that names it."""
+    """Convert import failures in the block to a `MissingExtra` that names the package."""
     try:
         yield
     except Exception as problem:
@@ -202,9 +202,9 @@ def import_errors() -> Iterator[None]:
 
 
 def import_failure(problem: BaseException) -> MissingExtra | None:
-    """Return the error for an installed package whose import raised `problem`; None for others.
+    """Return an error for the installed package whose import raised `problem`, or None.
 
-    Where packages import each other, the innermost is named, because it is the one to repair.
+    If packages import each other, the innermost is named, because it is the one to repair.
     """
     from importlib import metadata
 
@@ -221,15 +221,15 @@ def import_failure(problem: BaseException) -> MissingExtra | None:
         return MissingExtra(f"{package} needs {missing}, which is not installed; {remedy}")
     remedy = "Install it again"
     if any(re.match(r"torch\b", requirement) for requirement in metadata.requires(name) or ()):
-        remedy = f"Install its build for torch {metadata.version('torch')}"
+        remedy = f"Install the build for torch {metadata.version('torch')}"
     return MissingExtra(
-        f"{package} is installed, but cannot be imported ({type(problem).__name__}: "
+        f"{package} is installed but cannot be imported ({type(problem).__name__}: "
         f"{_first_line(problem)}). {remedy}, or remove it if nothing needs it: pip uninstall {name}"
     )
 
 
 def _package_being_imported(problem: BaseException) -> str:
-    """Return the distribution whose module was being imported when `problem` was raised."""
+    """Return the distribution that was being imported when `problem` was raised, or ""."""
     from importlib import metadata
     from traceback import walk_tb
 
@@ -248,7 +248,7 @@ def _first_line(problem: BaseException) -> str:
 
 @contextlib.contextmanager
 def errors_as(error: type[ObygazeError], where: str = "") -> Iterator[None]:
-    """Raise what is wrong with a manifest or an experiment as `error`, prefixed by `where`."""
+    """Convert manifest and experiment errors in the block to `error`, prefixed by `where`."""
     try:
         yield
     except (ManifestError, ExperimentError) as problem:
@@ -256,7 +256,7 @@ def errors_as(error: type[ObygazeError], where: str = "") -> Iterator[None]:
 
 
 def at(where: object, reason: object) -> str:
-    """Join where and what into one message.
+    """Join a location and a reason into one message.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def at(where: object, reason: object) -> str:
 
 
 def strike_tokens(message: str) -> str:
-    """Strike out the tokens and keys of the Hub and S3 that are set here.
+    """Mask the secrets for the Hub and S3 that are set on this machine.
 
     Examples
     --------
@@ -277,9 +277,9 @@ def strike_tokens(message: str) -> str:
     >>> del os.environ["HF_TOKEN"]
     """
     tokens = [os.environ.get(name) for name in _TOKENS]
-    hub = sys.modules.get("huggingface_hub")  # if not loaded, it has sent no token
-    if hub and _LIKE_A_TOKEN.search(message):  # the Hub's token is read from disk
-        with contextlib.suppress(Exception):  # it must not replace this error
+    hub = sys.modules.get("huggingface_hub")  # if it is not loaded, it has not sent a token
+    if hub and _LIKE_A_TOKEN.search(message):  # the Hub's token may be on disk
+        with contextlib.suppress(Exception):  # must not hide the error to report
             tokens.append(hub.get_token())
     for token in tokens:
         if token and len(token) >= MIN_TOKEN_LETTERS:

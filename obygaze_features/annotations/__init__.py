@@ -1,4 +1,4 @@
-"""Annotators' timelines: free segments, their projection onto clips, merging and agreement."""
+"""Annotators' timelines, and how to project them onto clips, merge them and compare them."""
 
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.timelines import Film, Segment, Timelines

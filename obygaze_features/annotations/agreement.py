@@ -1,4 +1,4 @@
-"""Agreement of two annotators: by film, by stretch where they differ, and by concept overall.
+"""Compare annotators: agreement by film and by concept, and the stretches where they differ.
 
 One annotator's score against the other is a rough guide to what a model can reach, but not a limit.
 """
@@ -38,16 +38,16 @@ MAKERS: dict[Origin, str] = {
     "annotator": "by one annotator",
     "merge": "by merging",
     "rule": "by a rule",
-    "": "by an unknown maker",
+    "": "in an unknown way",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two label sets in one film.
+    """Two label sets in a film.
 
-    `rows` are the manifest's rows of all clips of the film, in the film's order; a level is None if
-    the label set lacks the clip.
+    `rows` are the manifest's rows of the film's clips, in the order of the film. A level is None if
+    the label set does not have the clip.
     """
 
     film: str
@@ -59,28 +59,28 @@ class Pair:
 
     @cached_property
     def common(self) -> tuple[list[str], list[str]]:
-        """The levels of the clips in both label sets."""
+        """The levels from each label set, for clips that are in both."""
         levels = zip(self.levels_a, self.levels_b, strict=True)
         level_pairs = [(x, y) for x, y in levels if x is not None and y is not None]
         return [x for x, _ in level_pairs], [y for _, y in level_pairs]
 
     @property
     def unpaired(self) -> int:
-        """The number of clips in only one of the two."""
+        """The number of clips that are in only one of the label sets."""
         levels = zip(self.levels_a, self.levels_b, strict=True)
         return sum((x is None) != (y is None) for x, y in levels)
 
 
 def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Pair the label sets of every film with clips in both; remark on films without a pair.
+    """Find each pair of label sets that share clips of a film; remark on films without a pair.
 
     Parameters
     ----------
     manifest
         The clips and label sets.
     names
-        The label sets, in any order (default: the annotators'). A rule's label sets cannot be
-        compared.
+        The label sets, in any order (default: all annotators'). Label sets made by a rule cannot
+        be compared.
     """
     label_sets = [manifest.labels(name) for name in sorted({*(names or manifest.annotators)})]
     if names and len(label_sets) == 1:
@@ -109,11 +109,11 @@ def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair
 
 
 def _describe_second(name: str, manifest: Manifest) -> str:
-    """Report that only one label set was named, and suggest others to compare it with."""
-    text = f"agreement needs two label sets, and only {name!r} was named"
+    """Explain that only one label set was named, and suggest others to compare it with."""
+    text = f"agreement needs two label sets, but only {name!r} was named"
     others = [candidate for candidate in manifest.annotators if candidate != name]
     if not others:
-        return f"{text}; the manifest has no labels of another annotator"
+        return f"{text}; the manifest has no labels from another annotator"
     options = f"--labels {name} --labels {others[0]}"
     if len(others) == 1:
         return f"{text}; add the other annotator's: {options}"
@@ -121,7 +121,7 @@ def _describe_second(name: str, manifest: Manifest) -> str:
 
 
 def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
-    """Report why these label sets are not two annotators', and the remedy if they are."""
+    """Explain why these label sets cannot be compared, and what to do about it."""
     makers: dict[Origin, list[str]] = {}
     for labels in label_sets:
         makers.setdefault(labels.origin, []).append(labels.name)
@@ -130,12 +130,12 @@ def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
     if not makers:
         return "agreement needs two annotators, but there are no labels"
     if "" in makers:
-        text += "; name annotators' label sets: --labels A --labels B"
+        text += "; choose annotators' label sets: --labels A --labels B"
     return text
 
 
 def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
-    """Return the rows of each film, in time if the clips are spans, else in manifest order."""
+    """Return the rows of each film, by time if the clips are spans, else in manifest order."""
     starts, ends = manifest.items.starts, manifest.items.ends
     films: dict[str, list[int]] = {}
     for row, film in enumerate(manifest.items.span_films):
@@ -149,7 +149,7 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class PairAgreement:
-    """Two label sets in one film; `unpaired` clips, which only one of them has, do not count."""
+    """The agreement of two label sets in a film, without the `unpaired` clips of only one set."""
 
     film: str
     a: str
@@ -159,7 +159,7 @@ class PairAgreement:
 
     @cached_property
     def values(self) -> dict[str, float | None]:
-        """The value of each of `MEASURES`, by key."""
+        """The values of all `MEASURES` by key."""
         return {key: measure.compute(self.ratings) for key, measure in MEASURES.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -178,9 +178,9 @@ class PairAgreement:
 
 
 def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = None) -> PairAgreement:
-    """Compute all measures of a pair.
+    """Compute all measures for a pair.
 
-    Its random sequences depend only on the seed, the film and the two names.
+    The random sequences depend only on the seed, the film and the names of the label sets.
     """
     stream = random_stream(pair.film, pair.a, pair.b)
     ratings = Ratings(*pair.common, distances, chance or Chance(), stream)
@@ -189,11 +189,11 @@ def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = Non
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Consecutive clips of a film in which two annotators' levels differ.
+    """Consecutive clips of a film on which two annotators' levels differ.
 
-    `levels_a` and `levels_b` are the levels in the order of the clips, without repeats; `distance`
-    is the mean over the clips. `seconds` is the duration of the clips together, or 0 for clips
-    without spans, whose times are unknown.
+    `levels_a` and `levels_b` are the levels in the order of the clips, without repeats. `distance`
+    is the mean over the clips. `seconds` is the total duration of the clips, or 0 for clips without
+    spans, whose times are unknown.
     """
 
     film: str
@@ -213,9 +213,10 @@ class Disagreement:
 def find_disagreements(
     pairs: Iterable[Pair], items: Items, distances: Distances
 ) -> list[Disagreement]:
-    """Return every run of clips that differ, the longest first, then the farthest apart.
+    """Return every run of consecutive clips whose levels differ, the longest first.
 
-    A run ends at a clip in only one of the two, at a clip on which they agree, or at a gap.
+    Runs of equal length are ordered by distance. A run ends at a clip that only one label set has,
+    at a clip on which both agree, or at a gap.
     """
     runs = []
     for pair in pairs:
@@ -240,7 +241,7 @@ def find_disagreements(
 def _disagreement(
     pair: Pair, clips: Sequence[tuple[int, Any, Any]], items: Items, distances: Distances
 ) -> Disagreement:
-    """Return a run of clips from the row and the two levels of each."""
+    """Summarise a run of clips, each given by its row and two levels."""
     rows = [row for row, _, _ in clips]
     times = np.array([items.starts[rows], items.ends[rows]])
     times = times[:, ~np.isnan(times[0])]
@@ -263,9 +264,9 @@ def _disagreement(
 
 @dataclass(frozen=True)
 class ConceptAgreement:
-    """A concept in two label sets: Cohen's kappa, and the share of clips that have it in each.
+    """Cohen's kappa for a concept in two label sets, and the share of clips that have it in each.
 
-    `kappa` is undefined (None) if both give it to every clip.
+    `kappa` is undefined (None) if both label sets give the concept to every clip.
     """
 
     concept: str
@@ -276,12 +277,12 @@ class ConceptAgreement:
 
 @dataclass(frozen=True)
 class LabelSetAgreement:
-    """Two label sets on the clips in both.
+    """The agreement of two label sets on the clips that are in both.
 
-    `confusion` maps each pair of levels (of the first, of the second) to a number of clips;
-    `equal_levels` is the share of clips with one level, NaN without clips. `concepts` are those
-    that either gives to a clip, in the scheme's order, over all films and in each; `kappa` is for
-    the levels, all films together.
+    `confusion` maps each pair of levels (in the first set, in the second set) to a number of clips.
+    `equal_levels` is the share of clips with the same level in both, or NaN without clips.
+    `concepts` has every concept that either set gives to a clip, in the scheme's order, and
+    `by_film_and_concept` has the same for each film. `kappa` is for the levels, over all films.
     """
 
     first: str
@@ -294,9 +295,10 @@ class LabelSetAgreement:
     kappa: float | None
 
     def f1(self, positives: Collection[str], negatives: Collection[str]) -> float:
-        """Return F1 of the first scored against the second, on clips with a task level in both.
+        """Return the F1 score of the first label set, taking the second as the truth.
 
-        Exchanging the two gives the same value; NaN if neither has a positive clip.
+        Counts only clips with a positive or negative level in both sets. The value is the same in
+        both directions, and NaN if neither set has a positive clip.
         """
         task = {*positives, *negatives}
         shared = first = second = 0
@@ -308,24 +310,24 @@ class LabelSetAgreement:
         return 2 * shared / (first + second) if first + second else float("nan")
 
     def in_both(self, levels: Collection[str]) -> int:
-        """Count the clips that have one of these levels in both."""
+        """Count the clips that have one of these levels in both label sets."""
         pairs = self.confusion.items()
         return sum(clips for (a, b), clips in pairs if a in levels and b in levels)
 
     def counts(self, level: str) -> tuple[int, int, int]:
-        """Count the clips that have a level in the first, in the second, and in both."""
+        """Count the clips that have a level in the first label set, in the second, and in both."""
         first = sum(clips for (a, _), clips in self.confusion.items() if a == level)
         second = sum(clips for (_, b), clips in self.confusion.items() if b == level)
         return first, second, self.confusion.get((level, level), 0)
 
     def only_by(self, concept: ConceptAgreement) -> str:
-        """Return the only label set with a concept; "" if both or neither have it."""
+        """Return the name of the only label set that uses a concept; "" if both or neither do."""
         if bool(concept.share_first) == bool(concept.share_second):
             return ""
         return self.first if concept.share_first else self.second
 
     def concepts_by_kappa(self) -> list[ConceptAgreement]:
-        """Return the concepts, the best agreed on first, and those without kappa last."""
+        """Return the concepts sorted by kappa, highest first; concepts without kappa come last."""
         return sorted(
             self.concepts, key=lambda entry: math.inf if entry.kappa is None else -entry.kappa
         )
@@ -370,7 +372,7 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
 
 
 def _concept_marks(labels: LabelSet, ids: Sequence[str], scheme: LabelScheme) -> NDArray[np.bool_]:
-    """Return the concepts of a label set as marks: a row per clip, a column per concept."""
+    """Return the concepts of a label set as a Boolean array, one row per clip."""
     names = scheme.concept_names
     concepts = [tuple(labels.concepts_of[identifier]) for identifier in ids]
     marks = {own: [name in own for name in names] for own in {*concepts}}
@@ -380,7 +382,7 @@ def _concept_marks(labels: LabelSet, ids: Sequence[str], scheme: LabelScheme) ->
 def _concept_agreements(
     names: Sequence[str], a: NDArray[np.bool_], b: NDArray[np.bool_]
 ) -> tuple[ConceptAgreement, ...]:
-    """Compare the concepts that either gives to a clip, by their marks."""
+    """Compare each concept that either array of marks gives to a clip."""
     counts = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]]).sum(axis=2)
     kappas = cohen_kappas(np.moveaxis(counts, -1, 0)).tolist()
     clips = max(1, len(a))
@@ -394,7 +396,10 @@ def _concept_agreements(
 
 
 def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the highest level, and those below without Not Sure: the paper's EN+HN against S."""
+    """Return the positive and negative levels of the paper's task, EN+HN against S.
+
+    They are the highest level, and all lower levels except Not Sure.
+    """
     *below, top = scheme.codes
     is_sure = name_key(scheme.name_of.get(NOT_SURE, "")) != name_key("Not Sure")
     return (top,), tuple(code for code in below if code != NOT_SURE or is_sure)

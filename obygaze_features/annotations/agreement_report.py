@@ -1,4 +1,4 @@
-"""The agreement of a manifest's label sets: every pair in every film, as JSON, CSV and text."""
+"""Report the agreement of every pair of label sets in every film, as JSON, CSV and text."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ MAX_PAIRS_SHOWN = 6
 
 @dataclass(frozen=True, eq=False)
 class AgreementReport:
-    """Every pair of label sets in every film, and where they differ, the longest first.
+    """The agreement of every pair of label sets in every film.
 
-    `overall` compares each pair of label sets over all films, also by concept; `titles` are the
-    films', `merged` the label sets that are merges, `marked` the shares marked in each film.
+    `differences` are the stretches where label sets differ, longest first. `overall` compares each
+    pair over all films, also by concept. `titles` are the titles of films, `merged` the label sets
+    that are merges, and `marked` the shares of clips that are marked in each film.
     """
 
     manifest: str
@@ -74,10 +75,10 @@ class AgreementReport:
 
     @property
     def means(self) -> dict[str, float | None]:
-        """Means over the pairs for which a measure is defined.
+        """The mean of each measure over the pairs for which it is defined.
 
-        A merge agrees with its sources, which says nothing about annotators: pairs with a merge
-        count only if all pairs have one.
+        Pairs with a merge are left out, unless all pairs have one, because a merge's agreement
+        with its sources says nothing about annotators.
         """
         without_merges = [pair for pair in self.pairs if self.merged.isdisjoint((pair.a, pair.b))]
         pairs = without_merges or self.pairs
@@ -85,20 +86,20 @@ class AgreementReport:
 
     @property
     def main_number(self) -> str:
-        """The number that matters: the share of clips with one level; of many pairs mean gamma."""
+        """The number to highlight: the share of equal levels, or mean gamma for several pairs."""
         if len(self.overall) == 1:
             return f"{self.overall[0].equal_levels:.0%}"
         return f"gamma {digits(self.means['gamma'])}"
 
     @property
     def measures(self) -> list[Measure]:
-        """The measures to show for these levels."""
+        """The measures that apply to these levels."""
         is_paper = self.distances.name == "paper"
         return [measure for measure in MEASURES.values() if is_paper or not measure.paper_only]
 
     @property
     def paper(self) -> dict[str, Any] | None:
-        """The paper's numbers of its annotators, if the levels are the paper's."""
+        """The agreement that the paper reports, if the levels are the paper's."""
         if self.distances.name != "paper":
             return None
         published: dict[str, Any] = reference_json("published.json")["agreement"]
@@ -124,7 +125,7 @@ class AgreementReport:
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write all tables as CSV, with the shares marked in each film."""
+        """Write all tables as CSV files to a folder."""
         codes = self.distances.codes
         header = ("level_a", "level_b", "clips")
         confusions = (
@@ -169,12 +170,12 @@ class AgreementReport:
             write_text(new / "concept_shares.csv", self.marked.concepts_csv())
 
     def _named(self, part: PairAgreement | Disagreement) -> dict[str, Any]:
-        """Return the first cells of a row of a table: the film, its title, and two annotators."""
+        """Return the first cells of a table row: the film, its title, and two annotators."""
         title = self.titles.get(part.film, "")
         return {"film": part.film, "title": title, "a": part.a, "b": part.b}
 
     def describe(self, *, differences: int = 10) -> str:
-        """Describe for a terminal: sentences, then concepts, films, levels and differences."""
+        """Return the report as text: a summary, then concepts, films, levels and differences."""
         parts = ["\n".join(fill(line, 80, break_on_hyphens=False) for line in _summary(self))]
         overall = self.overall[:MAX_PAIRS_SHOWN]
         if self.pairs:
@@ -189,11 +190,11 @@ class AgreementReport:
 
     @property
     def name_columns(self) -> list[str]:
-        """The first columns of a table: the film and, if there are several, its annotators."""
+        """The first columns of a table: the film and, if there are several pairs, annotators."""
         return ["film", "annotators"] if len(self.overall) > 1 else ["film"]
 
     def names_of(self, part: PairAgreement | Disagreement) -> list[str]:
-        """Return the cells of these columns."""
+        """Return the cells of `name_columns`."""
         title = self.titles.get(part.film, part.film) or "-"
         return [title, f"{part.a}, {part.b}"][: len(self.name_columns)]
 
@@ -201,7 +202,7 @@ class AgreementReport:
 def agreement_report(
     manifest: Manifest, names: Sequence[str] = (), chance: Chance | None = None
 ) -> AgreementReport:
-    """Compare label sets of a manifest; without names, the annotators' (see `find_pairs`)."""
+    """Compare label sets of a manifest by name (default: all annotators'; see `find_pairs`)."""
     chance = chance or Chance()
     pairs, remarks = find_pairs(manifest, names)
     label_sets = [manifest.labels(n) for n in sorted({n for p in pairs for n in (p.a, p.b)})]
@@ -227,18 +228,18 @@ def agreement_report(
 
 
 def digits(value: float | None) -> str:
-    """Format a measure with three digits; a dash if it is undefined."""
+    """Format a measure with three decimals, or as a dash if it is undefined."""
     return "-" if value is None else f"{value:.3f}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the defined values, if any."""
+    """Return the mean of the values that are defined, or None."""
     defined = [value for value in values if value is not None]
     return fmean(defined) if defined else None
 
 
 def _flat_row(pair: PairAgreement) -> dict[str, Any]:
-    """Return a row of agreement.csv."""
+    """Return the measures of a pair as a row of ``agreement.csv``."""
     row = {"unpaired": pair.unpaired, **asdict(pair.ratings.gamma)}
     sure = pair.ratings.sure
     for name, value in asdict(sure or Gamma(0)).items():
@@ -247,10 +248,10 @@ def _flat_row(pair: PairAgreement) -> dict[str, Any]:
 
 
 def _summary(report: AgreementReport) -> Iterator[str]:
-    """Yield the agreement of pairs, who marks more, the means, and the baseline of gamma."""
+    """Yield the summary: agreement of pairs, who marks more, means, and how gamma is measured."""
     pairs = report.pairs
     if not pairs:
-        yield f"{report.manifest}: no two label sets share a film."
+        yield f"{report.manifest}: no two label sets have a film in common."
         return
     if len(report.overall) > 1:
         films = counted(len({pair.film for pair in pairs}), "film")
@@ -259,30 +260,30 @@ def _summary(report: AgreementReport) -> Iterator[str]:
     for agreement in report.overall[:MAX_PAIRS_SHOWN]:
         yield from _describe_pair(agreement, report)
     if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
-        yield f"And {more:,} more pairs of label sets; --json has all."
+        yield f"And {more:,} more pairs of label sets; --json lists all."
     yield from _mean_lines(report)
     yield from _describe_gamma(report)
 
 
 def _describe_gamma(report: AgreementReport) -> Iterator[str]:
-    """Yield the paper's gamma, and what gamma is measured against."""
+    """Yield the paper's gamma, and an explanation of how gamma is measured."""
     if paper := report.paper:
         yield (
             f"The paper reports gamma {paper['gamma']:.2f} for its {paper['pairs']} pairs, and "
             f"{paper['gamma_without_not_sure']:.2f} without Not Sure. Compare only on its films, "
-            "clips and threshold; it does not say how it draws random sequences."
+            "clips and threshold. It does not say how it draws random sequences."
         )
     chance = report.chance
     sequences = counted(chance.samples, "random sequence")
     matrix = "the paper's" if report.distances.name == "paper" else "even steps"
     yield (
         f"Gamma is measured against {sequences} ({chance.generator}, seed {chance.seed}); "
-        f'"closed" is its limit for many. Distances between levels are {matrix}.'
+        f'"closed" is the limit for many sequences. Distances between levels are {matrix}.'
     )
 
 
 def _mean_lines(report: AgreementReport) -> Iterator[str]:
-    """Yield the means over films in sentences, one line per group."""
+    """Yield the means over films in sentences, one line for each of `LINES`."""
     means = {key: digits(mean) for key, mean in report.means.items()}
     for line in LINES:
         shown = [m for m in report.measures if m.line == line and m.sentence]
@@ -291,7 +292,7 @@ def _mean_lines(report: AgreementReport) -> Iterator[str]:
 
 
 def _describe_pair(agreement: LabelSetAgreement, report: AgreementReport) -> Iterator[str]:
-    """Yield the agreement of two label sets, who marks more, and their score."""
+    """Yield the agreement of two label sets, who marks more, and their F1 score."""
     names = f"{agreement.first} and {agreement.second}"
     if len(report.overall) == 1:
         names = f"{report.manifest}: {names}"
@@ -310,10 +311,10 @@ def _describe_pair(agreement: LabelSetAgreement, report: AgreementReport) -> Ite
 
 
 def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str:
-    """Say how often each of two gives the highest level, and to how many clips both do."""
+    """Describe how often each annotator gives the highest level, and on how many clips both do."""
     first, second = agreement.first, agreement.second
     a, b, shared = agreement.counts(level)
-    totals = f"{title} to either: {a + b - shared:,}, to both: {shared:,}."
+    totals = f"{title} from either: {a + b - shared:,}, from both: {shared:,}."
     if a == b:
         return f"Each marks {counted(a, 'clip')} as {title}. {totals}"
     more, less = (first, second) if a > b else (second, first)
@@ -324,11 +325,11 @@ def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str
 
 
 def _concepts_table(agreement: LabelSetAgreement) -> str:
-    """Return kappa and each annotator's clips by concept, the best agreed on first."""
+    """Return a table of kappa and each annotator's clips by concept, highest kappa first."""
     rows = []
     for concept in agreement.concepts_by_kappa():
         kappa = "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}"
-        if alone := agreement.only_by(concept):  # kappa is 0 then, for any clips
+        if alone := agreement.only_by(concept):  # kappa is always 0 then
             kappa = f"only {alone}"
         shares = concept.share_first, concept.share_second
         marks = (f"{round(share * agreement.clips):,} ({share:.1%})" for share in shares)
@@ -338,7 +339,7 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
 
 
 def _films_table(report: AgreementReport) -> str:
-    """Return one row per film and pair, with every measure."""
+    """Return a table with one row per film and pair, and one column per measure."""
     pairs = report.pairs
     columns = {measure.key: measure.column for measure in report.measures if measure.column}
     header = [*report.name_columns, "clips", *columns.values()]
@@ -354,7 +355,7 @@ def _films_table(report: AgreementReport) -> str:
 
 
 def _confusion_table(agreement: LabelSetAgreement, codes: Sequence[str]) -> str:
-    """Count the clips by both annotators' levels."""
+    """Return a table of the number of clips for each pair of levels."""
     rows = [
         [row, *(f"{agreement.confusion.get((row, column), 0):,}" for column in codes)]
         for row in codes
@@ -384,7 +385,7 @@ def _differences_table(report: AgreementReport, limit: int) -> str:
     table = align([*header, "clips", "distance"], rows, left=len(report.name_columns) + 1)
     stretches = counted(len(report.differences), "stretch", "stretches")
     more = _more(report.differences, limit)
-    return f"Where they differ, the longest first ({stretches})\n\n{table}{more}"
+    return f"Where they differ, longest first ({stretches})\n\n{table}{more}"
 
 
 def _first_levels(levels: Sequence[str]) -> str:

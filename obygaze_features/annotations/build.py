@@ -1,4 +1,4 @@
-"""Build timelines from rows of any source; report rows with a problem, and read the others."""
+"""Build timelines from the rows of any source, with remarks on rows that have a problem."""
 
 from __future__ import annotations
 
@@ -41,17 +41,18 @@ from obygaze_features.manifests.labels import (
 FILM_COLUMNS = ("film", "title", "end")
 #: The duration of a frame at 23.976 frames per second, rounded up to the millisecond.
 FRAME_S = 0.042
-#: The largest gap between segments that count as consecutive.
+#: The largest gap, in seconds, between segments that count as consecutive.
 MAX_BREAK_S = 1.0
-#: A stretch of one level is unusual from this length, and this many times the next longest.
+#: A stretch of one level is unusual if it is at least this long and this many times as long as the
+#: next longest, among at least `MIN_STRETCHES` stretches.
 LONG_STRETCH_S, LONG_STRETCH_RATIO, MIN_STRETCHES = 600.0, 3.0, 8
-#: Titles and ends of films by name in the source, or a table of them.
+#: Titles and ends of films by their name in the source, or the path of a table with them.
 Films = Mapping[str, Film] | Path | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A segment and its location in the source: names as written there, times in seconds."""
+    """A segment, with names as written in the source and times in seconds, and its location."""
 
     where: str
     segment: Segment
@@ -68,26 +69,26 @@ def build_timelines(
     scheme: LabelScheme | None = None,
     **about: Any,
 ) -> Timelines:
-    """Make timelines from the rows that an importer read, with remarks on all that is odd.
+    """Make timelines from the rows that an importer read, with remarks on anything unusual.
 
-    Left out: rows without a film, an annotator or a known level, rows that end before they start or
-    start past their film's end, and duplicates. Cut: segments at their film's end. Kept: overlaps
-    within one annotator, and concepts that the scheme does not list, as concepts that cannot be
-    seen; a scheme without concepts accepts all.
+    Rows are left out if they have no film, no annotator or no known level, if they end before they
+    start or start past the end of their film, or if they are duplicates. Segments are cut at the
+    end of their film. Overlapping segments of an annotator are kept. Concepts that the scheme does
+    not list are kept as non-visual concepts; a scheme without concepts accepts any.
 
     Parameters
     ----------
     name
         The name of the timelines.
     rows
-        The rows, in any order; a remark stands for an unreadable row.
+        The rows, in any order, with a remark in place of each unreadable row.
     films
-        Titles and ends of films, by name in the source. A film without any row is dropped, with a
-        remark, because its name may be misspelt.
+        Titles and ends of films, by their name in the source. A film without rows is dropped with
+        a remark, because its name may be misspelt.
     scheme
-        Levels and concepts (default: ObyGaze's).
+        The levels and concepts (default: ObyGaze's).
     about
-        Passed on to `Timelines`: source, licence, citation.
+        Further attributes of `Timelines`: source, licence, citation.
     """
     films = read_films(films)
     remarks: list[Remark] = []
@@ -138,7 +139,7 @@ def build_timelines(
 def _with_ids(
     rows: list[SourceRow], film_ids: Mapping[str, str], annotator_ids: Mapping[str, str]
 ) -> list[SourceRow]:
-    """Replace names in rows by ids; `rows` is emptied to save memory."""
+    """Replace names in rows by ids; empties `rows` to save memory."""
     changed = []
     for row in _consume(rows):
         segment = row.segment
@@ -155,7 +156,7 @@ def _sound_rows(
     ends: Mapping[str, float | None],
     remarks: list[Remark],
 ) -> list[SourceRow]:
-    """Return usable rows, with codes of levels; `rows` is emptied, `remarks` grows."""
+    """Return the usable rows, with level codes; empties `rows` and adds to `remarks`."""
     levels = {row.segment.level for row in rows}
     own = "" if any(map(scheme.has_level, levels)) else f"; {suggest_levels(levels)}"
     sound = []
@@ -176,21 +177,21 @@ def _sound_rows(
 
 
 def _consume(rows: list[SourceRow]) -> Iterator[SourceRow]:
-    """Yield the rows of a list in order, and remove each from it."""
+    """Yield the rows of a list in order, removing them from the list."""
     rows.reverse()
     while rows:
         yield rows.pop()
 
 
 def _by_film(rows: list[SourceRow]) -> Iterator[list[SourceRow]]:
-    """Yield each film's rows; `rows` is emptied."""
+    """Yield the rows of each film; empties `rows`."""
     by_film = group_by(_consume(rows), lambda row: row.segment.film)
     for film in list(by_film):
         yield by_film.pop(film)
 
 
 def read_films(source: Films) -> dict[str, Film]:
-    """Read the films of a table ``film,title,end``; titles and ends may be missing."""
+    """Read films from a table ``film,title,end``, in which titles and ends may be missing."""
     if not isinstance(source, str | Path):
         return dict(source or {})
     path = Path(source)
@@ -213,13 +214,13 @@ def read_films(source: Films) -> dict[str, Film]:
 def _problem(
     segment: Segment, scheme: LabelScheme, film_end: float | None, own: str
 ) -> tuple[str, str] | None:
-    """Return a code and text if a row must be left out."""
+    """Return a code and a message if a row must be left out, or None."""
     if not scheme.has_level(segment.level):
         names = [level.name for level in scheme.levels]
         if segment.level:
             return "", unknown_name("label", segment.level, names) + own
         start = format_time(segment.start)
-        return "no-level", f"has no level, at {start}; choose one of {join_some(names, 5)}"
+        return "no-level", f"has no level (at {start}); choose from {join_some(names, 5)}"
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         if not name:
             return f"no-{noun}", f"has no {noun}"
@@ -238,7 +239,7 @@ def _time_problem(segment: Segment, film_end: float | None) -> tuple[str, str] |
     if segment.end < segment.start:
         return "backwards", f"ends ({end}) before it starts ({start})"
     if segment.end > MAX_TIME_S:
-        return "no-time", f"ends at {segment.end:g} s, which is not a time in a film"
+        return "no-time", f"ends at {segment.end:g} s, which is too late for a film"
     if film_end is not None and segment.start >= film_end:
         return "starts-past-end", f"starts at {start}, past the film's end {format_time(film_end)}"
     return None
@@ -247,7 +248,7 @@ def _time_problem(segment: Segment, film_end: float | None) -> tuple[str, str] |
 def _with_concepts(
     rows: Sequence[SourceRow], scheme: LabelScheme
 ) -> tuple[dict[Segment, SourceRow], list[Remark]]:
-    """Return distinct segments with the scheme's concept names, and their locations."""
+    """Return the distinct segments, with the scheme's concept names, and their rows."""
     segments: dict[Segment, SourceRow] = {}
     in_order: dict[tuple[str, ...], tuple[str, ...]] = {}
     remarks = []
@@ -267,9 +268,9 @@ def _with_concepts(
 
 
 def _ids(noun: str, names: Sequence[str]) -> tuple[dict[str, str], list[Remark]]:
-    """Map names that are not blank to ids; names that differ only by case share an id.
+    """Map non-blank names to ids; names that differ only in case share an id.
 
-    The most frequent spelling is used, so that the order of rows does not matter.
+    The most frequent spelling is used, so the order of rows does not matter.
     """
     counts = Counter(filter(str.strip, names))
     spelling: dict[str, str] = {}
@@ -278,13 +279,13 @@ def _ids(noun: str, names: Sequence[str]) -> tuple[dict[str, str], list[Remark]]
     for name in sorted(counts, key=lambda name: (-counts[name], name)):
         first = spelling.setdefault(_name_key(name), name)
         if first != name:
-            problem = f"{shorten(name)} and {shorten(first)} differ by case only"
-            remarks.append(Remark(f"{noun}s", "", "", problem, f"read as one, {safe_id(first)}"))
+            problem = f"{shorten(name)} and {shorten(first)} differ only in case"
+            remarks.append(Remark(f"{noun}s", "", "", problem, f"both read as {safe_id(first)}"))
             continue
         clash = owner.setdefault(safe_id(name).lower(), name)
         if clash != name:
             raise AnnotationError(
-                f"the {noun}s {shorten(clash)} and {shorten(name)} would both be called "
+                f"the {noun}s {shorten(clash)} and {shorten(name)} would both get the id "
                 f"{safe_id(name)!r}; rename one of them"
             )
     return {name: safe_id(spelling[_name_key(name)]) for name in counts}, remarks
@@ -295,9 +296,9 @@ def _name_key(name: str) -> str:
 
 
 def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[str, SourceRow]:
-    """Return the concepts that the scheme does not list, and the first row that names each.
+    """Return the concepts that the scheme does not list, each with the first row that has it.
 
-    They are sorted by name, because the order of rows must not matter.
+    They are sorted by name, so that the order of rows does not matter.
     """
     row_of = {name: row for row in reversed(rows) for name in row.segment.concepts}
     unlisted = sorted((n for n in row_of if not scheme.has_concept(n)), reverse=True)
@@ -306,7 +307,7 @@ def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[s
 
 
 def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
-    """Yield a remark for each segment that starts before its annotator's earlier one ends."""
+    """Yield a remark for each segment that overlaps an earlier segment of the same annotator."""
     last: dict[tuple[str, str], Segment] = {}
     for segment in sorted(segments, key=lambda s: (s.start, s.end)):
         key = segment.film, segment.annotator
@@ -325,10 +326,11 @@ def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
 
 
 def _long_stretches(rows: Iterable[SourceRow], scheme: LabelScheme) -> Iterator[Remark]:
-    """Remark on a stretch of one level that is far longer than the annotator's others in a film.
+    """Yield a remark if an annotator's longest stretch of one level in a film is unusually long.
 
-    It is at least ten minutes long, and three times as long as the next. Among MObyGaze's 40 pairs
-    of film and annotator, one has a remark, at 3.9 times the next; the second highest ratio is 2.2.
+    Such a stretch lasts at least ten minutes, and three times as long as the next longest. Among
+    MObyGaze's 40 pairs of film and annotator, one gets a remark (3.9 times as long); the next
+    highest ratio is 2.2.
     """
     stretches: dict[tuple[str, str], list[SourceRow]] = {}
     for row in sorted(rows, key=lambda row: (row.segment.start, row.segment.end)):
@@ -348,8 +350,8 @@ def _long_stretches(rows: Iterable[SourceRow], scheme: LabelScheme) -> Iterator[
         if longest.seconds >= max(LONG_STRETCH_S, LONG_STRETCH_RATIO * next_s):
             problem = (
                 f"{scheme.name_of[longest.level]} for {longest.seconds / 60:.1f} minutes without "
-                f"a break ({format_time(longest.start)} to {format_time(longest.end)}), the next "
-                f"longest of the film is {next_s / 60:.1f}; please check that this stretch was "
+                f"a break ({format_time(longest.start)} to {format_time(longest.end)}); the film's "
+                f"next longest is {next_s / 60:.1f}. Please check that this stretch was "
                 "annotated"
             )
             yield first.remark(problem, KEPT)

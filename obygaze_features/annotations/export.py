@@ -1,7 +1,7 @@
-"""Files for other programs: timelines as ELAN documents and tables, and an ELAN template.
+"""Export timelines as ELAN documents and tables, and label schemes as ELAN templates.
 
-A file that ELAN makes from the template (``.etf``) is read by `annotations import elan`: the level
-is the annotation's text, each concept an annotation in the dependent tier.
+In a file that ELAN makes from the template (``.etf``), the level is an annotation's text, and each
+concept is an annotation in the dependent tier. `annotations import elan` reads such files.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ from obygaze_features.items.media import find_videos
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 
-#: Without this mark, Excel reads UTF-8 in the local encoding.
+#: Without this mark, Excel reads UTF-8 files in the local encoding.
 BYTE_ORDER_MARK = "\ufeff"
 
 
 def elan_files(
     timelines: Timelines, manifest: Manifest | None = None, links: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """Return an ELAN document for each film, by file name, named after its title.
+    """Return an ELAN document for each film, by file name; files are named after film titles.
 
-    It has the pick-lists of `elan_template`. A manifest's label sets become further tiers: the
-    labels of its clips, and where annotators' labels differ. `links` has the path to each film's
-    video; without, a manifest's clips name it. Texts are made on access.
+    Documents have the same pick-lists as `elan_template`. If there is a manifest, its label sets
+    become further tiers, with a tier for the stretches where annotators differ. `links` has the
+    path to each film's video (default: the media of the manifest's clips). Documents are made on
+    access.
     """
     return _ElanFiles(timelines, manifest, links or {})
 
 
 def link_videos(timelines: Timelines, videos: Path, folder: Path) -> dict[str, str]:
-    """Return the path from a folder to each film's video, which is found by id or title."""
+    """Find each film's video by id or title, and return its path relative to `folder`."""
     items = [Item(film, film=film, start=0.0, end=1.0) for film in timelines.by_film]
     files = find_videos(items, timelines.titles, videos)
     return {
@@ -70,7 +71,7 @@ def link_videos(timelines: Timelines, videos: Path, folder: Path) -> dict[str, s
 
 
 class _ElanFiles(Mapping[str, str]):
-    """The documents of `elan_files`; only names and differences are in memory."""
+    """The documents of `elan_files`, made on access to save memory."""
 
     def __init__(
         self, timelines: Timelines, manifest: Manifest | None, links: Mapping[str, str]
@@ -111,7 +112,7 @@ class _ElanFiles(Mapping[str, str]):
 
 
 def _document(timelines: Timelines, film: str) -> Document:
-    """Return a film's segments: a tier per annotator, with dependent tiers for the rest."""
+    """Return a film's segments as a document with one tier per annotator."""
     details = timelines.films.get(film, Film())
     name_of = timelines.scheme.name_of
     tiers = []
@@ -138,7 +139,7 @@ def _document(timelines: Timelines, film: str) -> Document:
 
 
 def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
-    """Return each film's stretches of clips in which annotators differ (`find_disagreements`)."""
+    """Return annotations for the stretches of each film where annotators differ."""
     scheme, notes = timelines.scheme, dict[str, list[Annotation]]()
     names = sorted({*timelines.annotators} & {*manifest.annotators})
     own = [name for name in names if manifest.label_scheme(name).codes == scheme.codes]
@@ -156,7 +157,7 @@ def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Ann
 
 
 def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) -> Tier:
-    """Return the labels of a film's clips, projected or merged."""
+    """Return a tier with the labels of a film's clips."""
     notes = []
     for item in items:
         assert item.start is not None
@@ -169,7 +170,7 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
 
 
 def _format_exact_times(times: Sequence[float]) -> str:
-    """Format the times that milliseconds would round, unless two round to the same."""
+    """Format the times that are lost in milliseconds, unless two round to the same millisecond."""
     distinct = set(times)
     shared = Counter(round(time * 1000) for time in distinct)
     rounded = (time for time in distinct if round(time * 1000) / 1000 != time)
@@ -177,11 +178,12 @@ def _format_exact_times(times: Sequence[float]) -> str:
 
 
 def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
-    """Return tables for spreadsheets by file name.
+    """Return CSV tables for spreadsheets, by file name.
 
-    ``annotations import csv`` reads ``segments.csv`` and ``films.csv``; ``clips.csv`` has a
-    manifest's label sets side by side. ``title``, ``from`` and ``to`` are for readers and are not
-    read again. A text that a spreadsheet would compute gets an apostrophe before it.
+    ``segments.csv`` and ``films.csv`` can be imported again with ``annotations import csv``.
+    ``clips.csv`` has a manifest's label sets side by side. The columns ``title``, ``from`` and
+    ``to`` are for people, and are ignored by the import. Cells that a spreadsheet would take for a
+    formula are prefixed by an apostrophe.
     """
     segments, films = timelines.segments, timelines.films
     name_of = timelines.scheme.name_of
@@ -241,7 +243,7 @@ def _clips_table(
 
 
 def _clips_of(film: str, manifest: Manifest) -> list[Item]:
-    """Return the clips of a film that have a start and an end, in time."""
+    """Return the clips of a film that have a start and an end, ordered by time."""
     rows = manifest.items.spans_by_film.get(film)
     return [] if rows is None else [manifest.items[row] for row in rows.tolist()]
 
@@ -254,7 +256,7 @@ def _require_clips(timelines: Timelines, manifest: Manifest) -> None:
 
 
 def elan_template(scheme: LabelScheme) -> str:
-    """Return the text of a template with one annotator's tiers; more can be added in ELAN."""
+    """Return an ELAN template with the tiers of one annotator; others can be added in ELAN."""
     return to_etf(_vocabularies(scheme), _scheme_property(scheme))
 
 
@@ -263,6 +265,6 @@ def _scheme_property(scheme: LabelScheme) -> dict[str, str]:
 
 
 def _vocabularies(scheme: LabelScheme) -> dict[str, dict[str, str]]:
-    """Return the levels and concepts of a scheme, with their meanings."""
+    """Return pick-lists of a scheme's levels and concepts, with their meanings."""
     concepts = {c.name: "; ".join(filter(None, [c.about, *c.instances])) for c in scheme.concepts}
     return {"levels": {level.name: level.about for level in scheme.levels}, "concepts": concepts}

@@ -1,7 +1,7 @@
-"""Figures: a film's timelines, agreement as dots, and films side by side.
+"""Draw a film's timelines, the agreement of two annotators, and comparisons of films.
 
-A film's figure has segments, projections and merge, as the paper's figure 4. Films are compared by
-who marks more and by what is marked.
+A film's figure shows segments, projected labels and merged labels, like the paper's figure 4. Films
+are compared by who marks more, and by which concepts are marked.
 """
 
 from __future__ import annotations
@@ -48,37 +48,38 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE_HEIGHT = 9.0
-"""The largest height in inches of a figure that is as wide as a page."""
+"""The maximum height, in inches, of a figure that is as wide as a page."""
 USUAL_IN = 312 / 72
-"""The width of a figure of rows, so narrow that no text is below 11 px on a phone."""
-ABOUT = "% of a film’s clips that have the concept, the mean over the annotators"
+"""The width of a figure of rows, narrow enough that no text is below 11 px on a phone."""
+ABOUT = "% of a film’s clips that have the concept, averaged over annotators"
 TEXT, BOLD = 9.4, 1.2
 ROW, NEXT_LINE = 16.0, 11.0
-"""The height of a row of one line, and of each further line, in points."""
+"""The height, in points, of a row with one line, and of each further line."""
 HEAD = 130.0
-"""The longest head of a column, in points."""
+"""The maximum length, in points, of a column's heading."""
 MAX_FILMS = 30
-"""The most films in a figure; of more, those where annotators differ most are shown."""
+"""The maximum number of films in a figure; those where annotators differ most are shown."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """A row of bars: start, end and the level's rank of each."""
+    """A named row of bars, each with its start, its end and the rank of its level."""
 
     name: str
     bars: Sequence[Bar]
 
 
 def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
-    """Return the films that have both segments and clips, in the timelines' order."""
+    """Return the films that have both segments and clips, in the order of the timelines."""
     by_film = manifest.items.spans_by_film
     return [film for film in timelines.films if film in by_film and film in timelines.by_film]
 
 
 def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band]:
-    """Return each annotator's segments above their projection, and merges last.
+    """Return rows for each annotator's segments and projected labels, then for merged labels.
 
-    Annotators name the manifest's label sets; projections and merges may be missing.
+    An annotator's projected labels are the label set of the same name. They may be missing, as may
+    merged labels.
     """
     check_levels(manifest.scheme, timelines.scheme)
     clips = [manifest.items[row] for row in manifest.items.spans_by_film[film].tolist()]
@@ -97,7 +98,7 @@ def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band
 
 
 def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
-    """Draw the bands of `film_bands`; the higher the level, the taller the bar."""
+    """Draw the rows of `film_bands`; the higher the level, the taller the bar."""
     bands = film_bands(timelines, manifest, film)
     levels = timelines.scheme.name_of
     with figure_style():
@@ -117,11 +118,11 @@ def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
 
 
 def _describe(timelines: Timelines, manifest: Manifest, film: str) -> str:
-    """Describe a film's annotators and clips, the threshold and the grid."""
+    """Return a caption with the film's annotators and clips, the threshold and the grid."""
     annotators = timelines.by_film[film]
     clips = len(manifest.items.spans_by_film[film])
     text = (
-        f"{counted(len(annotators), 'annotator')}: segments as they cut them, and the levels of "
+        f"{counted(len(annotators), 'annotator')}: segments as annotated, and the levels of "
         f"{counted(clips, 'clip')}"
     )
     about = [manifest.labels(name).about for name in annotators if name in manifest.label_names]
@@ -141,14 +142,14 @@ def _clip_bars(clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme) -> 
 
 
 def agreement_figure(report: AgreementReport) -> Figure:
-    """Draw two label sets: by concept (kappa, and how often each marks it), and by film.
+    """Draw the agreement of two annotators by concept (with shares of clips) and by film.
 
-    If the report compares more, they are its first two.
+    If the report compares more than two label sets, the first pair is drawn.
     """
     if not report.overall:
         raise AnnotationError(
-            f"{report.manifest}: no two annotators have a film in common; if they do, the film has "
-            "two names: name each ELAN file after its film and import again"
+            f"{report.manifest}: no two annotators have a film in common. If one film has two "
+            "names, name each ELAN file after its film and import the files again"
         )
     agreement = report.overall[0]
     names = agreement.first, agreement.second
@@ -178,23 +179,23 @@ def agreement_figure(report: AgreementReport) -> Figure:
         film_room = _dots(panels["f"], list(gammas), list(gammas.values()), height)
         names_of = [concept.concept for concept in concepts]
         room = min(film_room, _dots(panels["k"], names_of, kappas, height))
-        room = room / sum(columns) - EDGE  # of a panel of width 1
+        room = room / sum(columns) - EDGE  # the width of a panel with ratio 1
         for row, concept in enumerate(concepts):
             if alone := agreement.only_by(concept):
                 [text] = wrap(f"marked by {alone} alone", room, 8.5, 1)
                 panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
         _shares(panels["s"], agreement, height)
         panels["s"].tick_params(labelleft=len(columns) == 1)
-        about = "Cohen’s kappa, all films together: 0 by chance, 1 always the same"
+        about = "Cohen’s kappa over all films: 0 is chance, 1 is full agreement"
         marks = f"% of clips: ●={names[0]}, ○={names[1]}"
         lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
         add_heading(
             panels["k"], "Agreement by concept", about, width=room * columns[0], lines=lines
         )
         add_heading(panels["s"], "Share of clips marked by each", marks, width=room, lines=lines)
-        about = "gamma: 0 as in random order, 1 always the same level"
+        about = "gamma: 0 is chance, 1 is full agreement"
         add_heading(panels["f"], "Agreement by film", about, width=film_room)
-        title = f"How far {names[0]} and {names[1]} agree"
+        title = f"How much {names[0]} and {names[1]} agree"
         text = f"Levels: the same on {agreement.equal_levels:.0%} of "
         text += f"{counted(agreement.clips, 'clip')}; kappa, all films together: "
         text += "-" if agreement.kappa is None else format_number(agreement.kappa)
@@ -204,7 +205,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
 
 
 def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], height: float) -> float:
-    """Draw one dot per row, the first on top, on an axis with 0 and 1; return its width."""
+    """Draw one dot per row, first row on top; the axis includes 0 and 1. Return its width."""
     for row, value in enumerate(values):
         if value is not None:
             axes.plot(value, -row, "o", color=INK, markersize=6)
@@ -222,12 +223,12 @@ def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], heig
 
 
 def _shares(axes: Axes, agreement: LabelSetAgreement, height: float) -> None:
-    """Draw each annotator's share of clips for a concept: two dots joined by a line."""
+    """Draw each annotator's share of clips that have a concept, as two dots joined by a line."""
     concepts = agreement.concepts_by_kappa()
     for row, concept in enumerate(concepts):
         shares = 100 * concept.share_first, 100 * concept.share_second
         axes.plot(shares, [-row, -row], "-", color=SOFT, linewidth=1)
-        # The open dot is larger, so that both are visible where they meet.
+        # The open dot is larger, so that both dots are visible if they coincide.
         for share, fill, size in zip(shares[::-1], (paper(), INK), (9, 5), strict=True):
             style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
             axes.plot(share, -row, "o", markersize=size, **style)
@@ -237,10 +238,10 @@ def _shares(axes: Axes, agreement: LabelSetAgreement, height: float) -> None:
 
 
 def levels_by_film(marked: MarkedFilms) -> Figure:
-    """Draw each annotator's share of the highest level: a row per film, a dot per annotator."""
+    """Draw each annotator's share of the highest level, with one row per film."""
     names, films = marked.annotators, marked.by_difference
     if len(names) < 2:
-        raise AnnotationError("comparing annotators needs two for a film; add another annotator's")
+        raise AnnotationError("no film has two annotators to compare; add another's labels")
     widest = sorted(films, key=lambda film: -abs(marked.difference(film)))[:MAX_FILMS]
     titles = _short_titles(widest)
     drawn = [film for film in films if film.film in titles]
@@ -277,7 +278,7 @@ def levels_by_film(marked: MarkedFilms) -> Figure:
 
 
 def _short_titles(films: Sequence[FilmShares]) -> dict[str, str]:
-    """Return titles by film, without years unless they distinguish films."""
+    """Return the title of each film, with the year only if it distinguishes two films."""
     times = Counter(without_year(film.title) for film in films)
     return {
         film.film: short if times[short := without_year(film.title)] == 1 else film.title
@@ -297,7 +298,7 @@ def _new_figure(width: float = USUAL_IN) -> tuple[Figure, Axes]:
 
 
 def _leader(marked: MarkedFilms, film: FilmShares) -> str:
-    """Return which of two annotators marks more; "" for a tie, or for three or more."""
+    """Return the annotator who marks more, or "" for a tie or if there are more than two."""
     difference = marked.difference(film)
     if len(marked.annotators) != 2 or not difference:
         return ""
@@ -339,7 +340,7 @@ def _add_legend(axes: Axes, names: Sequence[str]) -> None:
 
 
 def concepts_by_film(marked: MarkedFilms) -> Figure:
-    """Draw the share of each film's clips that have each concept, as a table of shaded cells."""
+    """Draw a table of films and concepts, with the share of clips as shaded cells."""
     concepts, films = marked.concepts, marked.by_marks
     if not concepts:
         raise AnnotationError("there is nothing to draw: no clip has a concept")

@@ -1,4 +1,4 @@
-"""Shares of each film's clips: who marks more, and which concepts."""
+"""The share of each film's clips that annotators mark with a level or a concept."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from obygaze_features.manifests import LabelSet, Level
 
 @dataclass(frozen=True)
 class FilmShares:
-    """The shares of a film's clips.
+    """The shares of a film's clips that have a level or a concept.
 
     Parameters
     ----------
     film, title
-        Its id and its title.
+        The film's id and title.
     clips
-        The number of its clips that are counted.
+        The number of clips that were counted.
     level
         The share of clips with the level, by annotator.
     concepts
-        The share of clips with the concept, as the mean over the annotators.
+        The share of clips with each concept, averaged over annotators.
     """
 
     film: str
@@ -38,13 +38,13 @@ class FilmShares:
 
 @dataclass(frozen=True, eq=False)
 class MarkedFilms:
-    """The shares of films; `level` names the level that they count."""
+    """The shares of several films; `level` is the name of the level that was counted."""
 
     level: str
     films: Sequence[FilmShares]
 
     def difference(self, film: FilmShares) -> float:
-        """Return how much more the first of two marks than the second; of three, the widest gap."""
+        """Return the first share minus the second, or the widest gap if there are more than two."""
         shares = [*film.level.values()]
         if len(self.annotators) == 2:
             return shares[0] - shares[-1]
@@ -52,22 +52,22 @@ class MarkedFilms:
 
     @cached_property
     def by_difference(self) -> list[FilmShares]:
-        """The films, the largest difference first."""
+        """The films, sorted by difference, largest first."""
         return sorted(self.films, key=self.difference, reverse=True)
 
     @cached_property
     def annotators(self) -> list[str]:
-        """The annotators who have clips in any film, in order."""
+        """All annotators, in order of first appearance."""
         return list(dict.fromkeys(name for film in self.films for name in film.level))
 
     @cached_property
     def by_marks(self) -> list[FilmShares]:
-        """The films, the one with the most concepts per clip first."""
+        """The films, sorted by concepts per clip, most first."""
         return sorted(self.films, key=lambda film: -sum(film.concepts.values()))
 
     @cached_property
     def concepts(self) -> list[str]:
-        """The concepts that are marked in any film, the most frequent first."""
+        """The concepts that are marked in any film, most frequent first."""
         clips = dict[str, float]()
         for film in self.films:
             for name, share in film.concepts.items():
@@ -75,11 +75,11 @@ class MarkedFilms:
         return sorted(clips, key=lambda name: -clips[name])
 
     def levels_csv(self) -> str:
-        """Return a row per film: the share of clips to which each annotator gave the level."""
+        """Return a CSV table of each annotator's share of clips with the level, by film."""
         return format_rows({**_named(film), **film.level} for film in self.by_difference)
 
     def concepts_csv(self) -> str:
-        """Return a row per film: the share of each concept."""
+        """Return a CSV table of the share of clips that have each concept, by film."""
         names = self.concepts
         return format_rows(
             {**_named(film), **{name: film.concepts.get(name, 0.0) for name in names}}
@@ -97,12 +97,13 @@ def count_shares(
     film_of: Mapping[str, str],
     titles: Mapping[str, str],
 ) -> MarkedFilms:
-    """Count the shares of each film's clips, the widest difference first.
+    """Compute the share of each film's clips that have the levels, and each concept.
 
     Parameters
     ----------
     label_sets
-        The annotators' label sets. With two or more, only clips that at least two annotated count.
+        The annotators' label sets. If there are several, only clips with at least two annotators
+        are counted.
     levels
         The levels to count, such as the highest.
     film_of, titles

@@ -1,4 +1,4 @@
-"""Grids: the clips that timelines are projected onto, as a manifest whose items have spans."""
+"""Grids: manifests of clips with start and end times, onto which timelines are projected."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from obygaze_features.items.items import (
 from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
 
-#: Times are rounded to whole microseconds, so the time that a clip and a segment share may be
-#: off by one, and the required share by another.
+#: The tolerance for rounding: times are rounded to whole microseconds, so the overlap of a clip
+#: and a segment may be off by one, and the required overlap by another.
 ROUNDING_US = 2
-#: The most clips of a grid: a mistyped length such as 0.001 would fill the memory.
+#: The most clips in a grid. A mistyped length such as 0.001 would exhaust memory.
 MAX_CLIPS = 1_000_000
 _LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
 
 
 def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None]) -> list[int]:
-    """Return the number of each clip's stretch, for clips sorted by time; a gap starts another.
+    """Return the number of each clip's stretch, for clips sorted by time; a gap starts a new one.
 
-    A clip without an end may last until the film's end.
+    A clip without an end may last until the end of the film.
     """
     begins = np.array([*starts], dtype=float)  # None becomes NaN
     latest_ends = np.maximum.accumulate(np.array([*ends], dtype=float))  # NaN stays NaN
@@ -46,15 +46,15 @@ def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None
 def read_grid(
     grid: float | str | Path | Manifest, timelines: Timelines
 ) -> tuple[Manifest, list[Remark]]:
-    """Return the clips of a grid, and remarks on all that is odd about them.
+    """Return the clips of a grid, and remarks on anything unusual about them.
 
     Parameters
     ----------
     grid
-        A manifest, or its folder, whose items have spans; or a time (``60``, ``60s`` or
-        ``0:01:00``): clips from 0 to each film's end, the last one shorter if needed.
+        A manifest (or its folder) whose items have spans; or the length of a clip (``60``, ``60s``
+        or ``0:01:00``), which cuts each film from 0 to its end, with a shorter last clip if needed.
     timelines
-        The timelines to project: their films are cut into clips.
+        The timelines to project, whose films are cut into clips.
     """
     name = grid.name if isinstance(grid, Manifest) else str(grid)
     length = None if isinstance(grid, Manifest) else _parse_length(name)
@@ -67,21 +67,21 @@ def read_grid(
         clips, remarks = _manifest_grid(Manifest.load(name), str(Path(name) / "items.csv"))
     else:
         raise UsageError(
-            f"{name} is not a grid: pass a number of seconds (60) or a manifest's folder. Turn a "
-            "table of shots into a manifest with: obygaze manifests import csv "
+            f"{name} is not a grid; pass a number of seconds (60) or a manifest's folder. To make "
+            "a manifest from a table of shots: obygaze manifests import csv "
             "--column media=film --column film=film"
         )
     return clips, [*remarks, *_film_remarks(name, clips.items.spans_by_film, timelines)]
 
 
 def microseconds(values: Iterable[float]) -> NDArray[np.int64]:
-    """Convert seconds to whole microseconds, in which spans compare exactly."""
+    """Convert seconds to whole microseconds, so that spans can be compared exactly."""
     rounded: NDArray[np.int64] = np.rint(np.asarray(values, float) * 1e6).astype(np.int64)
     return rounded
 
 
 def _parse_length(text: str) -> float | None:
-    """Return seconds if the text is a time."""
+    """Return the length in seconds, or None if the text is not a time."""
     if match := _LENGTH.fullmatch(text):
         return float(match[1])
     try:
@@ -95,7 +95,7 @@ def _manifest_grid(grid: Manifest, location: str) -> tuple[Manifest, list[Remark
     if len(blank) == len(grid):
         raise AnnotationError(
             f"{location}: the items have no spans, so nothing can be projected onto them; "
-            "give each a start and an end, in seconds of the film"
+            "give each item a start and an end, in seconds of the film"
         )
     films = grid.items.films
     return grid, [
@@ -107,14 +107,14 @@ def _manifest_grid(grid: Manifest, location: str) -> tuple[Manifest, list[Remark
 def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     step = round(length * 1e6)
     if step < MIN_SPAN_S * 1e6:
-        raise UsageError(f"a grid needs clips longer than 0 s (got {length:g} s)")
+        raise UsageError(f"the clips of a grid must be longer than 0 s (got {length:g} s)")
     films = [film for film in timelines.films if film in timelines.by_film]
     ends = [round(timelines.end_of(film) * 1e6) for film in films]
-    # A last clip of one microsecond would be shorter than a span may be.
+    # A last clip of one microsecond would be too short for a span.
     counts = [max(1, -(-(end - 1) // step)) for end in ends]
     if sum(counts) > MAX_CLIPS:
         raise UsageError(
-            f"a grid of {length:g} s would have {sum(counts):,} clips; use longer ones"
+            f"a grid of {length:g} s would have {sum(counts):,} clips; use longer clips"
         )
     media = {}
     for film in films:
@@ -149,19 +149,19 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
 def _film_remarks(
     location: str, by_film: Mapping[str, NDArray[np.intp]], timelines: Timelines
 ) -> list[Remark]:
-    """Return remarks on films that only the timelines or only the grid have."""
+    """Return remarks on films that are only in the timelines or only in the grid."""
     annotated = timelines.by_film
     if not annotated:
         raise AnnotationError(f"the timelines {timelines.name!r} have no segments")
     if not set(annotated) & set(by_film):
         raise AnnotationError(
-            f"{location} has no clips of any film of the timelines: it has "
+            f"{location} has no clips of any film in the timelines. It has clips of "
             f"{join_some(list(by_film))}"
-            f", they have {join_some(list(annotated))}{did_you_mean(annotated, by_film)}"
+            f"; the timelines have {join_some(list(annotated))}{did_you_mean(annotated, by_film)}"
         )
-    no_clips = "the grid has no clips of it"
+    no_clips = "the grid has no clips of this film"
     return [
-        Remark(location, film, "", "nobody annotated it", "no labels", "not-annotated")
+        Remark(location, film, "", "nobody annotated this film", "no labels", "not-annotated")
         if film not in annotated
         else Remark(
             location, film, "", f"{no_clips}{did_you_mean([film], by_film)}", LEFT_OUT, "no-clips"

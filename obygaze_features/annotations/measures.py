@@ -1,18 +1,19 @@
 """Measures of agreement between two sequences of levels: the paper's gamma, kappa and alpha.
 
-gamma = 1 - d/e: d is the mean distance of the two annotators' levels over their common clips, e
-the same for random sequences. The paper does not say how it draws them, so there are two ways:
+gamma = 1 - d/e, where d is the mean distance between two annotators' levels over their common
+clips, and e is the same for random sequences. The paper does not say how it draws random sequences,
+so there are two ways:
 
 ``shuffled``
-    The levels of one annotator in random order, with the same number of each level.
+    One annotator's levels in random order, so each level is as frequent as before.
 ``uniform``
-    Two sequences of levels that are drawn with equal probability.
+    Two sequences of levels in which all levels are equally likely.
 
-Both have a closed form, the limit of e with ever more sequences, which is reported beside it. A
-measure that is not defined is None, as kappa is where both annotators give every unit one level.
+For both, the limit of e for many sequences has a closed form, which is also reported. An undefined
+measure is None, such as kappa if both annotators give the same level to every clip.
 
-To add a measure, write one function of `Ratings` at the end of this file, decorated by its
-`Measure`: it appears in tables, JSON, CSV files and the documentation.
+To add a measure, write a function of `Ratings` at the end of this file and decorate it with a
+`Measure`. The measure then appears in tables, JSON, CSV files and the documentation.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from obygaze_features.manifests.labels import LabelScheme
 GENERATORS = ("shuffled", "uniform")
 SAMPLES = 62
 """The number of random sequences that the paper draws."""
-#: The tolerance for sums of the same distances in another order.
+#: The tolerance when comparing sums of the same distances in different orders.
 SUM_TOLERANCE = 1e-9
 NOT_SURE = "NS"
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """A distance from 0 to 1 for each pair of levels; `name` is ``paper`` or ``even``."""
+    """The distance, from 0 to 1, of each pair of levels; `name` is ``paper`` or ``even``."""
 
     name: str
     codes: tuple[str, ...]
@@ -48,18 +49,18 @@ class Distances:
 
     @cached_property
     def rank(self) -> dict[str, int]:
-        """The row of each level in the matrix."""
+        """The row of each level in `matrix`."""
         return {code: row for row, code in enumerate(self.codes)}
 
     def without(self, code: str) -> Distances:
-        """Return the distances among the other levels."""
+        """Return the distances without the level `code`."""
         rows = [row for row, level in enumerate(self.codes) if level != code]
         codes = tuple(self.codes[row] for row in rows)
         return Distances(self.name, codes, self.matrix[np.ix_(rows, rows)])
 
 
 def distances_of(scheme: LabelScheme) -> Distances:
-    """Return the paper's distances for its four levels; for other levels, even steps.
+    """Return the paper's distances for its four levels, and even steps for other levels.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def distances_of(scheme: LabelScheme) -> Distances:
 
 @dataclass(frozen=True)
 class Chance:
-    """The way random sequences are drawn."""
+    """The settings for drawing random sequences."""
 
     generator: str = "shuffled"
     samples: int = SAMPLES
@@ -94,10 +95,10 @@ class Chance:
 
 @dataclass(frozen=True)
 class Gamma:
-    """gamma and its parts; None if it is undefined.
+    """Gamma and the numbers it is made of; undefined numbers are None.
 
-    `expected` is the mean over random sequences, `closed` its closed form; `p` is the share of
-    random sequences that agree at least as well, counting the observed one.
+    `expected` is the mean distance over random sequences, and `closed` is its closed form. `p` is
+    the share of sequences that agree at least as well, counting the observed sequence.
     """
 
     clips: int
@@ -117,7 +118,7 @@ def gamma(
     *,
     stream: int = 0,
 ) -> Gamma:
-    """Compute the paper's gamma; another `stream` means other random sequences.
+    """Compute the paper's gamma; each `stream` draws different random sequences.
 
     Examples
     --------
@@ -162,21 +163,21 @@ def gamma(
 
 
 def gamma_ratio(distance: float, expected: float) -> float | None:
-    """Return 1 - distance / expected; 1 if the distance is 0, for any expected value."""
+    """Return 1 - distance / expected, or 1 if the distance is 0."""
     if distance == 0:
         return 1.0
     return 1 - distance / expected if expected else None
 
 
 def random_stream(*names: str) -> int:
-    """Return a number for each film and pair, so that random sequences are independent."""
+    """Hash names (of a film and two label sets) to a number that seeds independent sequences."""
     return int.from_bytes(hashlib.sha256("\0".join(names).encode()).digest()[:8], "big")
 
 
 def confusion(
     a: Sequence[Hashable], b: Sequence[Hashable], codes: Sequence[Hashable]
 ) -> np.ndarray:
-    """Count the clips of each pair of levels: `a` in rows, `b` in columns.
+    """Count the clips for each pair of levels, with `a` in rows and `b` in columns.
 
     Examples
     --------
@@ -190,13 +191,13 @@ def confusion(
 
 
 def cohen_kappa(counts: np.ndarray) -> float | None:
-    """Return Cohen's kappa with equal weights; None if chance alone gives full agreement."""
+    """Return unweighted Cohen's kappa, or None if chance alone gives full agreement."""
     kappa = float(cohen_kappas(counts))
     return None if np.isnan(kappa) else kappa
 
 
 def cohen_kappas(counts: np.ndarray) -> np.ndarray:
-    """Return Cohen's kappa of each table of counts [..., K, K]; NaN if it is undefined."""
+    """Return Cohen's kappa for each table of counts [..., K, K], or NaN where it is undefined."""
     total = counts.sum(axis=(-1, -2))
     expected = (counts.sum(axis=-1) * counts.sum(axis=-2)).sum(axis=-1)
     equal, largest = np.trace(counts, axis1=-2, axis2=-1) * total, total**2
@@ -210,10 +211,10 @@ def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | N
     Parameters
     ----------
     counts
-        The table of `confusion`.
+        The table of counts from `confusion`.
     differences
-        The weight of each pair of levels: Krippendorff's squared metric, from `nominal` or
-        `ordinal`, or a matrix of distances, which is used unchanged.
+        The weight of each pair of levels: Krippendorff's squared metric from `nominal` or
+        `ordinal`, or a matrix of distances, which is not squared.
     """
     coincidences = counts + counts.T
     margins = coincidences.sum(axis=1)
@@ -225,12 +226,12 @@ def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | N
 
 
 def nominal(counts: np.ndarray) -> np.ndarray:
-    """Return the differences of nominal levels: 0 if equal, else 1."""
+    """Return the nominal difference of each pair of levels: 0 if they are equal, else 1."""
     return 1.0 - np.eye(len(counts))
 
 
 def ordinal(counts: np.ndarray) -> np.ndarray:
-    """Return differences by the number of labels between two levels, counting half of each."""
+    """Return squared ordinal differences: the number of labels between two levels, squared."""
     margins = (counts + counts.T).sum(axis=1)
     middles = np.cumsum(margins) - margins / 2
     squares: np.ndarray = (middles[:, None] - middles) ** 2
@@ -239,7 +240,7 @@ def ordinal(counts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """The levels that two annotators give their common clips, and parts that measures share."""
+    """Two annotators' levels for their common clips, with results that several measures use."""
 
     a: Sequence[str]
     b: Sequence[str]
@@ -249,17 +250,17 @@ class Ratings:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """The table of `confusion`."""
+        """The number of clips for each pair of levels, from `confusion`."""
         return confusion(self.a, self.b, self.distances.codes)
 
     @cached_property
     def gamma(self) -> Gamma:
-        """The paper's gamma, over all levels."""
+        """The paper's gamma over all levels."""
         return gamma(self.a, self.b, self.distances, self.chance, stream=self.stream)
 
     @cached_property
     def sure(self) -> Gamma | None:
-        """Gamma without the clips that either calls Not Sure; None for levels of other schemes."""
+        """Gamma without clips that either annotator calls Not Sure; None for other schemes."""
         if self.distances.name != "paper":
             return None
         pairs = zip(self.a, self.b, strict=True)
@@ -269,7 +270,7 @@ class Ratings:
         return gamma(a, b, distances, self.chance, stream=self.stream)
 
 
-#: The starts of the lines of a report's summary, in order.
+#: The beginnings of the lines of means in a report's summary, in order.
 OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
     "On average over films: ",
     "Krippendorff's alpha: ",
@@ -279,22 +280,22 @@ OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
 
 @dataclass
 class Measure:
-    """A number for two annotators in one film, with its display; decorates its computation.
+    """A measure for two annotators in a film; use it to decorate the function that computes it.
 
     Parameters
     ----------
     key
-        Its name in JSON and CSV files.
+        The measure's name in JSON and CSV files.
     column
-        Its title in the table of films; the table leaves it out if empty.
+        The column title in the table of films; if empty, the table has no such column.
     about
-        Its line in the documentation.
+        The description in the documentation.
     sentence
-        Its part of the summary: {} is its mean over films, {kappa} the mean of another measure.
+        The text in the summary, where {} is the mean over films, and {kappa} the mean of kappa.
     line
-        The line of the summary with the sentence: one of `LINES`.
+        The line of the summary that contains the sentence, one of `LINES`.
     paper_only
-        Shown only for the paper's levels.
+        Whether to show the measure only for the paper's levels.
     """
 
     key: str
@@ -306,7 +307,7 @@ class Measure:
     compute: Callable[[Ratings], float | None] = field(init=False)
 
     def __call__(self, compute: Callable[[Ratings], float | None]) -> Measure:
-        """Register the measure that a function computes."""
+        """Register the measure with the function that computes it."""
         self.compute = compute
         MEASURES[self.key] = self
         return self
@@ -343,12 +344,12 @@ def _gamma_without_not_sure(ratings: Ratings) -> float | None:
     return ratings.sure.gamma if ratings.sure else None
 
 
-@Measure("closed_gamma_without_not_sure", "", "closed gamma without these clips", paper_only=True)
+@Measure("closed_gamma_without_not_sure", "", "closed gamma without Not Sure", paper_only=True)
 def _closed_gamma_without_not_sure(ratings: Ratings) -> float | None:
     return ratings.sure.closed_gamma if ratings.sure else None
 
 
-@Measure("kappa", "kappa", "Cohen's kappa, with equal weights", "kappa {}")
+@Measure("kappa", "kappa", "Cohen's kappa, unweighted", "kappa {}")
 def _kappa(ratings: Ratings) -> float | None:
     return cohen_kappa(ratings.counts)
 

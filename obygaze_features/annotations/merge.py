@@ -1,4 +1,4 @@
-"""Merge annotators' label sets by the highest level, and save them with their manifest."""
+"""Merge annotators' label sets by the highest level, and save label sets in manifests."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ MERGE_RULE = (
 
 @dataclass(frozen=True)
 class MergedLabels:
-    """The merged label set, and the films that had only one annotator.
+    """A merged label set, with remarks on films that have only one annotator.
 
-    The column ``annotators`` counts the annotators of each clip. `of_all` counts the clips of each
-    level for which all of the `sources` agree.
+    The label set's column ``annotators`` has the number of annotators of each clip. `of_all` is the
+    number of clips, by level, that have this level in all label sets; `sources` is the number of
+    label sets.
     """
 
     labels: LabelSet
@@ -43,9 +44,9 @@ class MergedLabels:
 
 @dataclass(frozen=True)
 class SavedLabels:
-    """A manifest's default label set after saving, and the merges that were removed.
+    """The manifest's default label set after saving, and the merges that were removed.
 
-    `removed` maps the name of each removed merge to the label sets it was merged from.
+    `removed` maps the name of each removed merge to the label sets that it was merged from.
     """
 
     default: str | None
@@ -55,7 +56,7 @@ class SavedLabels:
 def merge_labels(
     label_sets: Sequence[LabelSet], manifest: Manifest, name: str = MERGED
 ) -> MergedLabels:
-    """Merge annotators' label sets, which share a scheme; their order does not matter."""
+    """Merge annotators' label sets, in any order; their schemes must be the same."""
     if name in [labels.name for labels in label_sets]:
         raise UsageError(f"{name!r} is one of the label sets to merge; choose another name")
     scheme = manifest.shared_scheme(label_sets)
@@ -108,12 +109,12 @@ def merge_labels(
 
 
 def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[LabelSet]:
-    """Return the label sets to merge: the named ones, or those of all annotators."""
+    """Return the label sets to merge: those in `names`, or all annotators' label sets."""
     chosen = [manifest.labels(name) for name in dict.fromkeys(names or manifest.annotators)]
     if len(chosen) < 2:
         present = ", ".join(labels.name for labels in chosen) or "none"
         raise UsageError(
-            f"merging needs label sets of at least two annotators (got {present}); name "
+            f"merging needs label sets from at least two annotators (got {present}); choose "
             "them: --labels A --labels B"
         )
     for labels in chosen:
@@ -127,14 +128,14 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
     if len(thresholds) > 1:
         pairs = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
         raise UsageError(
-            f"label sets have different thresholds ({pairs}); use one for all, or name those to "
-            "merge: --labels A --labels B"
+            f"label sets have different thresholds ({pairs}); use the same threshold, or choose "
+            "the sets to merge: --labels A --labels B"
         )
     return chosen
 
 
 def merges_of(manifest: Manifest, names: Collection[str]) -> dict[str, list[str]]:
-    """Return the sources of each merged label set that uses one of these, even indirectly."""
+    """Return the sources of each merge that includes one of these label sets, even indirectly."""
     sources = {name: manifest.labels(name).merged_from for name in manifest.label_names}
     merges: dict[str, list[str]] = {}
     while more := {
@@ -156,7 +157,7 @@ def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
 def _single_annotator(
     label_sets: Sequence[LabelSet], has_clip: NDArray[np.bool_], manifest: Manifest
 ) -> list[Remark]:
-    """Return films that have, in whole or in part, only one annotator."""
+    """Return remarks on films that have only one annotator for some or all clips."""
     clips: Counter[str] = Counter()
     single: Counter[tuple[str, str]] = Counter()
     films = manifest.items.span_films
@@ -175,18 +176,18 @@ def _single_annotator(
 
 
 def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
-    """Raise unless clips and timelines have the same levels, under any of their names."""
+    """Raise unless clips and timelines have the same levels (codes, names or aliases)."""
     same_levels = all(map(grid.has_level, timelines.codes))
     if not same_levels or tuple(map(grid.level, timelines.codes)) != grid.codes:
         raise AnnotationError(
-            f"the clips' levels ({', '.join(grid.codes)}) are not those of the timelines "
-            f"({', '.join(timelines.codes)}); project them onto a grid without labels, such as "
-            "60 (seconds)"
+            f"the clips' levels ({', '.join(grid.codes)}) differ from the timelines' levels "
+            f"({', '.join(timelines.codes)}); project the timelines onto a grid without labels, "
+            "such as 60 (seconds)"
         )
 
 
 def common_scheme(grid: Manifest, timelines: LabelScheme) -> LabelScheme:
-    """Return the grid's scheme with the timelines' concepts; the timelines' without labels."""
+    """Return the grid's scheme plus the timelines' concepts; use the timelines' if it is unused."""
     if not grid.label_names and grid.scheme.codes != timelines.codes:
         return timelines
     check_levels(grid.scheme, timelines)
@@ -201,10 +202,10 @@ def save_labels(
     default: str | None = None,
     overwrite: bool = False,
 ) -> SavedLabels:
-    """Save label sets in their manifest's folder, or the whole manifest in another folder.
+    """Save label sets in their manifest's folder, or with the whole manifest in another folder.
 
-    Merges of a label set that is replaced are out of date, so they are removed. A manifest without
-    a default label set gets the `default`.
+    If a label set is replaced, merges that include it are outdated and are removed. `default`
+    becomes the default label set of a manifest that has none.
     """
     in_place = manifest.folder is not None and output.resolve() == manifest.folder.resolve()
     tables = [output / "labels" / f"{labels.name}.csv" for labels in label_sets]
@@ -223,7 +224,7 @@ def save_labels(
     candidates = (existing.default_labels, manifest.default_labels, default)
     default = next((name for name in candidates if name is not None and name not in removed), None)
     scheme = common_scheme(existing, manifest.scheme)
-    # The header first: a scheme may have unused concepts, but labels need theirs.
+    # Write the header first: a scheme may have unused concepts, but labels need their concepts.
     old = read_header(output)
     header = {**old, "default_labels": default, "label_scheme": scheme.to_json()}
     if header != old:

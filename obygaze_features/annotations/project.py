@@ -1,8 +1,8 @@
 """Project free segments onto clips, by the paper's rule.
 
-A segment counts for a clip if it covers at least a share of it, the threshold. The highest level
-among these segments wins, with the concepts of all segments that have it. A clip without such a
-segment gets the lowest level.
+A segment counts for a clip if it covers at least a given share of the clip (the threshold). The
+highest level among these segments wins, with the concepts of all segments that have it. A clip
+without such a segment gets the lowest level.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ PROJECTION_RULE = (
 
 @dataclass(frozen=True)
 class ProjectedLabels:
-    """A label set for each annotator, named after the annotator.
+    """One label set per annotator, named after the annotator.
 
-    `grid` are the clips; their scheme has the timelines' concepts, too.
+    `grid` is the manifest of the clips; its scheme includes the timelines' concepts.
     """
 
     label_sets: list[LabelSet]
@@ -58,7 +58,7 @@ class ProjectedLabels:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The clips with the label sets."""
+        """The manifest of the clips with the label sets."""
         return self.grid.with_parts(labels=self.label_sets)
 
     def merge_labels(self, name: str = MERGED) -> MergedLabels:
@@ -66,12 +66,12 @@ class ProjectedLabels:
         return merge_labels(self.label_sets, self.grid, name)
 
     def agreement(self, chance: Chance | None = None) -> AgreementReport:
-        """Measure the agreement of the annotators."""
+        """Measure how much the annotators agree."""
         names = [labels.name for labels in self.label_sets]
         return agreement_report(self.manifest, names, chance)
 
     def save(self, folder: Path | str | None = None, *, overwrite: bool = False) -> SavedLabels:
-        """Save the label sets with their clips, or into the grid's own manifest."""
+        """Save the label sets with their clips to a folder (default: the grid's own manifest)."""
         folder = folder or self.grid.folder
         if folder is None:
             raise UsageError(
@@ -85,7 +85,7 @@ def project(
 ) -> ProjectedLabels:
     """Project segments onto clips; see `Timelines.project`."""
     if not 0 < threshold <= 1:
-        raise UsageError(f"a threshold is a share of a clip, above 0 and up to 1 (got {threshold})")
+        raise UsageError(f"threshold must be a share of a clip, above 0, up to 1 (got {threshold})")
     clips, remarks = read_grid(grid, timelines)
     scheme = common_scheme(clips, timelines.scheme)
     by_film = clips.items.spans_by_film
@@ -115,7 +115,7 @@ def project(
             if reached < end / 2:
                 problem = (
                     f"nothing is marked after {format_time(reached)} of {format_time(end)}; "
-                    "check if the annotator stopped there"
+                    "please check if the annotator stopped there"
                 )
                 done = f"the rest counts as {scheme.levels[0].name}"
                 remark = Remark(timelines.name, film, annotator, problem, done, "stopped-early")
@@ -131,7 +131,7 @@ def project(
 
 
 class _Projection:
-    """One annotator's labels of all clips of a grid."""
+    """An annotator's labels for all clips of a grid, filled film by film."""
 
     def __init__(self, items: Items, scheme: LabelScheme, source_scheme: LabelScheme) -> None:
         self.items, self.scheme = items, scheme
@@ -146,7 +146,7 @@ class _Projection:
     def add(
         self, rows: NDArray[np.intp], segments: Sequence[Segment], threshold: float
     ) -> list[int]:
-        """Project a film's segments onto its clips; return the segments outside all clips."""
+        """Project a film's segments onto its clips; return the indices of segments in no clip."""
         starts, ends = microseconds(self.items.starts[rows]), microseconds(self.items.ends[rows])
         segment_starts = microseconds([segment.start for segment in segments])
         segment_ends = microseconds([segment.end for segment in segments])
@@ -174,10 +174,10 @@ class _Projection:
         return np.flatnonzero(touched == 0).tolist()
 
     def labels(self, name: str, about: Mapping[str, Any]) -> LabelSet:
-        """Return the label set of the clips of the films that were added."""
+        """Return a label set of all clips in the films that were added."""
         rows = np.flatnonzero(self.labelled)
         codes, names = self.scheme.codes, np.array(self.scheme.concept_names, object)
-        # Distinct sets of concepts and distinct ratios are few.
+        # There are few distinct sets of concepts and few distinct ratios.
         keys = [ticked.tobytes() for ticked in self.concepts[rows]]
         concepts = {key: tuple(names[np.frombuffer(key, bool)]) for key in set(keys)}
         ratios = self.ratio[rows].tolist()
@@ -198,9 +198,9 @@ def _overlapping_pairs(
     segment_starts: NDArray[np.int64],
     segment_ends: NDArray[np.int64],
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return pairs of a clip and a segment, including all that overlap in time.
+    """Return pairs of a clip and a segment, including all pairs that overlap in time.
 
-    Clips are in order of their starts. If clips do not overlap one another, all pairs do.
+    Clips must be sorted by start. If no clips overlap each other, every returned pair overlaps.
     """
     first = np.searchsorted(np.maximum.accumulate(ends), segment_starts, side="right")
     counts = np.maximum(np.searchsorted(starts, segment_ends, side="left") - first, 0)

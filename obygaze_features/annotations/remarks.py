@@ -1,6 +1,6 @@
-"""Remarks: oddities in a source or in a result, and what was done about them.
+"""Remarks on anything unusual in a source or in a result, and what was done about it.
 
-On disk they are ``remarks.csv`` with the columns where, film, annotator, what, done and code.
+They are saved as ``remarks.csv`` with the columns where, film, annotator, what, done and code.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from obygaze_features.manifests import LabelSet, Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 MAX_REMARKS_SHOWN = 12
-#: From this many on, remarks of one kind are printed on one line.
+#: This many remarks of the same kind, or more, are printed on one line.
 MIN_GROUPED = 4
 COLUMNS = ("where", "film", "annotator", "what", "done", "code")
 
 
 @dataclass(frozen=True)
 class Remark:
-    """An oddity in a source or in a result.
+    """Something unusual in a source or in a result.
 
-    `where` is for instance a file and line; `done` is what was done: a segment was left out, cut,
-    or kept. Remarks of one `code` differ only by their numbers; without a code, each sentence is a
-    separate kind.
+    `where` is, for instance, a file and line. `done` says what was done: a segment was left out,
+    cut, or kept. Remarks with the same `code` differ only in their numbers; without a code, each
+    text is a kind of its own.
     """
 
     where: str
@@ -41,12 +41,12 @@ class Remark:
     code: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Return the remark with the names that its file and the commands' JSON use."""
+        """Return the remark as JSON, with the same names as in ``remarks.csv``."""
         return asdict(self)
 
 
 def sort_remarks(remarks: Sequence[Remark]) -> list[Remark]:
-    """Sort remarks by location: line 9 comes before line 10."""
+    """Sort remarks by location, in natural order (line 9 before line 10)."""
 
     def key(remark: Remark) -> list[tuple[int, str]]:
         parts = re.split("([0-9]+)", remark.where)
@@ -58,9 +58,10 @@ def sort_remarks(remarks: Sequence[Remark]) -> list[Remark]:
 def describe_remarks(
     remarks: Sequence[Remark], rest: str, titles: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yield remarks for a terminal, left-out rows first; `rest` says where the others are.
+    """Yield lines for a terminal, rows that were left out first.
 
-    Many remarks of one kind are one line: the first, and the number of others.
+    Many remarks of the same kind share a line, with the first remark and the number of others.
+    `rest` tells the user where to find remarks that are not shown.
     """
     titles = known_titles() | dict(titles or {})
     kinds: dict[tuple[str, str], list[Remark]] = {}
@@ -81,18 +82,18 @@ def describe_remarks(
 
 def _describe(remark: Remark, titles: Mapping[str, str]) -> str:
     names = filter(None, (remark.film, remark.annotator))
-    # A row that was left out may have any names.
+    # The names in a row that was left out may be anything.
     who = " ".join(titles.get(n) or (shorten(n) if id_problem(n) else n) for n in names)
     return f"{remark.where}: {f'{who}: ' if who else ''}{remark.what} ({remark.done})"
 
 
 def remarks_csv(remarks: Sequence[Remark]) -> str:
-    """Format remarks as a table."""
+    """Format remarks as a CSV table."""
     return format_table({name: [getattr(r, name) for r in remarks] for name in COLUMNS})
 
 
 def read_remarks(path: Path) -> list[Remark]:
-    """Read the remarks of a table that `remarks_csv` wrote; return [] without a file."""
+    """Read a table that `remarks_csv` wrote; return [] if it does not exist."""
     if not path.exists():
         return []
     table = read_table(path, required=COLUMNS[:5])
@@ -100,7 +101,10 @@ def read_remarks(path: Path) -> list[Remark]:
 
 
 def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
-    """Return oddities of label sets that are used together: a merge with its parts, timelines."""
+    """Return remarks on label sets that do not fit together well.
+
+    That is, a merge together with its sources, or label sets from different timelines.
+    """
     where, remarks, names_of = manifest.name, list[Remark](), dict[str, list[str]]()
     for labels in sorted(label_sets, key=attrgetter("name")):
         if isinstance(timelines := labels.about.get("timelines"), Mapping):
@@ -108,8 +112,8 @@ def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> lis
         sources = {*labels.merged_from, *labels.merged_annotators}
         if parts := [label_set.name for label_set in label_sets if label_set.name in sources]:
             problem = (
-                f"contains the labels of {join_some(parts)}, from which it was merged, so "
-                "agreement with them is built in"
+                f"was merged from {join_some(parts)}, so it agrees with these label sets "
+                "by construction"
             )
             remarks.append(Remark(where, "", labels.name, problem, KEPT, "merge-of-compared"))
     if len(names_of) > 1:

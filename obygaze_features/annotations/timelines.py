@@ -1,8 +1,8 @@
-"""Timelines: the segments that annotators cut freely from films, as a folder of two tables.
+"""Timelines: the segments that annotators marked in films, without a fixed grid of clips.
 
-The folder holds ``timelines.json`` (the source, the label scheme, the films), ``segments.csv`` (one
-row per segment, in order of film, annotator and time) and ``remarks.csv`` (oddities of the source,
-and what was done about them).
+On disk, timelines are a folder with ``timelines.json`` (the source, the label scheme, the films),
+``segments.csv`` (one row per segment, in order of film, annotator and time) and ``remarks.csv``
+(anything unusual in the source, and what was done about it).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ORIGIN = ("source", "licence", "citation")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A span of a film that one annotator marked, in seconds."""
+    """A span of a film, in seconds, that an annotator marked."""
 
     film: str
     annotator: str
@@ -54,13 +54,13 @@ class Segment:
 
     @property
     def seconds(self) -> float:
-        """Its duration."""
+        """The duration of the segment."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class Film:
-    """A film's title, its length in seconds, and its name in the source if that is not an id."""
+    """A film's title, its end in seconds, and its name in the source if that is not a valid id."""
 
     title: str = ""
     end: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIME_S)] | None = None
@@ -68,9 +68,9 @@ class Film:
 
 
 class Coverage(NamedTuple):
-    """An annotator's marks in a film: seconds by level and in all, counting overlaps once.
+    """The time that an annotator marked in a film: seconds by level and in total.
 
-    `remarks` is the number of remarks on them.
+    Overlaps count once. `remarks` is the number of remarks on the annotator in this film.
     """
 
     film: str
@@ -83,11 +83,10 @@ class Coverage(NamedTuple):
 
 @dataclass(frozen=True)
 class Timelines:
-    """Segments by film and annotator.
+    """The segments that annotators marked in films.
 
-    Segments are in order of film, annotator, start, end and level, regardless of their original
-    order; films are in the order of their first mention. `names` are annotators' names in the
-    source, if these are not ids.
+    Segments are sorted by film, annotator, start, end and level. Films are in the order of `films`.
+    `names` has the annotators' names in the source, if these are not valid ids.
     """
 
     name: str
@@ -104,13 +103,13 @@ class Timelines:
         return f"Timelines({self.name!r}, {self.describe_size()})"
 
     def describe_size(self) -> str:
-        """Return the numbers of segments, films and annotators, as text."""
+        """Return the number of segments, films and annotators as text."""
         segments, films = counted(len(self.segments), "segment"), counted(len(self.by_film), "film")
         return f"{segments} of {films} by {counted(len(self.annotators), 'annotator')}"
 
     @cached_property
     def by_film(self) -> dict[str, dict[str, list[Segment]]]:
-        """The segments by film and annotator, in time."""
+        """The segments by film and annotator, ordered by time."""
         by_film: dict[str, dict[str, list[Segment]]] = {}
         for segment in self.segments:
             of_film = by_film.setdefault(segment.film, {})
@@ -119,7 +118,7 @@ class Timelines:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """The title of each film, with the year if we know it; else its name in the source."""
+        """The title of each film (with the year, if known), or else its name in the source."""
         shipped = known_titles()
         return {
             film: shipped.get(film) or about.title or about.name or film
@@ -127,14 +126,14 @@ class Timelines:
         }
 
     def of_films(self, films: Sequence[str]) -> Timelines:
-        """Return the timelines of these films only."""
+        """Return the timelines with only these films."""
         segments = [segment for segment in self.segments if segment.film in films]
         remarks = [remark for remark in self.remarks if remark.film in films]
         about = {film: self.films[film] for film in self.films if film in films}
         return replace(self, segments=segments, remarks=remarks, films=about)
 
     def named_as(self, films: Iterable[str]) -> Timelines:
-        """Return the timelines with these names of films, from which importers made ids."""
+        """Return the timelines with film ids replaced by the names that they were made from."""
         names = {safe_id(film): film for film in films}
         segments = [replace(s, film=names.get(s.film, s.film)) for s in self.segments]
         about = {names.get(film, film): details for film, details in self.films.items()}
@@ -142,16 +141,16 @@ class Timelines:
 
     @cached_property
     def sha256(self) -> str:
-        """The SHA-256 of the segments, as they are saved."""
+        """The SHA-256 of ``segments.csv``."""
         return sha256_of_text(self.to_csv())
 
     @property
     def annotators(self) -> list[str]:
-        """All annotators' names, sorted."""
+        """The names of all annotators, sorted."""
         return sorted({segment.annotator for segment in self.segments})
 
     def end_of(self, film: str) -> float:
-        """Return the end of a film in seconds; if it is unknown, the end of its last segment."""
+        """Return the end of a film in seconds; if unknown, the end of its last segment."""
         end = self.films[film].end if film in self.films else None
         if end is not None:
             return end
@@ -159,7 +158,7 @@ class Timelines:
 
     @cached_property
     def coverage(self) -> list[Coverage]:
-        """The marks of each annotator in each film."""
+        """The time that each annotator marked in each film."""
         remarks = Counter((remark.film, remark.annotator) for remark in self.remarks)
         return [
             Coverage(
@@ -178,7 +177,7 @@ class Timelines:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return facts of the timelines, of each film and of each annotator; times in seconds."""
+        """Return a summary by film and annotator as JSON, with times in seconds."""
         films: dict[str, Any] = {
             film: {"title": details.title, "end": details.end, "annotators": {}}
             for film, details in self.films.items()
@@ -200,24 +199,23 @@ class Timelines:
     def project(
         self, grid: float | str | Path | Manifest, threshold: float = 0.2
     ) -> ProjectedLabels:
-        """Project each annotator's segments onto the clips of the films that they annotated.
+        """Label clips with the segments that cover them, with one label set per annotator.
 
-        Every annotator becomes a label set.
+        An annotator's label set covers all clips of the films that the annotator marked.
 
         Parameters
         ----------
         grid
-            The clips: their length in seconds, or a manifest (or its folder) whose items have
-            spans.
+            The clips: a length in seconds, or a manifest (or its folder) whose items have spans.
         threshold
-            The share of a clip, above 0 and up to 1, that a segment must cover to count. An exact
-            match counts, and so do two microseconds less, because times are rounded to one.
+            The share of a clip, above 0 and up to 1, that a segment must cover to count. Two
+            microseconds less also count, because times are rounded.
         """
         from obygaze_features.annotations.project import project
 
         return project(self, grid, threshold)
 
-    # Importers, one file of `importers/` each: their commands follow.
+    # Importers, one per file in `importers/`; the command line adds a command for each.
     from_mobygaze = Importer("mobygaze")
     from_elan = Importer("elan")
     from_csv = Importer("csv_table")
@@ -236,7 +234,7 @@ class Timelines:
         citation: str = "",
         names: Mapping[str, str] | None = None,
     ) -> Timelines:
-        """Make timelines of segments in any order; the options are the attributes."""
+        """Make timelines from segments in any order; the options are attributes of `Timelines`."""
         scheme = scheme or obygaze_scheme()
         segments = list(segments)
         films = dict(films or {})
@@ -248,21 +246,21 @@ class Timelines:
             order = s.annotator, s.start, s.end, level_rank[s.level]
             return *order, s.concepts, s.comment
 
-        # One film at a time, because keys take more memory than segments.
+        # Sort one film at a time, because keys take more memory than segments.
         of_film = group_by(segments, attrgetter("film"))
         ordered = tuple(s for film in films for s in sorted(of_film.pop(film, ()), key=key))
         origin = {"source": source, "licence": licence, "citation": citation}
         return cls(name, ordered, scheme, films, remarks, **origin, names=names or {})
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write the folder, which appears complete or not at all."""
+        """Write the timelines to a folder, which appears only when it is complete."""
         with new_folder(Path(folder), overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
             write_text(new / "segments.csv", self.to_csv())
             write_text(new / "remarks.csv", remarks_csv(self.remarks))
 
     def to_csv(self) -> str:
-        """Return the segments as they are saved in ``segments.csv``."""
+        """Return the table that is saved as ``segments.csv``."""
         columns = {name: [getattr(s, name) for s in self.segments] for name in COLUMNS}
         for name in ("start", "end"):
             columns[name] = list(map(format_seconds, columns[name]))
@@ -282,7 +280,7 @@ class Timelines:
 
     @classmethod
     def load(cls, folder: Path | str) -> Timelines:
-        """Read a folder that `save` wrote, possibly edited since."""
+        """Read timelines from a folder that `save` wrote and that may have been edited since."""
         folder = Path(folder)
         content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
         try:
@@ -302,7 +300,7 @@ class Timelines:
 
 
 class _Header(msgspec.Struct):
-    """The fields of ``timelines.json`` that are read."""
+    """The fields that are read from ``timelines.json``."""
 
     label_scheme: LabelScheme
     films: dict[str, Film]
@@ -314,7 +312,7 @@ class _Header(msgspec.Struct):
 
 
 def _covered(segments: Iterable[Segment]) -> float:
-    """Return the seconds that segments cover; overlapping time counts once."""
+    """Return the number of seconds that segments cover, counting overlaps once."""
     total = reached = 0.0
     for segment in sorted(segments, key=lambda s: s.start):
         total += max(0.0, segment.end - max(segment.start, reached))
@@ -323,7 +321,7 @@ def _covered(segments: Iterable[Segment]) -> float:
 
 
 def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
-    """Read a table of segments by column; if a cell is wrong, by row, to name its line."""
+    """Read a table of segments by column or, to report the line of a bad cell, by row."""
     segments = _convert_columns(read_table(path, required=COLUMNS[:5]), scheme)
     if segments is None:
         segments = _convert_rows(read_table(path, required=COLUMNS[:5]), scheme)
@@ -331,7 +329,7 @@ def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
 
 
 def _convert_columns(table: Table, scheme: LabelScheme) -> list[Segment] | None:
-    """Make segments from a table, and drop its times; return None if a cell is wrong."""
+    """Make segments from a table, removing its times; return None if any cell is invalid."""
     films, annotators = table["film"], table["annotator"]
     if not are_ids([*{*films, *annotators}]):
         return None

@@ -1,1 +1,1 @@
-"""Click commands: one module per group, and one per large command. Each calls a public function."""
+"""Click commands, which call the public functions; large commands have their own modules."""

@@ -1,4 +1,4 @@
-"""Parts that several commands share: options that choose items, and partial results."""
+"""Options and reports that several commands share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ObygazeError
 
 MAX_FAILURES_SHOWN = 20
-"""The failed items that are named on the terminal; ``--json`` and the store list all."""
+"""The maximum number of failures shown in the terminal; ``--json`` and the store list them all."""
 VIDEOS_HELP = "The folder of the clips, or of the films that contain them."
 device_option = click.option(
     "--device", help="cpu, cuda, cuda:1 or mps; default: a GPU if there is one."
@@ -27,14 +27,14 @@ device_option = click.option(
 item_options = join_options(
     folder_argument("manifest"),
     film_option("Only items of these films."),
-    click.option("--limit", type=click.IntRange(1), help="Only the first N items."),
+    click.option("--limit", type=click.IntRange(1), help="Use only the first N items."),
     click.option("--workers", type=click.IntRange(1),
-                 help="Processes that decode, or threads that read images.  [default: all cores "
+                 help="Number of decoding processes (threads for images).  [default: all cores "
                  "but one, shared among the GPUs; at most 32]"),
     click.option("--timeout", "stall_timeout", type=Seconds(0, above=True),
-                 default=60.0, help="Seconds without progress before a file is given up."),
+                 default=60.0, help="Give up on a file after this many seconds without progress."),
 )  # fmt: skip
-"""The options of commands that read items, except the folder of their files."""
+"""The options of commands that read items, except the option for the folder of media files."""
 clip_options = join_options(
     item_options, click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)
 )
@@ -45,7 +45,7 @@ clip_options = join_options(
 def resumable(
     message: str = "Finished work is kept; the same command resumes.",
 ) -> Iterator[None]:
-    """Tell a user who interrupts the block that no finished work is lost."""
+    """Print a message if the block is interrupted, so that users know no finished work is lost."""
     try:
         yield
     except ObygazeError:
@@ -56,14 +56,14 @@ def resumable(
 
 
 def echo_items(items: Sequence[str], noun: str, words: str) -> None:
-    """Print how many items, if any, something applies to, and which."""
+    """Print the number and names of the affected items, if there are any."""
     if items:
         names = join_some(items, MAX_FAILURES_SHOWN)
         echo(f"{counted(len(items), noun)} {words}: {names}", err=True)
 
 
 def echo_failures(failures: Mapping[str, str], *, all_in: str) -> None:
-    """Print the first failures, one line per reason, and say where all are listed."""
+    """Print the first failures, one line per reason, and say where to find the full list."""
     by_reason: dict[str, list[str]] = {}
     for item_id, reason in failures.items():
         by_reason.setdefault(reason, []).append(item_id)

@@ -1,4 +1,4 @@
-"""``obygaze annotations``: from annotators' timelines to labels of clips."""
+"""The commands of ``obygaze annotations``: from annotators' timelines to labels of clips."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ save_options = join_options(output_options("The timelines' folder."), json_optio
 def import_() -> None:
     """Make timelines from annotators' files.
 
-    Importers of other packages are listed below ours; use module:function as the name to call one
-    that is not listed.
+    Importers from other packages are listed last. To call one that is not listed, use
+    module:function as its name.
 
     \b
     Examples:
@@ -69,14 +69,14 @@ annotation_commands.add_command(import_)
 
 @import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
-    """Save and describe timelines with their remarks; exit with 3 if rows were left out."""
+    """Save timelines and print them with their remarks; exit with code 3 if rows were left out."""
     from obygaze_features.annotations.remarks import LEFT_OUT, describe_remarks
 
     remarks = timelines.remarks
     if not timelines.segments:
         first_remark = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)[:1]
         first = "; ".join(["", *describe_remarks(first_remark, "")])
-        raise AnnotationError(f"{timelines.name} has no readable segment{first}")
+        raise AnnotationError(f"{timelines.name} has no readable segments{first}")
     timelines.save(output, overwrite=overwrite)
     if as_json:
         echo_json(
@@ -105,7 +105,7 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
 def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     """Show the segments and marked time of each film and annotator.
 
-    The time is listed by level. Where an annotator's segments overlap, it counts once.
+    Time is listed by level. Time in several overlapping segments of an annotator counts once.
 
     \b
     Examples:
@@ -140,26 +140,26 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     echo(f"{loaded.name}: {loaded.describe_size()}")
     echo(align(header, rows[:MAX_ROWS_SHOWN], left=2))
     if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
-        echo(f"and {more:,} more; --json has all")
+        echo(f"and {more:,} more; --json lists all")
     for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv"), loaded.titles):
         echo(line)
 
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@click.option("--elan", is_flag=True, help="Write an ELAN file per film, a tier per annotator.")
+@click.option("--elan", is_flag=True, help="Write one ELAN file per film (one tier per annotator).")
 @click.option("--csv", is_flag=True, help="Write CSV tables: segments.csv and films.csv.")
 @click.option(
     "--manifest",
     type=PATH,
-    help="Add the label sets of these clips: as ELAN tiers, and as clips.csv.",
+    help="Also write the label sets of these clips, as ELAN tiers and as clips.csv.",
 )
 @click.option(
     "--videos",
     type=PATH,
-    help="A folder of the films, named by id or title: each ELAN file opens with its film.",
+    help="A folder of films, named by id or title, so that each ELAN file opens with its film.",
 )
-@output_options("The files' folder.")
+@output_options("The folder for the files.")
 def export(
     timelines: Path,
     elan: bool,
@@ -173,10 +173,10 @@ def export(
 
     Files are named after the films' titles. ELAN files can be imported again without loss: each
     contains the levels and concepts with their meanings, the data set's name, source, licence and
-    citation, and exact times for segments that nobody moves. ELAN offers the levels and concepts
-    to choose from, in the colours of the .pfsx files. With --manifest, the tier "to discuss" has
-    the stretches in which annotators differ. An .eaf file that was edited, or that obygaze did not
-    write, is never replaced; CSV files are, with --overwrite.
+    citation, and the exact times of segments that nobody moves. In ELAN, you choose levels and
+    concepts from lists, in the colours of the .pfsx files. With --manifest, the tier "to discuss"
+    shows where annotators differ. An .eaf file that was edited, or that obygaze did not write, is
+    never replaced; CSV files are replaced with --overwrite.
 
     \b
     Examples:
@@ -197,7 +197,7 @@ def export(
     if not (elan or csv):
         raise UsageError("choose the files to write: --elan, --csv or both")
     if videos and not elan:
-        raise UsageError("--videos is for ELAN's files; add --elan")
+        raise UsageError("--videos applies only to ELAN files; add --elan")
     require_folder_name(output)
     loaded = of.Timelines.load(timelines)
     clips = None if manifest is None else of.Manifest.load(manifest)
@@ -230,7 +230,7 @@ def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: 
     if unlinked:
         echo(f"no video for {join_some(unlinked)}")
     if not has_clips and len(loaded.annotators) > 1:
-        echo('for a tier "to discuss", where annotators differ, add: --manifest MANIFEST')
+        echo('for a tier "to discuss" where annotators differ, add --manifest MANIFEST')
 
 
 @annotation_commands.command()
@@ -238,7 +238,7 @@ def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: 
 @folder_argument("manifest")
 @film_option("Only these films.")
 @figure_options
-@output_options("The figures' folder; or for a single film a file: .svg, .pdf or .png.")
+@output_options("The folder for the figures; or, for a single film, a file: .svg, .pdf or .png.")
 def figure(
     timelines: Path,
     manifest: Path,
@@ -246,11 +246,11 @@ def figure(
     output: Path,
     overwrite: bool,
 ) -> None:
-    """Draw each film's timelines, projections and merge.
+    """Draw each film's timelines, projected labels and merged labels.
 
-    Each film has one figure, like the paper's figure 4. It shows each annotator's segments above
-    the levels of the clips, and then the merged levels. The higher the level, the taller the bar.
-    Needs the extra report.
+    Draws one figure per film, like the paper's figure 4: each annotator's segments, the levels of
+    the clips below them, and then the merged levels. The higher the level, the taller the bar.
+    Needs the extra `report`.
 
     \b
     Examples:
@@ -268,7 +268,7 @@ def figure(
     drawable = films_with_clips(segments, clips)
     if not drawable:
         raise AnnotationError(
-            f"{manifest} has no clips of the films of {timelines}; project the timelines "
+            f"{manifest} has no clips of the films in {timelines}; project the timelines "
             f"first (obygaze annotations project {timelines} --grid 60 -o MANIFEST)"
         )
     titles = {film: segments.titles[film] for film in drawable}
@@ -287,7 +287,7 @@ def figure(
     echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
     merges = any(clips.labels(name).merged_from for name in clips.label_names)
     if not merges and len({*segments.annotators} & {*clips.label_names}) > 1:
-        echo(f"without a merge; make one with: obygaze annotations merge {manifest}")
+        echo(f"no merged labels to draw; to make some: obygaze annotations merge {manifest}")
 
 
 for command in (project, merge, agreement):

@@ -1,4 +1,4 @@
-"""`obygaze annotations project`, `merge` and `agreement`: timelines to labels of clips."""
+"""The commands `obygaze annotations project`, `merge` and `agreement`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ grid_option = click.option(
 @click.option(
     "--threshold",
     default="0.2",
-    help="The share of a clip that a segment must cover to count.",
+    help="The share of a clip that a segment must cover for it to count.",
 )
 @json_option
 def project(
@@ -61,7 +61,7 @@ def project(
     A segment counts for a clip if it covers at least --threshold of it. The highest level among
     these segments wins, with the concepts of all segments that have it. A clip without such a
     segment gets the lowest level. Each annotator becomes a label set over the clips of their films;
-    `obygaze annotations merge` combines them. Ends with exit code 3 if anything was left out.
+    `obygaze annotations merge` combines label sets. Exits with code 3 if anything was left out.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def project(
     clips = projected.grid
     folder = output or clips.folder
     if folder is None:
-        raise UsageError(f"the grid {grid} is not a manifest that can hold labels; pass one: -o")
+        raise UsageError(f"{grid} is not a manifest that can hold labels; pass one: -o MANIFEST")
     saved = projected.save(folder, overwrite=overwrite)
     remarks = [*projected.remarks, *_removed_remarks(saved)]
     if as_json:
@@ -113,10 +113,10 @@ def merge(
 ) -> None:
     """Merge several annotators' label sets into one.
 
-    The highest level wins; concepts are united among the annotators who gave it. A clip that only
-    one annotator labelled keeps these labels, and its film is named. The command also prints how
-    many clips have the highest level from all annotators, and how many from any. The merged label
-    set becomes the manifest's default, unless it already has one.
+    The highest level wins, with every concept given by the annotators who chose that level. A clip
+    that only one annotator labelled keeps that annotator's labels, and its film is listed. The
+    command also prints how many clips have the highest level from all annotators, and how many from
+    any. The merged label set becomes the manifest's default unless the manifest already has one.
 
     \b
     Examples:
@@ -162,7 +162,7 @@ def merge(
     "--generator",
     type=click.Choice(["shuffled", "uniform"]),
     default="shuffled",
-    help="The way to draw random sequences.",
+    help="How to draw random sequences.",
 )
 @click.option(
     "--samples", type=click.IntRange(1, 1_000_000), default=62, help="Number of random sequences."
@@ -177,7 +177,7 @@ def merge(
     "--differences",
     type=click.IntRange(0),
     default=10,
-    help="The number of differing stretches to show.",
+    help="The number of disagreements to show.",
 )
 @click.option(
     "-o",
@@ -192,9 +192,9 @@ def merge(
     "shows",
     type=click.Choice(["agreement", "levels", "concepts"]),
     default="agreement",
-    help="The content of figures: agreement by concept and film; who gives the highest level more "
+    help="What figures show: agreement by concept and film; who gives the highest level more "
     "often, by film; or the share of each film's clips with each concept. The last two also write "
-    "their data, a .csv beside the figure.",
+    "their data to a .csv file next to the figure.",
 )
 @figure_options
 @overwrite_option
@@ -209,25 +209,26 @@ def agreement(
     as_json: bool,
     **chance: Any,
 ) -> None:
-    """Measure how far annotators agree, and where they differ.
+    """Measure how much annotators agree, and where they differ.
 
-    First the share of clips with the same level, who marks more, one annotator's score against the
+    Prints the share of clips with the same level, who marks more, one annotator's score against the
     other (a rough guide to what a model can reach, but not a limit), and means over films. Tables
-    follow: Cohen's kappa of each concept; for each film the paper's gamma over all levels and
-    without the clips that either calls Not Sure, kappa, and Krippendorff's alpha (nominal, ordinal,
-    by the paper's distances); the confusion of levels; and the longest stretches in which
-    annotators differ.
+    follow: Cohen's kappa for each concept; for each film, kappa, Krippendorff's alpha (nominal,
+    ordinal, and with the paper's distances), and the paper's gamma over all levels and without the
+    clips that either annotator calls Not Sure; the confusion of levels; and the longest stretches
+    where annotators differ.
 
-    gamma = 1 - d/e: d is the mean distance of the levels, e the same for random sequences. The
-    paper does not say how it draws them: 'shuffled' puts one annotator's levels in random order,
-    'uniform' draws two sequences with equal probability. 'closed' is the limit for many random
-    sequences; p is the share of sequences that agree at least as well.
+    gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e the same for
+    random sequences. The paper does not say how it draws these: 'shuffled' shuffles one annotator's
+    levels; 'uniform' draws two sequences in which all levels are equally likely. 'closed' is the
+    limit for many random sequences; p is the share of sequences that agree at least as well.
 
-    Only annotators are compared: label sets that were projected from timelines, that were imported
-    with --annotator, or that you name. Label sets that a rule made from others say nothing about
-    how far people agree, and are refused.
+    Only annotators are compared: label sets that were projected from timelines, imported with
+    --annotator, or named by you. Label sets that a rule made from other label sets say nothing
+    about
+    how much people agree, and are refused.
 
-    Ends with exit code 3 if films lack a second annotator; they are named and left out.
+    Films without a second annotator are listed and left out; the exit code is then 3.
 
     \b
     Examples:
@@ -262,14 +263,14 @@ def agreement(
     else:
         echo(report.describe(differences=differences), strong=report.main_number)
         if report.remarks:
-            echo("\n" + "\n".join(describe_remarks(report.remarks, "--json has all")))
+            echo("\n" + "\n".join(describe_remarks(report.remarks, "--json lists all")))
         if written:
             echo("\n" + "\n".join(dict.fromkeys(written)))
     exit_if_left_out(report.remarks)
 
 
 def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> list[str]:
-    """Draw the requested figure, with data beside a figure of films; return lines to print."""
+    """Draw the requested figure, save the data of a figure of films, and return lines to print."""
     from obygaze_features.annotations import figures
     from obygaze_features.common.figures import save_figure
     from obygaze_features.common.files import write_text
@@ -285,16 +286,16 @@ def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: 
 
 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
-    """Describe the highest level's clips: how many have it from all, and how many from any."""
+    """Report how many clips have the highest level from all annotators, and how many from any."""
     top = scheme.levels[-1]
     number, either = merged.of_all[top.code], Counter(merged.labels.levels)[top.code]
     everybody, anybody = ("both", "either") if merged.sources == 2 else ("all", "any")
-    text = f"{top.name} to {everybody} {number:,}, to {anybody} {either:,}"
+    text = f"{top.name} from {everybody}: {number:,}, from {anybody}: {either:,}"
     return f"{text} ({number / either:.0%} of the merged {top.name})" if either else text
 
 
 def _parse_share(text: str, option: str) -> float:
-    """Return a share from a number or a percentage."""
+    """Parse a share, written as a number or a percentage."""
     number = text.strip()
     try:
         return float(number[:-1]) / 100 if number.endswith("%") else float(number)
@@ -307,13 +308,13 @@ def _removed_remarks(saved: SavedLabels) -> list[Remark]:
 
     action = "removed; merge again"
     return [
-        Remark(name, "", "", f"was merged from {join_some(sources)}, which are replaced", action)
+        Remark(name, "", "", f"was merged from {join_some(sources)}, which were replaced", action)
         for name, sources in saved.removed.items()
     ]
 
 
 def _next_commands(saved: SavedLabels, folder: Path, projected: Sequence[str]) -> list[str]:
-    """Return the commands that repeat the removed merges, or else merge for the first time."""
+    """Return the commands that redo removed merges, or that merge for the first time."""
     command = f"obygaze annotations merge {shlex.quote(str(folder))}"
     if saved.removed:
         return [
@@ -338,12 +339,12 @@ def _echo_levels(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> None:
 def _echo_remarks(remarks: Sequence[Remark]) -> None:
     from obygaze_features.annotations.remarks import describe_remarks
 
-    for line in describe_remarks(remarks, "--json has all"):
+    for line in describe_remarks(remarks, "--json lists all"):
         echo(line)
 
 
 def exit_if_left_out(remarks: Sequence[Remark]) -> None:
-    """End with exit code 3 if something was left out."""
+    """Exit with code 3 if anything was left out."""
     from obygaze_features.annotations.remarks import LEFT_OUT
 
     exit_if(any(remark.done == LEFT_OUT for remark in remarks))

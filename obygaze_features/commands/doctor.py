@@ -1,4 +1,4 @@
-"""``obygaze doctor``: installed packages, devices, and what is missing for which job."""
+"""The command ``obygaze doctor``, which checks packages and devices for each job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from obygaze_features.common.package import usable_cores
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, first_line, join_some
 
-#: The purpose of each extra. The empty name is the core, which is always installed.
+#: The purpose of each extra. The empty name stands for the core, which is always installed.
 EXTRAS = {
     "": "manifests, annotations, stores",
     "models": "training models",
@@ -31,15 +31,15 @@ EXTRAS = {
     "report": "report pages and figures",
     "views": "stores as pandas and xarray",
     "remote": "stores over networks",
-    "ray": "extraction driven by Ray",
+    "ray": "extraction on Ray clusters",
     "onnx": "models as ONNX files",
-    "tensorboard": "losses for TensorBoard",
+    "tensorboard": "training losses in TensorBoard",
     "umap": "maps of clips by UMAP",
-    "timm": "networks of timm and torchvision",
+    "timm": "networks from timm and torchvision",
 }
 MAX_PACKAGES_SHOWN = 4
 WITH_TORCH = {"sentence-transformers", "timm", "torch", "transformers"}
-"""The packages that load torch, which one process does for all of them."""
+"""The packages that load torch; a single process imports them all, to load torch only once."""
 IMPORTED_AS = {
     "pillow": "PIL.Image",
     "scikit-learn": "sklearn",
@@ -49,8 +49,8 @@ IMPORTED_AS = {
 }
 """The module to import for each package, if it is not the package's name.
 
-Importing all of transformers, sentence-transformers and umap takes many seconds. These parts load
-the compiled packages, which is what fails: torchvision, if it is installed, and numba.
+Importing all of transformers, sentence-transformers and umap takes many seconds. These modules
+load only the compiled packages that tend to fail: numba, and torchvision if it is installed.
 """
 _IMPORT_EACH = """
 import importlib, json, sys
@@ -70,10 +70,10 @@ for module in sys.argv[1:]:
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """Show what is installed, and what is missing for which job.
+    """Show what is installed, and what each job still needs.
 
-    A job is ready if its packages are installed and can be imported, which other processes try.
-    Ends with exit code 1 if a package that every job needs is missing or cannot be imported.
+    A job is ready if its packages are installed and can be imported. Imports are tried in separate
+    processes. Exits with code 1 if a package that every job needs is missing or cannot be imported.
 
     \b
     Example:
@@ -82,7 +82,7 @@ def doctor(as_json: bool) -> None:
     jobs = [check_extra(extra) for extra in EXTRAS]
     packages = {name for job in jobs for name in job["installed"]}
     others = sorted(packages - WITH_TORCH)
-    with ThreadPoolExecutor() as pool:  # which takes as long as torch, which is loaded here
+    with ThreadPoolExecutor() as pool:  # the imports take as long as loading torch in this process
         imported = pool.map(try_imports, (packages & WITH_TORCH, others[::2], others[1::2]))
         devices = dict(_devices())
     problems = {name: problem for part in imported for name, problem in part.items() if problem}
@@ -101,7 +101,7 @@ def doctor(as_json: bool) -> None:
 
 
 def check_extra(extra: str) -> dict[str, Any]:
-    """Compare an extra's requirements with the installed packages."""
+    """Return which of an extra's requirements are installed or missing, and how to install it."""
     installed: dict[str, str] = {}
     missing = []
     for requirement in _requirements(extra):
@@ -124,7 +124,7 @@ def check_extra(extra: str) -> dict[str, Any]:
 
 
 def try_imports(packages: Collection[str]) -> dict[str, str]:
-    """Import packages in another process; return the reason of failure by package, or ""."""
+    """Import packages in another process; return each package's error message, or ""."""
     modules = {name: IMPORTED_AS.get(name, name.replace("-", "_")) for name in packages}
     problems: dict[str, str] = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -134,12 +134,12 @@ def try_imports(packages: Collection[str]) -> dict[str, str]:
         answers = dict(json.loads(line) for line in run.stdout.splitlines())
         problems |= answers
         if unanswered := [module for module in left if module not in answers]:
-            problems[unanswered[0]] = f"its import ended the process (exit code {run.returncode})"
+            problems[unanswered[0]] = f"importing it ended the process (exit code {run.returncode})"
     return {name: problems[module] for name, module in modules.items()}
 
 
 def _requirements(extra: str) -> Iterator[Requirement]:
-    """Yield the requirements of an extra; for the empty one, those of the core."""
+    """Yield the requirements of an extra, or of the core if the name is empty."""
     for requirement in map(Requirement, metadata.requires("obygaze") or ()):
         marker = requirement.marker
         is_core = marker is None or marker.evaluate({"extra": ""})
@@ -168,7 +168,7 @@ def _describe(facts: Mapping[str, Any]) -> str:
 
 
 def _devices() -> Iterator[tuple[str, str]]:
-    """Yield the devices with their state, and the number of decoding processes for each."""
+    """Yield each device with its state, and the default number of decoding processes."""
     cores = usable_cores()
     yield "cpu", f"{cores} of {os.cpu_count()} cores are available"
     try:
@@ -182,7 +182,7 @@ def _devices() -> Iterator[tuple[str, str]]:
     if torch.backends.mps.is_available():
         yield "mps", try_device("mps") or "Apple GPU"
     elif not gpus:
-        yield "gpu", "none that torch can use; extraction will be slow, but not training"
+        yield "gpu", "none that torch can use; extraction will be slow, but training will not"
     build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
     yield "torch", f"{torch.__version__}, {build}"
     share = f" for each of {gpus} GPUs" if gpus > 1 else ""

@@ -1,4 +1,4 @@
-"""`obygaze features extract`: one store of features per backbone."""
+"""The command `obygaze features extract`, which writes one store per backbone."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
 
 _input_options = join_options(
     click.option("--preprocessing", type=click.Choice(["standard", "author"]), default="standard",
-                 help="As the checkpoint's processor does, or as the paper's authors did "
-                 "(frames squashed to a square)."),
+                 help="Preprocess like the checkpoint's processor, or as the paper's authors did "
+                 "(squash frames to a square)."),
     click.option("--precision", type=click.Choice(PRECISIONS), default="float32",
-                 help="The number format of the backbones; tf32 and bfloat16 are several times "
-                 "faster on a GPU from Ampere on."),
+                 help="The number format for computing; tf32 and bfloat16 are several times "
+                 "faster on Ampere or newer GPUs."),
     click.option("--sampling", metavar="RATE",
-                 help="A rate of frames, such as '2 fps'; longer clips get more frames.  "
-                 "[default: each backbone's number of frames, evenly]"),
+                 help="A frame rate, such as '2 fps', so that longer clips get more frames.  "
+                 "[default: each backbone's number of frames, evenly spaced]"),
     click.option("--frames", type=int, metavar="BOUND",
-                 help="With --sampling, the most frames of a clip; for backbones that hear, the "
-                 "most windows of sound. Longer clips are sampled evenly.  [default: 64]"),
-    click.option("--window", type=int, help="With --sampling: frames per window, for networks of "
-                 "clips.  [default: as many as it takes]"),
+                 help="With --sampling, the most frames per clip; for audio backbones, the most "
+                 "windows of sound. Longer clips are sampled evenly.  [default: 64]"),
+    click.option("--window", type=int, help="With --sampling: frames per window, for video "
+    "networks.  [default: the network's own number]"),
     click.option("--stride", type=int, help="With --sampling: frames from one window to the next.  "
-                 "[default: a window's]"),
+    "[default: --window]"),
     click.option("--audio-track", type=click.IntRange(1), metavar="N",
-                 help="The sound track that backbones hear, counted from 1.  [default: each "
-                 "file's default]"),
+                 help="The sound track for audio backbones, counted from 1.  [default: each "
+                 "file's default track]"),
 )  # fmt: skip
 
 _ray_options = join_options(
@@ -64,9 +64,9 @@ _ray_options = join_options(
     click.option("--ray-address", metavar="HOST:PORT",
                  help="The head of a cluster, or auto.  [default: start one here]"),
     click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
-                 help="The computing processes.  [default: one per GPU, or per machine]"),
+                 help="Number of computing processes.  [default: one per GPU, or per machine]"),
     click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
-                 help="The CPUs of each computing process.  [default: its share]"),
+                 help="CPUs for each computing process.  [default: an equal share]"),
     click.option("--ray-gpus", type=click.FloatRange(0, 1), metavar="G",
                  help="The share of a GPU for each computing process, such as 0.5.  [default: 1, "
                  "if any]"),
@@ -84,16 +84,16 @@ _ray_options = join_options(
     multiple=True,
     required=True,
     metavar="[NAME=]PATH",
-    help="A name that `obygaze features backbones` lists, your own checkpoint and the name of its "
-    "store, NAME=module:Class, timm:NAME or torchvision:NAME, with @LAYER for one of its layers. "
-    "Repeat it for several: one pass over the clips fills all stores.",
+    help="A name from `obygaze features backbones`, a store name and your own checkpoint "
+    "(NAME=PATH), NAME=module:Class, timm:NAME or torchvision:NAME; add @LAYER for a layer. "
+    "Repeatable: a single pass over the clips fills all stores.",
 )
 @output_option("The folder for the stores, NAME.zarr for each backbone.", default=Path("stores"))
 @names_option(
     "--arrays",
     metavar="NAME,NAME",
-    help="The arrays to store, such as native,frames,tokens; vivit:cls is for the store vivit "
-    "only.  [default: all but tokens]",
+    help="The arrays to store, such as native,frames,tokens; vivit:cls applies only to the store "
+    "vivit.  [default: all but tokens]",
 )
 @_input_options
 @device_option
@@ -101,21 +101,21 @@ _ray_options = join_options(
     "--batch-size",
     "batch",
     type=click.IntRange(1, 32),
-    help="The items in one forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
+    help="Items per forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
     "CPU; 32 images or texts]",
 )
 @click.option(
-    "--max-gpu-memory", metavar="SIZE", help="The memory of a shared GPU to use, such as 20GB."
+    "--max-gpu-memory", metavar="SIZE", help="The most memory to use on a shared GPU, such as 20GB."
 )
 @click.option(
     "--max-hours",
     type=click.FloatRange(min=0, min_open=True),
     help="Stop cleanly this long after the start; the same command resumes later.",
 )
-@click.option("--part", metavar="I/N", help="Only every Nth block from the Ith on, for job arrays.")
+@click.option("--part", metavar="I/N", help="Only every Nth block from the Ith, for job arrays.")
 @_ray_options
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
-@click.option("--dry-run", is_flag=True, help="Only report the plan, its size and its time.")
+@click.option("--dry-run", is_flag=True, help="Only report the plan, its size and duration.")
 @json_option
 def extract(
     manifest: Path,
@@ -131,21 +131,22 @@ def extract(
     Each clip is decoded once for all backbones. Run the same command again to resume after an
     interruption. You can run it several times in parallel, on machines that share the output: each
     run takes blocks that no other run has (or divide the work with --part 1/4 ... 4/4). A clip that
-    cannot be read is recorded with the reason, and the others are extracted; the exit code is then
-    3, and --retry-failed retries those clips. The exit code is also 3 if clips are left, because
-    --max-hours ended the run or other runs have them (dead runs keep them for two minutes), or if
-    a backbone of another package failed while the others went on. Every run is logged in
-    OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports progress, speed and the
-    time left.
+    cannot be read is recorded with the reason, and the other clips are still extracted; retry such
+    clips with --retry-failed. Every run is logged in OUTPUT/log.jsonl. Without a terminal, a line
+    every 30 seconds reports progress, speed and the time left.
 
-    A manifest of images, texts or both needs backbones that take them: clip, siglip and xclip
-    embed both in one space; dinov2 and dinov3 take only images. Texts need no folder.
+    Exits with code 3 if clips failed; if a backbone from another package failed while the others
+    went on; or if clips are left, because --max-hours ended the run or other runs are working on
+    them (a dead run holds its clips for two minutes).
 
-    Backbones that hear (clap and others) and that see fill their stores in one pass. A clip without
-    a sound track fails only for those that hear.
+    A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
+    embed both in one space; dinov2 and dinov3 accept only images. Texts need no folder.
 
-    With --engine ray, the machines of a Ray cluster do the work, and need access only to the films;
-    --workers then counts the decoding processes of each computing process.
+    Audio backbones (clap and others) and visual backbones fill their stores in the same pass. A
+    clip without a sound track fails only for audio backbones.
+
+    With --engine ray, the machines of a Ray cluster do the work and need access only to the films;
+    --workers is then the number of decoding processes for each computing process.
 
     \b
     Examples:
@@ -170,7 +171,7 @@ def extract(
         from obygaze_features.extraction.estimate import describe_estimate, estimate
 
         if media is None:
-            raise UsageError("--dry-run reads some clips; pass their folder: --videos FOLDER")
+            raise UsageError("--dry-run must read some clips; pass their folder: --videos FOLDER")
         plan = estimate(loaded, media, specs, output, Options(**options))
         emit(plan, as_json, describe_estimate)
         return
@@ -190,7 +191,7 @@ def extract(
 
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
-    """Print the package's log, such as the plan of a run."""
+    """Print the package's log messages, such as the plan of a run."""
 
     class Echo(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -208,7 +209,7 @@ def _messages() -> Iterator[None]:
 
 
 def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
-    """Print the results, oddities, omissions, and where the stores are."""
+    """Print failures, speed, warnings, what is left to do, and the paths of the stores."""
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         all_in = "; ".join(f"obygaze stores info {path}" for path in summary.stores)
@@ -249,34 +250,34 @@ def _describe_speed(summary: Summary, noun: str) -> str:
 
 
 def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
-    """Yield facts about clips that are usable but worth knowing."""
+    """Yield remarks about clips that are usable but unusual."""
     for reason, count in summary.slow.items():
-        yield f"{counted(count, 'clip')} decoded from the start of the file: {reason}"
-    if summary.thinned and is_sampled:  # else each clip has as many frames as in training
+        yield f"{counted(count, 'clip')} had to be decoded from the start of the file: {reason}"
+    if summary.thinned and is_sampled:  # otherwise each clip has as many frames as in training
         thinned = counted(summary.thinned, "clip")
         yield f"{thinned} had more frames at this rate than --frames; they were sampled evenly"
     if summary.silent:
         silent = counted(summary.silent, "clip")
-        yield f"{silent} with a silent sound track: their features are alike"
+        yield f"{silent} with a silent sound track, so their features are nearly identical"
     if summary.unheard:
         clips, largest = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
         yield (
             f"{clips} had more windows of sound (up to {largest}) than --frames; they were "
-            "sampled evenly. Cut clips into spans, or hear all windows in a new folder, with only "
-            f"backbones that hear: --frames {largest}"
+            "sampled evenly. Cut clips into spans, or use every window in a new folder, with audio "
+            f"backbones only: --frames {largest}"
         )
     for track, count in summary.tracks.items():
-        yield f"{counted(count, 'clip')} with several sound tracks: heard {track} (--audio-track)"
+        yield f"{counted(count, 'clip')} with several sound tracks: used {track} (--audio-track)"
 
 
 def _problems(summary: Summary, noun: str) -> Iterator[str]:
     if summary.resized_by_cpu:
         resized = counted(summary.resized_by_cpu, noun)
-        yield f"{resized} resized on the CPU, as the GPU's memory was full"
+        yield f"{resized} resized on the CPU because the GPU's memory was full"
     if summary.cut:
         longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
         yield (
-            f"{counted(len(summary.cut), 'text')} longer than the backbone reads; the rest was "
+            f"{counted(len(summary.cut), 'text')} too long for the backbone; the rest was "
             f"cut off: {join_some(list(summary.cut))} (the longest, {longest}, has "
             f"{summary.cut[longest]} tokens)"
         )

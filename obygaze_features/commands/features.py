@@ -1,4 +1,4 @@
-"""`obygaze features`: from film clips to stores of frame features."""
+"""The commands of `obygaze features`: from film clips to stores of frame features."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def probe(
 ) -> None:
     """Check every clip's file on a CPU before using GPU time.
 
-    It decodes the frames that extraction would. Clips that cannot be decoded are listed with the
-    reason, and the exit code is then 3. It also reports oddities of the others: a variable frame
-    rate, fewer frames than a backbone takes, a file that can only be decoded from its start, no
-    sound, or only sound.
+    Decodes the same frames as extraction would. Clips that cannot be decoded are listed with the
+    reason, and the exit code is then 3. Also reports anything unusual about the other clips: a
+    variable frame rate, fewer frames than a backbone needs, a file that can only be decoded from
+    its start, no sound, or only sound.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def probe(
         write_text(output, format_checks(rows))
     emit(rows, as_json, describe_checks)
     if output and not as_json:
-        echo(f"\none row per clip in {output}")
+        echo(f"\nwrote one row per clip to {output}")
     exit_if(any(row["error"] for row in rows))
 
 
@@ -95,11 +95,11 @@ def probe(
 def thumbnails(
     manifest: Path, videos: Path, output: Path, width: int, as_json: bool, **options: Any
 ) -> None:
-    """Write a small picture of each clip, its middle frame.
+    """Write a small picture of each clip's middle frame.
 
-    The pictures are for your own report: they are from films and must not be shared. Existing
+    The pictures are for your own report: they come from films and must not be shared. Existing
     pictures are kept, so the same command resumes after an interruption; for another width, use
-    another folder. A clip that cannot be read is named, and the exit code is then 3.
+    another folder. Clips that cannot be read are listed, and the exit code is then 3.
 
     \b
     Examples:
@@ -118,7 +118,7 @@ def thumbnails(
     else:
         echo_failures(reasons, all_in="--json lists all")
     if reasons and not written and not there:
-        raise VideoError(f"none of {counted(len(reasons), 'clip')} has a picture")
+        raise VideoError(f"no picture could be made from {counted(len(reasons), 'clip')}")
     before = f", {there:,} existed" if there else ""
     without = f", {counted(len(reasons), 'clip')} without" if reasons else ""
     echo(f"{counted(written, 'picture')} made{before}{without} -> {output}", err=as_json)
@@ -133,21 +133,21 @@ def thumbnails(
     "--backbone",
     metavar="[NAME=]PATH",
     required=True,
-    help="A CLIP, SigLIP or X-CLIP, by a name that `obygaze features backbones` lists, "
+    help="A CLIP, SigLIP or X-CLIP model: a name from `obygaze features backbones`, "
     "or your own checkpoint.",
 )
 @click.option(
     "--text",
     required=True,
-    help="The text to look for; {COLUMN} is replaced by the image's cell in that column.",
+    help="The text to look for; {COLUMN} is replaced by each image's value in that column.",
 )
 @click.option(
     "--by",
     metavar="COLUMN",
     help="Average over each group of images: film, or another column.  [default: over all]",
 )
-@click.option("--groups-only", is_flag=True, help="Draw only groups, not every image.")
-@output_options("The folder of maps.")
+@click.option("--groups-only", is_flag=True, help="Draw only the groups' means, not every image.")
+@output_options("The folder for the maps.")
 @device_option
 @json_option
 def saliency(
@@ -161,12 +161,13 @@ def saliency(
 ) -> None:
     """Draw where a network finds a text in images.
 
-    Grad-CAM of the cosine of image and text, at the first layer norm of the vision tower's last
-    layer. OUTPUT gets maps.npy and images.csv (one map and one row per image, in the same order),
-    groups.csv (the means), groups/ and images/ (heat maps, and heat over the pictures). For the
-    means each image's map is divided by its highest value; all groups are drawn on one scale.
+    Computes Grad-CAM for the cosine similarity of image and text, at the first layer norm of the
+    vision tower's last layer. OUTPUT gets maps.npy and images.csv (one map and one row per image,
+    in the same order), groups.csv (the means), groups/ and images/ (heat maps, and overlays on the
+    pictures). For the means, each image's map is divided by its highest value; all groups are drawn
+    on the same scale.
 
-    An image that cannot be read is named, and the exit code is then 3.
+    Images that cannot be read are listed, and the exit code is then 3.
 
     \b
     Examples:
@@ -202,15 +203,15 @@ def saliency(
     "--language-model",
     metavar="MODEL",
     default="gpt2",
-    help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2, OWNER/NAME on the Hugging Face hub, "
+    help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, distilgpt2, OWNER/NAME on the Hugging Face Hub, "
     "or a folder.",
 )
 @click.option(
     "--sentence-encoder",
     metavar="MODEL",
     default="roberta-large-nli-stsb-mean-tokens",
-    help="A name that sentence-transformers publishes, such as all-mpnet-base-v2, OWNER/NAME, or "
-    "a folder.",
+    help="A sentence-transformers model, such as all-mpnet-base-v2, OWNER/NAME on the Hugging Face "
+    "Hub, or a folder.",
 )
 @click.option(
     "--variants",
@@ -232,15 +233,16 @@ def caption_scores(
 ) -> None:
     """Score captions with a language model and a sentence encoder.
 
-    The scores are for obygaze bias gender-score. TABLE is a CSV file with the columns id, caption,
-    object (the label of what is in the picture) and confidence (the classifier's, for that label);
-    other columns are kept. OUTPUT has two more columns: probability (the mean probability of the
-    caption's tokens) and similarity (of caption and object). With --variants, it also has them for
-    the caption with man and with woman instead of its gender word; captions without such a word
-    are named and left out.
+    The scores are the input of obygaze bias gender-score. TABLE is a CSV file with the columns id,
+    caption, object (the label of the object in the picture) and confidence (the classifier's
+    confidence in that label); other columns are kept. OUTPUT has two more columns: probability (the
+    mean probability of the caption's tokens) and similarity (of caption and object). With
+    --variants,
+    OUTPUT also scores each caption with man and with woman instead of its gender word; captions
+    without such a word are listed and left out.
 
-    Captions that the language model cannot read whole are named and left out; the exit code is
-    then 3.
+    Captions that are too long for the language model are listed and left out; the exit code is then
+    3.
 
     \b
     Examples:
@@ -258,13 +260,13 @@ def caption_scores(
     result = score_captions(captions, output, model, encoder, overwrite=overwrite)
     if as_json:
         echo_json(asdict(result))
-    no_variants = "left out, without a noun for a person or with other words of gender"
+    no_variants = "left out (no noun for a person, or other gendered words)"
     echo_items(result.without_variants, "caption", no_variants)
     only_start = f"cut off: {encoder.name} reads only the first {encoder.max_tokens} tokens"
     echo_items(result.cut, "caption", only_start)
-    echo_items(result.too_long, "caption", f"left out, longer than {model.name} can read")
+    echo_items(result.too_long, "caption", f"left out (too long for {model.name})")
     if "confidence" not in captions.table.columns:
-        echo("no column confidence; obygaze bias gender-score needs it", err=True)
+        echo("the table has no column confidence, which obygaze bias gender-score needs", err=True)
     echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
     exit_if(result.too_long)
 
@@ -275,13 +277,13 @@ def caption_scores(
     "--films", "--count", "films", type=click.IntRange(1), default=3, help="The number of films."
 )
 @click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
-@click.option("--seconds", type=Seconds(0.1), default=2.0, help="Per clip.")
-@click.option("--title", "titles", multiple=True, help="A film in one file with this title.")
+@click.option("--seconds", type=Seconds(0.1), default=2.0, help="Length of each clip.")
+@click.option("--title", "titles", multiple=True, help="The title of a film in a single file.")
 @overwrite_option
 def make_clips(folder: Path, **options: Any) -> None:
     """Write a small synthetic data set of clips and annotations.
 
-    Nothing in it was filmed or annotated. Use it to try the software without a film.
+    Everything in it is generated. Use it to try the software without a film.
 
     \b
     Examples:
@@ -294,17 +296,17 @@ def make_clips(folder: Path, **options: Any) -> None:
     annotations = write_synthetic_dataset(folder, **options)
     clips = (len(options["titles"]) or options["films"]) * options["scenes"]
     echo(f"{clips} SYNTHETIC clips in {folder / 'videos'}")
-    echo(f"their synthetic annotations in {annotations}")
+    echo(f"synthetic annotations of them in {annotations}")
 
 
 @features.command()
 @json_option
 def backbones(as_json: bool) -> None:
-    """List the backbones, their origins and their arrays.
+    """List the backbones with their origins and arrays.
 
-    Families that also take images, or images and texts, embed them as `native`. Any other
-    checkpoint of these families works too: as NAME=FOLDER, or as OWNER/NAME on the Hugging Face
-    hub.
+    Families that also accept images, or images and texts, embed them as the array `native`. Any
+    other checkpoint of these families works too, as NAME=FOLDER or as OWNER/NAME on the Hugging
+    Face Hub.
 
     \b
     Examples:
@@ -320,11 +322,11 @@ def backbones(as_json: bool) -> None:
 @features.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def prefetch(names: tuple[str, ...]) -> None:
-    """Download backbones for a machine without network.
+    """Download backbones for a machine without network access.
 
-    A NAME is one that `obygaze features backbones` lists, one that `obygaze features
-    caption-scores` takes, or OWNER/NAME on the Hugging Face hub. The command
-    prints their folders. Cached files are not downloaded again; HF_HOME sets the hub's cache.
+    NAME is a backbone from `obygaze features backbones`, a model for `obygaze features
+    caption-scores`, or OWNER/NAME on the Hugging Face Hub. The command prints the folder of each.
+    Cached files are not downloaded again; HF_HOME sets the Hub's cache.
 
     \b
     Examples:
@@ -347,10 +349,10 @@ def prefetch(names: tuple[str, ...]) -> None:
 @folder_argument("folder")
 @overwrite_option
 def make_weights(name: str, folder: Path, overwrite: bool) -> None:
-    """Write a checkpoint of untrained random weights.
+    """Write a checkpoint with random, untrained weights.
 
-    NAME is tiny-xclip, tiny-vivit, tiny-clap or tiny-xclip-lsmdc. They serve to try the software
-    without a download. Features made with them mean nothing.
+    NAME is tiny-xclip, tiny-vivit, tiny-clap or tiny-xclip-lsmdc. Use these checkpoints to try the
+    software without a download. Features made with them mean nothing.
 
     \b
     Examples:
@@ -361,13 +363,13 @@ def make_weights(name: str, folder: Path, overwrite: bool) -> None:
 
     writers = {item.name: item.write for item in known_checkpoints().values() if item.write}
     if name not in writers:
-        raise UsageError(f"no random weights are called {name!r}; use one of {', '.join(writers)}")
+        raise UsageError(f"no random weights are called {name!r}; choose from {', '.join(writers)}")
     write_random_weights(writers[name], folder, overwrite=overwrite)
     echo(f"SYNTHETIC {name} with random weights in {folder}")
 
 
 def _describe_backbones() -> Iterator[str]:
-    """Yield the table of checkpoints, other packages' backbones, and each family's arrays."""
+    """Yield a table of checkpoints, the backbones of other packages, and each family's arrays."""
     from obygaze_features.backbones import families, known_checkpoints
     from obygaze_features.backbones.registry import load_plugins
 
@@ -382,7 +384,7 @@ def _describe_backbones() -> Iterator[str]:
     lines += [f"  {plugin.name} cannot be used: {reason}" for plugin, reason in problems.items()]
     if lines:
         yield "\n".join(["From other packages:", *lines])
-    yield "The arrays of each family's first checkpoint; others differ in frames and width."
+    yield "Arrays of each family's first checkpoint (others differ in frames and width):"
     for family in families():
         yield _describe_family(family)
     yield "From installed libraries: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER"
@@ -445,7 +447,7 @@ def _also_takes(family: Family) -> dict[str, bool]:
 def _source(checkpoint: KnownCheckpoint) -> str:
     if checkpoint.write:
         return "made here, no download"
-    return checkpoint.repository or f"a file of yours, see below: {checkpoint.name}=FILE"
+    return checkpoint.repository or f"your own file, see below: {checkpoint.name}=FILE"
 
 
 def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:

@@ -1,10 +1,10 @@
-"""The groups of importers: ours, and those of other packages, which are click commands.
+"""Click groups of importers, built in or from other packages.
 
-An importer is a click command that returns a `Manifest` or `Timelines`; the group adds the options
-of saving, and saves it. Our importers are the attributes of these classes that are an `Importer`.
-Those of other packages are entry points of the group ``obygaze.importers``, or ``module:command``
-on the command line. A function named ``import_timelines`` belongs to ``obygaze annotations
-import``, any other to ``obygaze manifests import``.
+An importer is a click command that returns a `Manifest` or `Timelines`. The group adds the output
+options and saves the result. Built-in importers are the `Importer` attributes of these classes.
+Importers from other packages are entry points in the group ``obygaze.importers``, or are called
+as ``module:command`` on the command line. A function named ``import_timelines`` belongs to
+``obygaze annotations import``, any other function to ``obygaze manifests import``.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Save = TypeVar("Save", bound=Callable[..., None])
 
 
 class ImportGroup(click.Group):
-    """A group of importers: our own, and those of other packages.
+    """A click group of importers, built in or from other packages.
 
     Parameters
     ----------
     makes
-        ``Manifest`` or ``Timelines``: what its importers return.
+        The class that the importers return: ``Manifest`` or ``Timelines``.
     options
-        A function from an importer's name to a decorator that adds the options of saving.
+        A function that takes an importer's name and returns a decorator for its output options.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class ImportGroup(click.Group):
         self.error = AnnotationError if makes == "Timelines" else ManifestError
 
     def saves(self, save: Save) -> Save:
-        """Register the function that saves and describes what an importer returned."""
+        """Register the function that saves and describes an importer's result."""
         self.save = save
         return save
 
     @property
     def own(self) -> dict[str, Importer]:
-        """Our importers by name."""
+        """The built-in importers by name."""
         return importers_of(getattr(of, self.makes))
 
     def plugins(self) -> dict[str, Plugin]:
-        """Return the importers of other packages for this group's class, by name."""
+        """Return the importers from other packages that belong to this group, by name."""
         return {
             plugin.name: plugin
             for plugin in reversed(installed_plugins(ENTRY_POINT_GROUP))
@@ -75,12 +75,12 @@ class ImportGroup(click.Group):
         }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return our importers' names, then other packages', without importing the latter."""
+        """Return the names of all importers, built-in ones first, without importing plug-ins."""
         ours = [*self.own, *self.commands]
         return [*ours, *sorted(self.plugins().keys() - ours)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the importer of a name, or of ``module:command``; this imports a plug-in."""
+        """Return the importer called `cmd_name`, or at ``module:command``; import plug-ins."""
         if importer := self.own.get(cmd_name):
             return self._with_saving(cmd_name, importer.command)
         if command := super().get_command(ctx, cmd_name):
@@ -91,7 +91,7 @@ class ImportGroup(click.Group):
         return self._load(plugin) if plugin else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List our commands, then other packages' with their packages."""
+        """List the built-in commands, then those from other packages with the package's name."""
         ours = {name: importer.command for name, importer in self.own.items()}
         ours |= self.commands
         click.Group(commands=ours).format_commands(ctx, formatter)
@@ -104,7 +104,6 @@ class ImportGroup(click.Group):
                 formatter.write_dl(rows)
 
     def _load(self, plugin: Plugin) -> click.Command:
-        """Import the command of another package."""
         with plugin_errors(plugin, self.error):
             command = load_object(plugin.path, self.error, plugin.package)
         if not isinstance(command, click.Command) or command.callback is None:
@@ -127,7 +126,7 @@ class ImportGroup(click.Group):
         return self._with_saving(plugin.name, command)
 
     def _refuse_unreadable(self, plugin: Plugin, result: Any) -> None:
-        """Raise if what a plug-in returned could not be read once it is saved."""
+        """Raise if a plug-in's result cannot be read back after saving."""
         with plugin_errors(plugin, self.error), TemporaryDirectory() as folder:
             path = Path(folder, "saved")
             result.save(path)
@@ -141,7 +140,7 @@ class ImportGroup(click.Group):
                 raise self.error(f"{plugin} returned a {self.makes} that cannot be read: {reason}")
 
     def _with_saving(self, name: str, importer: click.Command) -> click.Command:
-        """Return a command that imports, and saves the result."""
+        """Return a command that runs the importer and saves its result."""
         function = importer.callback
         assert function is not None
         parameters = inspect.signature(function).parameters
@@ -149,7 +148,7 @@ class ImportGroup(click.Group):
         names = {param.name for param in importer.params}
         saving = self.options(name)(click.Command(None)).params[::-1]
         if clash := sorted(names & {param.name for param in saving}):
-            raise self.error(f"{name}: its option {clash[0]} conflicts with ours; rename it")
+            raise self.error(f"{name}: its option {clash[0]} conflicts with a built-in; rename it")
 
         def run(**options: Any) -> None:
             ours = {name: options.pop(name) for name in options.keys() - names}
@@ -163,7 +162,7 @@ class ImportGroup(click.Group):
 
 
 def _with_default(param: click.Parameter, parameters: Any) -> click.Parameter:
-    """Return an option with the default of its function's parameter, if it has none."""
+    """Return the option; if it has no default, use the default of the function's parameter."""
     parameter = parameters.get(param.name)
     if param.required or parameter is None or parameter.default in (parameter.empty, None, ()):
         return param

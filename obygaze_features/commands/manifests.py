@@ -1,4 +1,4 @@
-"""``obygaze manifests``: lists of clips with their labels and splits."""
+"""The commands of ``obygaze manifests``: lists of clips with their labels and splits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def manifests() -> None:
 
 
 def save_options(importer: str) -> Callable[[Command], Command]:
-    """Return the options for the folder of an importer's manifest."""
+    """Return the output options of an importer."""
     return output_options("The manifest's folder.", default=Path("manifests", importer))
 
 
@@ -57,8 +57,8 @@ def save_options(importer: str) -> Callable[[Command], Command]:
 def import_() -> None:
     """Make a manifest from annotations, films, images or a table.
 
-    Importers of other packages are listed below ours; use module:function as the name to call one
-    that is not listed.
+    Importers from other packages are listed last. To call one that is not listed, use
+    module:function as its name.
 
     \b
     Examples:
@@ -78,8 +78,8 @@ manifests.add_command(import_)
 def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
     """Add the authors' splits and runs to a manifest.
 
-    SOURCE is the folder that has balanced_level/ and movieset/ (LinearProbing/ in the authors'
-    repository has the first). The manifest must have been imported before.
+    SOURCE is the folder that contains balanced_level/ and movieset/ (LinearProbing/ in the authors'
+    repository contains the former). Import the manifest first.
 
     \b
     Example:
@@ -102,9 +102,9 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
 
 @import_.saves
 def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
-    """Save and describe a new manifest; print the next command."""
+    """Save a new manifest, print a summary, and suggest the next command."""
     if not len(manifest):
-        raise ManifestError("the source has no items, only a header; nothing was written")
+        raise ManifestError("the source has a header but no items; nothing was written")
     manifest.save(output, overwrite=overwrite)
     echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:
@@ -127,7 +127,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @json_option
 def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
-    """Show a manifest's contents, or all facts about single items.
+    """Show the contents of a manifest, or everything about individual items.
 
     \b
     Examples:
@@ -154,24 +154,26 @@ def _aligned(facts: dict[str, object]) -> str:
     "--shift",
     type=Seconds(),
     default=0.0,
-    help="Move all lines; a negative number makes them earlier.",
+    help="Shift all subtitles by this time; a negative number makes them earlier.",
 )
 @renamed_option(
     "--films",
     "--film-table",
     "films",
     type=PATH,
-    help="A table (film, file) of files not named after a film's id, title or video.",
+    help="A table (film, file) for files that are not named after a film's id, title or video.",
 )
 def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **options: Any) -> None:
-    """Make texts from the words spoken in a manifest's clips.
+    """Make a manifest of the words spoken in each clip.
 
-    SOURCE is an SRT or WebVTT file, or a folder of them, one per film, named after the film's id,
-    title or video (tt0467406.srt, "Juno (2007).en.vtt"); or MObyGaze's tractive_subtitles.sql, with
-    tractive_movies.sql beside it. The texts have the ids of the clips; a line belongs to the clip
-    that has most of it. Ends with exit code 3 if files or lines could not be used.
+    SOURCE is an SRT or WebVTT file, or a folder with one such file per film, named after the film's
+    id, title or video (tt0467406.srt, "Juno (2007).en.vtt"). It can also be MObyGaze's
+    tractive_subtitles.sql, next to tractive_movies.sql. Each text has the id of its clip. A
+    subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
+    if files or subtitles could not be used.
 
-    The words stay in the new manifest: a store made from it has only numbers, and may be shared.
+    Only the new manifest contains the words. A store extracted from it contains only numbers and
+    can be shared.
 
     \b
     Examples:
@@ -182,7 +184,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     words = of.Manifest.load(manifest).with_subtitles(source, **options)
     words.save(output, overwrite=overwrite)
     silent = words.items.texts.count("")
-    echo(f"{words.describe_size()} -> {output}; {silent:,} without words")
+    echo(f"{words.describe_size()} -> {output}; {silent:,} have no words")
     for note in words.notes:
         echo(note, err=True)
     echo(f"next: obygaze features extract {for_shell(output)} --backbone words")
@@ -200,9 +202,9 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
 def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     """Add the labels of a TABLE to a manifest.
 
-    A row of the CSV table names a clip by its id, its file or its file's name (in a column id,
-    media, video, file_name ...), and has its level (in a column level or label). Ends with exit
-    code 3 if rows match no clip of the manifest.
+    Each row of the CSV table identifies a clip by its id, file path or file name (in a column id,
+    media, video, file_name ...) and gives its level (in a column level or label). Exits with code 3
+    if any row matches no clip.
 
     \b
     Examples:
@@ -233,9 +235,9 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 @folder_argument("manifest")
 @json_option
 def check(manifest: Path, as_json: bool) -> None:
-    """List every problem of a manifest, with its file and line.
+    """List every problem in a manifest, with its file and line.
 
-    Ends with exit code 1 if there is any.
+    Exits with code 1 if there are any problems.
 
     \b
     Example:
@@ -244,7 +246,7 @@ def check(manifest: Path, as_json: bool) -> None:
     from obygaze_features.manifests.manifest import check
 
     problems = check(manifest)
-    last = counted(len(problems), "problem") if problems else f"{manifest} is sound"
+    last = counted(len(problems), "problem") if problems else f"{manifest} has no problems"
     emit(problems, as_json, lambda lines: "\n".join([*lines, last]))
     exit_if(problems, 1)
 
@@ -255,7 +257,7 @@ def check(manifest: Path, as_json: bool) -> None:
 @click.option("--split", help="Count only the clips in this split.")
 @click.option("--by-film", is_flag=True, help="Also show each film's levels.")
 @click.option(
-    "-o", "--output", "--figure", "figure", type=PATH, help="Also draw them: .svg, .pdf or .png."
+    "-o", "--output", "--figure", "figure", type=PATH, help="Also draw a figure (.svg, .pdf, .png)."
 )
 @figure_options
 @overwrite_option
@@ -295,12 +297,12 @@ def stats(
 
 @manifests.command()
 @click.argument("concept", required=False)
-@click.option("--csv", type=PATH, metavar="FILE", help="Write a table, for annotators' guidelines.")
+@click.option("--csv", type=PATH, metavar="FILE", help="Write a table for annotation guidelines.")
 @click.option(
     "--elan",
     type=PATH,
     metavar="FILE",
-    help="Write a template for ELAN (.etf): tiers with the levels and concepts to choose from.",
+    help="Write an ELAN template (.etf) with the levels and concepts to choose from.",
 )
 @levels_option
 @overwrite_option
@@ -315,9 +317,9 @@ def thesaurus(
 ) -> None:
     """Explain the levels and concepts of ObyGaze or your own scheme.
 
-    Prints all, or one CONCEPT: the paper's five sub-constructs, the levels, and each concept's
-    meaning, instances and examples, with their sources. In ELAN, make a new file from the template
-    to annotate your own film; `obygaze annotations import elan` reads your annotations.
+    Prints the paper's five sub-constructs, the levels, and the meaning, instances, examples and
+    sources of every concept, or of just one CONCEPT. To annotate your own film, create a new ELAN
+    file from the template, and read your annotations with `obygaze annotations import elan`.
 
     \b
     Examples:
@@ -343,7 +345,7 @@ def thesaurus(
         files[csv] = thesaurus_csv(scheme, concepts)
     if elan is not None:
         if elan.suffix.lower() != ".etf":
-            raise UsageError(f"{elan}: ELAN's templates end in .etf")
+            raise UsageError(f"{elan}: an ELAN template's name must end in .etf")
         files[elan] = elan_template(scheme)
     write_files(files, overwrite=overwrite)
     if as_json:
@@ -357,13 +359,13 @@ def thesaurus(
 @manifests.command()
 @folder_argument("manifest")
 @click.option(
-    "--videos", type=PATH, required=True, help="The folder of the films' folders, or of the files."
+    "--videos", type=PATH, required=True, help="The folder of videos, or of one folder per film."
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
-    """Find the clips' videos: found, missing, ambiguous.
+    """Look for each clip's video, and list missing and ambiguous ones.
 
-    A clip's file is FILM/STEM.* or STEM.*, with any extension. Ends with exit code 3 if any are
+    A clip's file is FILM/STEM.* or STEM.*, with any extension. Exits with code 3 if any files are
     missing or ambiguous.
 
     \b
@@ -382,7 +384,7 @@ def locate(manifest: Path, videos: Path, as_json: bool) -> None:
 def diff(left: Path, right: Path, as_json: bool) -> None:
     """Compare two manifests.
 
-    Ends with exit code 1 if there is a difference.
+    Exits with code 1 if they differ.
 
     \b
     Example:
@@ -397,16 +399,16 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
 
 @manifests.command("set")
 @folder_argument("manifest")
-@click.option("--name", help="Its name.")
-@click.option("--version", help="Its version.")
-@click.option("--source", help="Its source.")
+@click.option("--name", help="The manifest's name.")
+@click.option("--version", help="The manifest's version.")
+@click.option("--source", help="Where the data comes from.")
 @click.option("--licence", help="The licence of the labels, such as CC-BY-4.0.")
 @click.option("--citation", help="The publication to cite.")
 def set_(manifest: Path, **texts: str | None) -> None:
     """Change a manifest's licence, citation, name, version or source.
 
-    Items, labels and the digest stay unchanged. Stores that are extracted from now on have the new
-    texts; edit existing stores with: obygaze stores set.
+    Items, labels and the digest stay unchanged. Stores extracted from now on get the new texts;
+    edit existing stores with: obygaze stores set.
 
     \b
     Examples:
@@ -424,13 +426,13 @@ def set_(manifest: Path, **texts: str | None) -> None:
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Keep groups whole: clips of the same film, media (file), or cell of another column of "
-    "items.csv. One fold per group, or --folds.",
+    help="Keep the clips of a group in one fold: film, media (file), or another column of "
+    "items.csv. Makes one fold per group, or --folds.",
 )
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
 @click.option("--folds", type=int, help="The number of folds.  [default: 10]")
 @click.option("--seed", type=int, default=0, help="The seed of the split.")
-@click.option("--name", help="The split's name (default: leak-free, leave-film-out or the like).")
+@click.option("--name", help="The split's name (default: leak-free, leave-film-out or similar).")
 @overwrite_option
 def split(
     manifest: Path,
@@ -443,9 +445,9 @@ def split(
 ) -> None:
     """Split the labelled clips into folds.
 
-    The levels are spread evenly. One column of folds serves all experiments, so that training and
-    test clips never mix. Spans that overlap in time (for instance of two annotators) cannot be
-    split one by one, and consecutive spans of a file are alike: use --by media.
+    The levels are spread evenly. All experiments use the same column of folds, so training and test
+    clips never mix. Use --by media if spans overlap in time (for instance, spans of two
+    annotators), or if consecutive spans of a file are alike.
 
     \b
     Examples:
@@ -473,36 +475,37 @@ def split(
     )
     if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {near}; such clips are so alike that scores are too high. If there are at "
-            "least three files, keep them whole (--by media), or set gap = 5 in the experiment",
+            f"WARNING: {near}; such clips are so alike that scores will be too high. With three "
+            "files or more, keep files whole (--by media), or set gap = 5 in the experiment",
             err=True,
         )
     if len(new.sizes) < 3:
         echo(
-            f"WARNING: {len(new.sizes)} folds, but obygaze models run needs three, to train, "
-            "validate and test; make more folds, or group by another column",
+            f"WARNING: the split has {len(new.sizes)} folds; obygaze models run needs three, to "
+            "train, validate and test. Make more folds, or group by another column",
             err=True,
         )
 
 
 @manifests.command()
 @folder_argument("manifest")
-@click.option("--train", multiple=True, metavar="SPLIT", help="The splits that models train on.")
-@click.option("--test", multiple=True, metavar="SPLIT", help="The splits that they are tested on.")
+@click.option("--train", multiple=True, metavar="SPLIT", help="The splits to train models on.")
+@click.option("--test", multiple=True, metavar="SPLIT", help="The splits to test models on.")
 @click.option("--test-fold", type=int, help="The test fold (default: the last).")
 @click.option(
     "--gap",
     type=Seconds(0),
     default=5.0,
-    help="The largest gap between neighbours in a file, in seconds.",
+    help="The largest gap between neighbouring clips of a file, in seconds.",
 )
 @click.option("--ids", "with_ids", is_flag=True, help="Also list the clips.")
 @json_option
 def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None:
-    """Find test clips in training pools and in runs' training sets.
+    """Find test clips that are also training clips.
 
-    Test clips whose neighbour in the same file trains are counted and named, too. By default every
-    split that has runs (or every split, if none has) is compared with every split as test set.
+    Searches the training pools of splits and the training sets of runs. Also counts and names test
+    clips that have a training clip next to them in the same file. By default, every split that has
+    runs (or every split, if none has runs) is compared with every split as a test set.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`obygaze stores`: inspect, verify, finalise, join and compare feature stores."""
+"""The commands of `obygaze stores`: inspect, verify, finalise, join and compare stores."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 NOT_STATED = "not stated"
 MAX_VALUE_WIDTH = 40
-"""The characters of an attribute's value that `diff` prints."""
+"""The maximum number of characters of an attribute that `diff` prints."""
 
 
 @click.group()
@@ -85,10 +85,10 @@ def info(store: Path | str, as_json: bool) -> None:
 def status(folder: Path, as_json: bool) -> None:
     """Show the progress of the stores in a folder.
 
-    Lists finished, failed and remaining rows, active machines and the time left. Under "running" is
-    each machine, with the number of blocks that it computes. The speed is that of the last hour's
-    blocks while any machine is active, else that of the last extraction in the store's log. Ends
-    with exit code 3 if a store cannot be read.
+    Lists finished, failed and remaining rows, active machines and the time left. The column
+    "running" names each machine with the number of blocks that it is computing. While any machine
+    is active, the speed is measured over the last hour; otherwise it is the speed of the last
+    extraction in the store's log. Exits with code 3 if a store cannot be read.
 
     \b
     Examples:
@@ -118,17 +118,17 @@ def _describe_progress(report: Mapping[str, Any]) -> list[str]:
 
 @stores.command()
 @folder_argument("store")
-@click.option("--compress", is_flag=True, help="Compress each chunk; smaller, slower to read.")
+@click.option("--compress", is_flag=True, help="Compress each chunk: smaller, but slower to read.")
 @click.option(
-    "--allow-incomplete", is_flag=True, help="Finalise a store without its missing blocks."
+    "--allow-incomplete", is_flag=True, help="Finalise the store even if blocks are missing."
 )
 @json_option
 def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool) -> None:
-    """Turn a filled store into few files with a dataset card, read-only.
+    """Make a complete store read-only, with few files and a dataset card.
 
-    Joins the small files of the extraction into large ones and verifies the checksum of each.
-    README.md and croissant.json describe the data, checksums.json lists every file. A store that
-    is already final is not changed.
+    Joins the small files of the extraction into large files, and verifies the checksum of each.
+    README.md and croissant.json describe the data; checksums.json lists every file. A store that is
+    already final is not changed.
 
     \b
     Examples:
@@ -156,13 +156,13 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 @folder_argument("store")
 @click.option("--licence", help="The licence of the features, such as CC-BY-4.0.")
 @click.option("--citation", help="The publication to cite.")
-@click.option("--name", help="Its name.")
-@click.option("--published", metavar="DATE", help="When it was published, such as 2026-11-23.")
+@click.option("--name", help="The store's name.")
+@click.option("--published", metavar="DATE", help="The date of publication, such as 2026-11-23.")
 def set_(store: Path, **texts: str | None) -> None:
     """Edit a store's licence, citation, name or date.
 
-    The features stay unchanged. A final store gets a new card and new checksums, in one step;
-    push it again to every copy.
+    The features stay unchanged. A final store gets a new card and new checksums in one step; push
+    the store again to update every copy.
 
     \b
     Examples:
@@ -179,10 +179,10 @@ def set_(store: Path, **texts: str | None) -> None:
 @store_argument("store")
 @json_option
 def verify(store: Path | str, as_json: bool) -> None:
-    """Read a whole store again and list damage, by file and id.
+    """Verify every file of a store, and list damage by file and id.
 
-    Compares every chunk, shard, record and other file with its checksum. Nothing is changed. Ends
-    with exit code 1 if anything is damaged.
+    Compares every chunk, shard, record and other file with its checksum. Changes nothing. Exits
+    with code 1 if anything is damaged.
 
     \b
     Examples:
@@ -221,15 +221,16 @@ def verify(store: Path | str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Drop rows without asking.")
 @json_option
 def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
-    """Turn damaged blocks into missing ones, which extraction fills.
+    """Drop damaged blocks, so that extraction fills them again.
 
-    Shows the rows that it would drop, and asks; without a terminal it stops there, unless you pass
-    --yes. Replaced and dropped files stay beside the store, as NAME.zarr.before-repair. Ends with
-    exit code 3 if rows were dropped.
+    Shows the rows that it would drop, and asks for confirmation; without a terminal it stops there,
+    unless you pass --yes. Replaced and dropped files are kept next to the store, in
+    NAME.zarr.before-repair. Exits with code 3 if rows were dropped.
 
-    A damaged final store is reopened: it keeps every intact block; fill it and finalise it again.
-    No process may write the store during a repair. Files that no extraction makes (zarr.json,
-    items.csv ...) are not repaired: restore them from a copy. Files that killed writers left are
+    A damaged final store is reopened and keeps every intact block; fill it and finalise it again.
+    No process may write to the store during a repair. Files that extraction does not make
+    (zarr.json,
+    items.csv ...) are not repaired: restore them from a copy. Files left by killed writers are
     harmless, and finalise leaves them out.
 
     \b
@@ -243,7 +244,7 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
         if yes:
             return
         _print_damage(damage, err=True)
-        rows = f"{counted(len(ids), 'row')} to drop, and to compute again: {join_some(ids)}"
+        rows = f"{counted(len(ids), 'row')} to drop and compute again: {join_some(ids)}"
         if not sys.stdin.isatty():
             again = f"obygaze stores repair {for_shell(store)} --yes"
             raise StoreError(f"{store}: {rows}; no row was dropped. To drop them: {again}")
@@ -263,16 +264,16 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
 @stores.command()
 @store_argument("store")
 @film_option("Keep the items of these films.")
-@names_option("--ids", multiple=True, metavar="ID,...", help="Keep these.")
+@names_option("--ids", multiple=True, metavar="ID,...", help="Keep these items.")
 @output_options("The new store, NAME.zarr.")
 @json_option
 def subset(
     store: Path | str, films: Sequence[str], output: Path, as_json: bool, **options: Any
 ) -> None:
-    """Make a store of some films or items of another.
+    """Make a new store from some films or items of a store.
 
-    Names are separated by commas; @FILE reads the names from a file, one per line. The new store is
-    open: finalise it to share it.
+    Separate names by commas; @FILE reads names from a file, one per line. The new store is open;
+    finalise it before you share it.
 
     \b
     Examples:
@@ -290,10 +291,10 @@ def subset(
 @output_options("The new store, NAME.zarr.")
 @json_option
 def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
-    """Join part stores of one manifest, or stores of different films.
+    """Join partial stores of one manifest, or stores of different films.
 
-    Stores of the same items are parts: each row comes from the first store that has it. Stores
-    without a common id become one store of all their items. Stores with different weights,
+    Stores of the same items are treated as parts: each row comes from the first store that has it.
+    Stores with no ids in common become one store of all their items. Stores with different weights,
     preprocessing, precision or arrays are refused.
 
     \b
@@ -313,9 +314,9 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     """Compare two stores: attributes, reference clips, and common rows.
 
-    Rows are compared by cosine: 1 means the same direction. A store has the features of a
-    synthetic reference clip: two labs whose reference clips have a cosine close to 1 compute the
-    same features. Ends with exit code 1 if there is any difference.
+    Rows are compared by cosine similarity; 1 means the same direction. Each store includes the
+    features of a synthetic reference clip: if the cosine of two labs' reference clips is close to
+    1, the labs compute the same features. Exits with code 1 if the stores differ.
 
     \b
     Examples:
@@ -366,11 +367,11 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
 
 def _next_step(path: object, facts: dict[str, Any]) -> str:
     if facts["state"] == "final":
-        return f"obygaze stores verify {for_shell(path)} (reads everything again)"
+        return f"obygaze stores verify {for_shell(path)} (reads every file)"
     if "://" in str(path):
-        return "ask its owner to finalise it, or copy finished rows: obygaze stores subset"
+        return "ask its owner to finalise it, or copy the finished rows: obygaze stores subset"
     if facts["rows"]["to_do"]:
-        return "run the extraction again, it resumes; or join parts: obygaze stores merge"
+        return "run the extraction again to resume it, or join parts: obygaze stores merge"
     return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"
 
 
@@ -432,7 +433,7 @@ def _format_cosine(value: float | None) -> str:
 
 
 def _differing(attributes: Mapping[str, Sequence[Any]]) -> Iterator[list[str]]:
-    """Yield a table row per attribute that differs, or per key of it."""
+    """Yield a table row for each attribute, or key of an attribute, that differs."""
     for name, (left, right) in attributes.items():
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             for key in {**left, **right}:

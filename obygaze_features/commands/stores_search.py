@@ -1,4 +1,4 @@
-"""`obygaze stores`: search and map."""
+"""The commands `obygaze stores search` and `obygaze stores map`."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from obygaze_features.store import Store
 
 page_options = join_options(
-    click.option("--manifest", type=PATH, help="The clips' manifest, with films and labels."),
+    click.option("--manifest", type=PATH, help="The manifest of the clips, for films and labels."),
     click.option("--labels", metavar="NAME", help="The label set (default: the manifest's)."),
-    click.option("--report", type=PATH, help="A report's page that clips on the page link to."),
+    click.option("--report", type=PATH, help="A report page for clips to link to."),
 )
 
 
 @click.command()
 @click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
 @click.option("--text", help="Find clips that match a text (CLIP, SigLIP, X-CLIP and CLAP).")
-@click.option("--like", metavar="ID", help="Find clips like this one, without the clip itself.")
+@click.option("--like", metavar="ID", help="Find clips similar to this one, which is left out.")
 @click.option(
     "--vector",
     type=PATH,
@@ -46,17 +46,17 @@ page_options = join_options(
     help="Find clips near a vector, in .npy, .json or .csv.",
 )
 @click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
-@click.option("--frames", is_flag=True, help="Compare every frame, and report the nearest moment.")
+@click.option("--frames", is_flag=True, help="Compare every frame, and report the best moment.")
 @film_option("Only clips of these films.")
 @click.option("--top", type=click.IntRange(1), default=10, help="The number of clips.")
 @click.option(
     "--backbone",
     metavar="[NAME=]PATH",
-    help="The checkpoint of the stores, for --text.  [default: found by its name]",
+    help="The checkpoint that made the stores, for --text.  [default: the stores' backbone]",
 )
 @output_option("Write the matches, as .csv, .json or a page in .html.", required=False)
 @click.option(
-    "--thumbnails", type=PATH, metavar="FOLDER", help="The folder of pictures (ID.jpg) for pages."
+    "--thumbnails", type=PATH, metavar="FOLDER", help="A folder of pictures (ID.jpg) for pages."
 )
 @page_options
 @overwrite_option
@@ -74,9 +74,9 @@ def search(
 ) -> None:
     """Find the clips nearest to a text, a clip or a vector.
 
-    Compares every finished row by cosine: 1 means the same direction. A text is embedded by the
-    text tower of the stores' backbone, which must have the weights that the stores were made with.
-    All stores must be from the same backbone.
+    Compares every finished row by cosine similarity; 1 means the same direction. A text is embedded
+    by the text tower of the stores' backbone, which must have the same weights that made the
+    stores. All stores must come from the same backbone.
 
     \b
     Examples:
@@ -139,10 +139,10 @@ def search(
 @click.option(
     "--color",
     metavar="film|level|CONCEPT|COLUMN",
-    help="The meaning of the colours; levels, concepts and columns come from --manifest "
+    help="What the colours show; levels, concepts and columns come from --manifest "
     "(default: the level if --manifest has labels, else the film).",
 )
-@film_option("Highlight one film; others are grey.", "film")
+@film_option("Highlight one film; the others are grey.", "film")
 @page_options
 @click.option(
     "--method",
@@ -156,7 +156,7 @@ def search(
 def map_(store: Path | str, output: Path, **options: Any) -> None:
     """Draw a store's clips in two dimensions.
 
-    On the page, names of films, levels and concepts highlight their clips, and a click opens one.
+    On the page, click a film, level or concept to highlight its clips, or click a clip to open it.
 
     \b
     Examples:
@@ -176,7 +176,7 @@ def map_(store: Path | str, output: Path, **options: Any) -> None:
 
 
 def _warn_of_synthetic(stores: Sequence[Store]) -> None:
-    """Warn that numbers mean nothing if a store's features are from an untrained backbone."""
+    """Warn that the cosines mean nothing if a store was made by an untrained backbone."""
     for store in stores:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
             text = f"WARNING: these cosines mean nothing: {store.where} has {synthetic}"

@@ -1,4 +1,4 @@
-"""`obygaze stores`: pack, unpack, export, import, push, pull and serve."""
+"""The commands of `obygaze stores` that transfer stores: pack, export, push, serve and others."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ RESUMABLE = "Files already {} are kept; run the same command again to resume."
 @output_options("The zip file, NAME.zip.  [default: the store's name, here]", required=False)
 @json_option
 def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Pack a final store into one zip file, which can be read directly.
+    """Pack a final store into a single zip file that can be read directly.
 
-    Nothing is compressed, so that Zarr and other programs read it without unpacking. Each file is
-    compared with its checksum.
+    Files are not compressed, so Zarr and other programs can read them without unpacking. Each file
+    is verified against its checksum.
 
     \b
     Examples:
@@ -63,10 +63,10 @@ def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
 @output_options("The store, NAME.zarr.  [default: the zip file's name, here]", required=False)
 @json_option
 def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Unpack a store from its zip file, fully verified.
+    """Unpack a store from its zip file, and verify every file.
 
-    A zip file with anything that `obygaze stores pack` does not write is refused: other names,
-    links, compressed files, and files that the store does not list.
+    A zip file that contains anything `obygaze stores pack` does not write is refused: unexpected
+    names, links, compressed files, or files that the store does not list.
 
     \b
     Examples:
@@ -86,14 +86,14 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 @names_option(
     "--arrays",
     metavar="NAME,NAME",
-    help="The arrays.  [default: all; in Parquet those with one vector per clip]",
+    help="The arrays to export.  [default: all; for Parquet, those with one vector per clip]",
 )
 @json_option
 def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
     """Write a store as HDF5 or Parquet.
 
-    This is for programs that do not read Zarr. HDF5 gets one dataset per array; Parquet one row per
-    clip and one column per array. Rows that are not done are NaN in the one and null in the other.
+    For programs that cannot read Zarr. An HDF5 file has one dataset per array; a Parquet file has
+    one row per clip and one column per array. Unfinished rows are NaN in HDF5 and null in Parquet.
 
     \b
     Examples:
@@ -118,9 +118,10 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
 def push(store: Path, target: Path | str, as_json: bool) -> None:
     """Send a final STORE to a folder, to S3, or to the Hugging Face Hub.
 
-    TARGET is a folder, to which the store is copied under its own name, as with cp; or NAME.zarr,
-    to rename it. On the Hub it is a separate data set. If the target holds anything else, nothing
-    is sent. The same command resumes an interrupted push. Every uploaded file is then verified.
+    TARGET is a folder, into which the store is copied under its own name, as with cp; or NAME.zarr,
+    to rename it. On the Hub, it is a data set of its own. Nothing is sent if the target contains
+    other files. The same command resumes an interrupted push. Finally, every uploaded file is
+    verified.
 
     \b
     Examples:
@@ -143,8 +144,8 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Download a final STORE from a URL, or unpack it from a zip file.
 
-    The same command resumes an interrupted download. Every file is compared with its checksum, and
-    the store appears whole or not at all; with --overwrite, the old store stays until then.
+    The same command resumes an interrupted download. Every file is verified against its checksum.
+    The store appears only when it is complete; with --overwrite, it then replaces the old store.
 
     \b
     Examples:
@@ -166,8 +167,8 @@ def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     for value in values:
         if value != "*" and not _ORIGIN.fullmatch(value):
             raise click.BadParameter(
-                f"{value!r} is not the address of a site; use one such as https://lab.example, "
-                "without a path, or *"
+                f"{value!r} is not the address of a site; use * or an address without a path, "
+                "such as https://lab.example"
             )
     return values
 
@@ -191,14 +192,14 @@ def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     metavar="URL",
     multiple=True,
     callback=_origins,
-    help="Let scripts of pages at this address read the stores in a browser, such as "
-    "https://lab.example; * for all pages; several times.",
+    help="Let pages from this address (such as https://lab.example, or * for any) read the stores "
+    "in a browser. Repeatable.",
 )
 def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
-    """Serve the stores in a FOLDER to other machines while this runs.
+    """Serve the stores in a FOLDER to other machines until you press Ctrl-C.
 
     Anyone who can reach the address can read every file in the folder, so use a separate folder.
-    Nobody can write to it. Ctrl-C ends it.
+    Nobody can write to it.
 
     \b
     Examples:
@@ -216,7 +217,7 @@ def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
             stores = sorted(path.name for path in folder.glob("*.zarr"))
             example = f"{url}/{stores[0] if stores else 'NAME.zarr'}"
         echo(f"{folder} is served at {url} until Ctrl-C")
-        echo(f"there: obygaze stores info {example}")
+        echo(f"on other machines: obygaze stores info {example}")
         try:
             server.serve_forever(0.1)
         except KeyboardInterrupt:
@@ -225,7 +226,7 @@ def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
 
 @click.group("import")
 def import_() -> None:
-    """Make a store from features that others computed.
+    """Make a store from features computed by other software.
 
     \b
     Examples:
@@ -240,15 +241,15 @@ _import_options = join_options(
                  help="The manifest's folder; the store gets one row per item."),
     output_option("The store, NAME.zarr; an interrupted import is resumed."),
     click.option("--recipe", type=PATH,
-                 help="A TOML or JSON file with these facts in full: precision, and the tables "
-                 "backbone (name, family, revision, weights_sha256, config) and preprocessing."),
+                 help="A TOML or JSON file that describes the features: precision, and the tables "
+                 "backbone (name, family, revision, weights_sha256, config), preprocessing."),
     click.option("--backbone", metavar="NAME",
-                 help="The backbone of the features: a name from obygaze features backbones, or "
-                 "another."),
+                 help="The backbone that made the features; a name from obygaze features "
+                 "backbones, or any other name."),
     click.option("--preprocessing", metavar="MODE", help="The preprocessing of the frames."),
     click.option("--precision", metavar="NAME", help="The number format of the computation."),
     names_option("--columns", metavar="NAME,...",
-                 help="The names of a vector's numbers, for arrays of this width."),
+                 help="The names of a vector's columns, for arrays of this width."),
     click.option("--retry-failed", is_flag=True, help="Retry rows that failed before."),
     json_option,
 )  # fmt: skip
@@ -261,9 +262,9 @@ _import_options = join_options(
 def pth(folders: tuple[str, ...], **options: Any) -> None:
     """Import folders of PyTorch files, FILM/STEM.pth.
 
-    A file holds a tensor, or a dictionary with a tensor under the array's name; shape and type are
-    those of most files. No program in a file is run. A folder is the array native unless it is
-    named.
+    A file holds a tensor, or a dictionary with a tensor under the array's name. The shape and type
+    of most files are taken as correct. Code in a file is never executed. A folder becomes the array
+    native unless you name an array.
 
     \b
     Examples:
@@ -286,9 +287,9 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
 def npy(paths: tuple[str, ...], **options: Any) -> None:
     """Import a NumPy matrix with ids, or folders of NumPy files.
 
-    A file or folder is the array native unless it is named. For a file, --ids lists the id of each
-    row. A folder has files FILM/STEM.npy, whose shape and type are those of most files. Files that
-    hold objects are refused.
+    A file or folder becomes the array native unless you name an array. For a file, --ids lists the
+    id of each row. A folder contains files FILM/STEM.npy; the shape and type of most files are
+    taken as correct. Files that hold Python objects are refused.
 
     \b
     Examples:
@@ -305,7 +306,7 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
 @folder_argument("file")
 @_import_options
 def hdf5(file: Path, **options: Any) -> None:
-    """Import an HDF5 file: an exported store, or ids and datasets.
+    """Import an HDF5 file: an exported store, or datasets with ids.
 
     \b
     Examples:
@@ -348,26 +349,26 @@ def _import(
 
 
 def _by_array(texts: Sequence[str]) -> dict[str, Path]:
-    """Return paths by array, from ``[ARRAY=]PATH``."""
+    """Parse arguments such as ``[ARRAY=]PATH`` into paths by array."""
     paths: dict[str, Path] = {}
     for text in texts:
         name, named, path = text.partition("=")
         if not named or Path(text).exists():
             name, path = "native", text
         if name in paths:
-            raise UsageError(f"two paths are for the array {name}; set others with ARRAY=PATH")
+            raise UsageError(f"two paths are for the array {name}; name the arrays with ARRAY=PATH")
         paths[name] = Path(path)
     return paths
 
 
 def _report(result: Exported | Packed | Pushed | Pulled, line: str, as_json: bool) -> None:
-    """Print a command's result, and the files that it left out."""
+    """Print a command's result and the files that it left out."""
     values = {"left_out": [], **result._asdict()}
     if as_json:
         echo_json({k: str(value) if k == "path" else value for k, value in values.items()})
         return
     if names := values["left_out"]:
-        echo(f"left out, not a file of the store: {join_some(names, 1)}", err=True)
+        echo(f"left out (not part of the store): {join_some(names, 1)}", err=True)
     echo(line)
 
 

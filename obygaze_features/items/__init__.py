@@ -1,4 +1,4 @@
-"""Items: ids, in a fixed order, with their films, files and spans; what a store is made for."""
+"""The items of a manifest or a store: ids in a fixed order, with films, files and spans."""
 
 from obygaze_features.items.items import Item, Items
 

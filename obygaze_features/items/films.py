@@ -1,4 +1,4 @@
-"""Films of items: their titles, and films by id, title or pattern, as for the option ``--film``."""
+"""Look up films by id, title or pattern (as the option ``--film`` does), and find titles."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from obygaze_features.errors import UsageError
 from obygaze_features.items.items import Items
 
 TITLE_COLUMN = "movie_title"
-"""The column of ``items.csv`` for a film's title, if the source gave it."""
+"""The column of ``items.csv`` that has a film's title, if the source gave one."""
 _YEAR = re.compile(r"\s*\([0-9]{4}\)$")
 
 
 def film_titles(items: Items) -> dict[str, str]:
-    """Return each film's title and year if known, otherwise the title given in the source."""
+    """Return each film's title and year if known, or else the title in the source."""
     of_source = zip(items.films, items.extra.get(TITLE_COLUMN, []), strict=False)
     return {film: title for film, title in of_source if title} | known_titles()
 
 
 def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
-    """Make titles distinct: films that share a title get their ids behind it.
+    """Make titles distinct by appending the id to titles that several films share.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def distinct_titles(titles: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def known_titles() -> dict[str, str]:
-    """Return title and year by film id, of ObyGaze12's and MObyGaze's films."""
+    """Return the title and year of ObyGaze12's and MObyGaze's films, by film id."""
     table = read_table(reference_file("films.csv"))
     return {
         film: f"{title} ({year})"
@@ -47,7 +47,7 @@ def known_titles() -> dict[str, str]:
 
 
 def match_film(name: str, titles: Mapping[str, str]) -> str:
-    """Return the id of a film from its id or title, with or without the year, in any case.
+    """Return the id of the film with this id or title (with or without the year), ignoring case.
 
     Examples
     --------
@@ -85,15 +85,16 @@ def _title_key(title: str) -> str:
 
 
 def titles_in(items: Items) -> dict[str, str]:
-    """Map each film of items to its title; empty if the title is unknown."""
+    """Return the title of each film that items belong to; unknown titles are empty."""
     titles = film_titles(items)
     return {film: titles.get(film, "") for film in items.films if film}
 
 
 def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[str]:
-    """Return the ids of films named by id or title.
+    """Return the ids of the films with these ids or titles.
 
-    Commas separate names, unless the whole text is a title; * stands for any characters.
+    A name may be several names separated by commas, unless the whole text is a title. In a name, *
+    matches any characters.
 
     Examples
     --------
@@ -117,7 +118,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
 
 
 def find_film(names: Collection[str] | str, titles: Mapping[str, str]) -> str:
-    """Return the id of the only film named; see `find_films`."""
+    """Return the id of a single film; raise if the names match several (see `find_films`)."""
     films = find_films(names, titles)
     if len(films) != 1:
         raise UsageError(f"name exactly one film (got {join_some(films)})")
@@ -125,7 +126,7 @@ def find_film(names: Collection[str] | str, titles: Mapping[str, str]) -> str:
 
 
 def _match(name: str, titles: Mapping[str, str]) -> list[str]:
-    """Return the film with a name, or all films that match a pattern."""
+    """Return the films that match a name or a pattern."""
     if "*" not in name:
         return [match_film(name, titles)]
     pattern = re.compile(".*".join(map(re.escape, name.split("*"))), re.IGNORECASE)

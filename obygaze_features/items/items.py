@@ -1,6 +1,7 @@
-"""Items: a store has one row for each, in a fixed order, under a stable id.
+"""Items: the clips, images or texts of a manifest, in a fixed order and with stable ids.
 
-Held in columns, so that a million items load about as fast as their CSV file is read.
+A store has one row per item. Items are kept in columns, so loading a million items takes about as
+long as reading their CSV file.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ from obygaze_features.common.text import (
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError
 
 KINDS = ("clip", "image", "text")
-#: The column that replaces words that must not be copied by their SHA-256, which `digest` needs.
+#: The column with the SHA-256 of texts that must not be copied; `digest` needs it.
 WITHHELD = "text_sha256"
 COLUMNS = ("id", "kind", "film", "media", "text", "start", "end")
 MAX_ID_LENGTH = 128
-#: Spans are rounded to the microsecond; they last from two of these to 30 years.
+#: The minimum duration of a span; times are rounded to microseconds.
 MIN_SPAN_S = 2e-6
-#: The name of a file or folder: not a path, not "." or "..".
+#: The name of a file or folder, which must not be a path, "." or "..".
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
-#: The alphabet of lines of ids.
+#: The characters that are allowed in ids, plus the newline that joins ids.
 _ID_BYTES = f"{string.ascii_letters}{string.digits}_+-.\n".encode()
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?")
 
 
 @dataclass(frozen=True)
 class Item:
-    """One clip, image or text.
+    """A clip, an image or a text.
 
-    `media` is a file's name, or its path below the film's folder; `start` and `end` are seconds,
-    for an item that is a span of a longer film.
+    `media` is a file's name, or its path within the film's folder. `start` and `end` are in
+    seconds, if the item is a span of a longer film.
     """
 
     id: str
@@ -64,7 +65,7 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """All items in columns. `extra` holds columns of the source that obygaze does not use."""
+    """Items in columns; `extra` has the columns of the source that obygaze does not use."""
 
     ids: list[str]
     kinds: list[str]
@@ -103,7 +104,7 @@ class Items:
 
     @classmethod
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
-        """Turn single items into columns."""
+        """Make columns from a sequence of items."""
         items = list(items)
         ids, kinds, films, media, texts, starts, ends = (
             [getattr(item, name) for item in items] for name in COLUMNS
@@ -114,9 +115,9 @@ class Items:
 
     @classmethod
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
-        """Read items from a CSV table that has at least the column ``id``.
+        """Make items from a CSV table that has at least the column ``id``.
 
-        Without `check`, rows may be wrong; `problems` and `seconds_problems` name them.
+        If `check` is false, rows may be invalid; `problems` and `seconds_problems` report them.
         """
         kinds = table.columns.get("kind") or ["clip"] * len(table)
         films, media, texts = map(table.get, ("film", "media", "text"))
@@ -136,11 +137,11 @@ class Items:
 
     @cached_property
     def row_of(self) -> dict[str, int]:
-        """The row of each id."""
+        """The row number of each id."""
         return dict(zip(self.ids, range(len(self)), strict=True))
 
     def row(self, identifier: str) -> int:
-        """Return the row of an id."""
+        """Return the row number of an id; raise `UnknownItem` if there is no such id."""
         if identifier not in self.row_of:
             remedy = did_you_mean([str(identifier)], self.ids)
             raise UnknownItem(f"this manifest has no item {identifier!r}{remedy}")
@@ -148,52 +149,52 @@ class Items:
 
     @property
     def columns(self) -> dict[str, list[str]]:
-        """The cells by which items are grouped: ``film``, ``media``, ``kind``, and all of `extra`.
+        """The columns by which items can be grouped: ``film``, ``media``, ``kind`` and `extra`.
 
-        A file's name is prefixed by its film's.
+        Each ``media`` is prefixed by its film.
         """
         places = zip(self.films, self.media, strict=True)
         media = [f"{film}/{name}" if film and name else name for film, name in places]
         return {"film": self.films, "media": media, "kind": self.kinds, **self.extra}
 
     def column(self, name: str) -> list[str]:
-        """Return one of `columns`; raise `ManifestError` for an unknown name."""
+        """Return one of `columns`; raise `ManifestError` if the name is unknown."""
         if name not in (columns := self.columns):
             raise ManifestError(
                 f"unknown column {shorten(name)}{did_you_mean([name], columns)}; choose from "
-                f"{join_some(list(columns), 30)}; media is the file"
+                f"{join_some(list(columns), 30)} (media is the file)"
             )
         return columns[name]
 
     def groups(self, name: str, ids: Sequence[str]) -> list[str]:
-        """Return the group of each id by a column; raise `ManifestError` where a cell is empty."""
+        """Return each id's group, from a column; raise `ManifestError` if any cell is empty."""
         cells = self.column(name)
         groups = [cells[self.row(identifier)] for identifier in ids]
         if "" in groups:
             raise ManifestError(
-                f"{ids[groups.index('')]} has no {group_noun(name)}, by which clips are grouped; "
-                f"fill in the column {name} of items.csv, or group by another, such as "
-                'the file (--by media; groups = "media" in an experiment)'
+                f"{ids[groups.index('')]} has no {group_noun(name)} to group clips by; "
+                f"fill in the column {name} of items.csv, or group by another column, such "
+                'as the file (--by media, or groups = "media" in an experiment)'
             )
         return groups
 
     @cached_property
     def files(self) -> NDArray[np.int64]:
-        """The number of each item's file; of its film where no file is named."""
+        """A number for each item's file, or for its film if the item names no file."""
         names = [*zip(self.films, self.media, strict=True)]
         number = {name: code for code, name in enumerate(dict.fromkeys(names))}
         return np.array([number[name] for name in names], dtype=np.int64)
 
     @cached_property
     def whole_films(self) -> set[str]:
-        """The clips without a span that are a whole film, or a file of no film."""
+        """The ids of clips without a span that are the only clip of their film (or file)."""
         names = list(map(name_film, self.films, self.media))
         counts, unspanned = Counter(filter(None, names)), np.isnan(self.starts)
         return {self.ids[row] for row in np.flatnonzero(unspanned) if counts[names[row]] == 1}
 
     @property
     def span_films(self) -> list[str]:
-        """The film of each item; for a span without a film, its media."""
+        """The film of each item; spans without a film are grouped by the name of their file."""
         spans = (~np.isnan(self.starts)).tolist()
         return [
             film or (media_stem(media) if span else "")
@@ -202,7 +203,7 @@ class Items:
 
     @cached_property
     def spans_by_film(self) -> dict[str, NDArray[np.intp]]:
-        """The rows of each film's spans, in time, by its id in timelines (`span_films`)."""
+        """The rows of each film's spans, ordered by time; film names are converted to safe ids."""
         films, by_film = self.span_films, dict[str, list[int]]()
         ids = {film: film and safe_id(film) for film in set(films)}
         for row in np.flatnonzero(~np.isnan(self.starts)).tolist():
@@ -214,7 +215,7 @@ class Items:
         return ordered
 
     def take(self, rows: Sequence[int], *, check: bool = True) -> Items:
-        """Return the items of these rows, in that order; `check` refuses repeated rows."""
+        """Return the items in these rows, in this order; if `check`, raise for repeated rows."""
         index = np.asarray(rows, dtype=int)
         times = {"starts": self.starts[index], "ends": self.ends[index]}
         extra = pick_rows(self.extra, rows)
@@ -226,9 +227,9 @@ class Items:
         films: Collection[str] | str | None = None,
         ids: Collection[str] | str | None = None,
     ) -> Items:
-        """Return the items of these films that have one of these ids, in the same order.
+        """Return the items that belong to these films and have these ids, in the same order.
 
-        Each film and id must exist. A string stands for a list of one.
+        Every film and id must exist. A string is treated as a list of one.
         """
         rows: Sequence[int] = range(len(self))
         if films is not None:
@@ -246,10 +247,10 @@ class Items:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that identifies rows (manifests/README.md specifies it).
+        """The SHA-256 of everything that identifies the rows, as specified in manifests/README.md.
 
-        Ids, order, kind, media stem (for texts: the text) and span; not the extension, so that a
-        lab whose clips are .mp4 and one whose clips are .mkv have the same items.
+        It covers the ids, their order, kinds, media stems (or texts) and spans. File extensions are
+        left out, so that clips in .mp4 at one lab and .mkv at another are the same items.
         """
         digest = hashlib.sha256(b"obygaze-items-1\n")
         sources = map_cells(media_stem, self.media)
@@ -264,9 +265,9 @@ class Items:
         return digest.hexdigest()
 
     def without_spoken_words(self) -> Items:
-        """Return the items as a store saves them, without the words spoken in spans of films.
+        """Return the items as saved in a store, without the words spoken in spans of films.
 
-        Their SHA-256 replaces the words, so that the digest is the same.
+        The words are replaced by their SHA-256, so the digest stays the same.
         """
         spoken = [
             kind == "text" and not math.isnan(start)
@@ -280,7 +281,7 @@ class Items:
         return replace(self, texts=texts, extra={**self.extra, WITHHELD: digests})
 
     def problems(self) -> Iterator[tuple[int, str]]:
-        """Yield every wrong row and its problem, column by column."""
+        """Yield every invalid row with its problem, column by column."""
         for column, find_problem in (
             ([] if are_ids(self.ids) else self.ids, id_problem),
             (self.media, media_problem),
@@ -303,7 +304,7 @@ class Items:
             yield row, f"a span must end after it starts (got {span})"
 
     def _repeated_ids(self) -> Iterator[tuple[int, str]]:
-        """Yield every row whose id an earlier row has, ignoring case."""
+        """Yield every row that repeats the id of an earlier row, ignoring case."""
         text = "".join(self.ids)
         lower = self.ids if text.lower() == text else list(map(str.lower, self.ids))
         if len(set(lower)) == len(lower):
@@ -314,19 +315,19 @@ class Items:
             if first_row != row and first == self.ids[row]:
                 yield row, f"duplicate id {first!r}"
             elif first_row != row:
-                yield row, f"id {self.ids[row]!r} differs from {first!r} by case only"
+                yield row, f"id {self.ids[row]!r} differs from {first!r} only in case"
 
 
 class NamedItems(Protocol):
-    """The items that a store is made for, with a name, such as a `Manifest`."""
+    """An object with items and a name, such as a `Manifest`, for which a store can be made."""
 
     @property
     def name(self) -> str:
-        """The name, for messages."""
+        """The name to use in messages."""
 
     @property
     def licence(self) -> str:
-        """The licence of all that is made from the items; "" if unknown."""
+        """The licence of everything made from the items; "" if unknown."""
 
     @property
     def citation(self) -> str:
@@ -338,38 +339,38 @@ class NamedItems(Protocol):
 
 
 def group_noun(column: str) -> str:
-    """Name a group of items with the same cell in a column, for messages."""
+    """Return what to call a group of items with the same value in a column, for messages."""
     return {"media": "file"}.get(column, column)
 
 
 def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
-    """Raise the first of a table's problems, if there is any."""
+    """Raise an error for the first problem of a table, if there are any."""
     for row, message in sorted(problems)[:1]:
         raise table.problem(row, message)
 
 
 def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """Return these rows of the columns that are lists; empty lists stay empty."""
+    """Return these rows of all columns that are lists; empty lists stay empty."""
     lists = {name: cells for name, cells in columns.items() if isinstance(cells, list)}
     return {name: [cells[row] for row in rows] if cells else [] for name, cells in lists.items()}
 
 
 def id_problem(identifier: str) -> str | None:
-    """Return the problem with an id, or None."""
+    """Return what is wrong with an id, or None if it is valid."""
     if _ID.fullmatch(identifier) and len(identifier) <= MAX_ID_LENGTH:
         return None
     if not identifier:
-        return "an empty id"
+        return "the id is empty"
     if len(identifier) > MAX_ID_LENGTH:
         return f"id {shorten(identifier)} is longer than {MAX_ID_LENGTH} characters"
     return (
-        f"id {shorten(identifier)} is not allowed: letters, digits and . _ + - "
+        f"id {shorten(identifier)} is not allowed; use letters, digits and . _ + - "
         "without '..', starting with a letter or digit"
     )
 
 
 def are_ids(names: Sequence[str]) -> bool:
-    """Return True if `id_problem` accepts all of many names, checked together."""
+    """Return True if all names are valid ids; much faster than `id_problem` for many names."""
     text = "\n".join(["", *names, ""])
     if not text.isascii() or text.encode().translate(None, _ID_BYTES) or ".." in text:
         return False
@@ -380,9 +381,9 @@ def are_ids(names: Sequence[str]) -> bool:
 
 
 def safe_id(name: str) -> str:
-    """Spell a name in the alphabet of ids: accents are dropped, other marks become underscores.
+    """Convert a name to a valid id, dropping accents and replacing other marks by underscores.
 
-    Where letters of another script are lost, a piece of the name's hash makes names distinct.
+    If letters of another script are lost, part of the name's hash is appended to keep ids distinct.
 
     Examples
     --------
@@ -399,11 +400,11 @@ def safe_id(name: str) -> str:
 
 
 def media_problem(name: str) -> str | None:
-    """Return the problem with a file's name or its path below the film's folder, or None."""
+    """Return what is wrong with a file's name (or path within the film's folder), or None."""
     if _NAME.fullmatch(name) or all(part and _NAME.fullmatch(part) for part in name.split("/")):
         return None
     return (
-        f"media {shorten(name)} is not a file's name or a path below the folder of videos "
+        f"media {shorten(name)} is not a file name or a path within the folder of videos "
         "(such as season1/clip.mp4)"
     )
 
@@ -414,12 +415,12 @@ def media_stem(name: str) -> str:
 
 
 def name_film(film: str, media: str) -> str:
-    """Return the film of a clip, or its file's name if the film has none."""
+    """Return a clip's film, or the name of its file if it has no film."""
     return film or media_stem(media)
 
 
 def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
-    """Yield every cell of a table's spans that is not a number of seconds."""
+    """Yield a problem for every start and end in a table that is not a number of seconds."""
     for column in ("start", "end"):
         cells = table.columns.get(column, [])
         wrong = {cell for cell in {*cells} if cell and _SECONDS.fullmatch(cell) is None}
@@ -429,7 +430,7 @@ def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
 
 
 def format_seconds(value: float) -> str:
-    """Format seconds to the microsecond, without trailing zeros.
+    """Format seconds with up to six decimals, without trailing zeros.
 
     Examples
     --------
@@ -448,7 +449,7 @@ def _film_problem(film: str) -> str | None:
 
 
 def _parse_seconds(cells: list[str]) -> NDArray[np.float64]:
-    """Return seconds; NaN where a cell is empty or not a number."""
+    """Parse cells as seconds; empty and invalid cells become NaN."""
     if not any(cells):
         return np.full(len(cells), math.nan)
     return np.array(
@@ -461,6 +462,6 @@ def _microseconds(value: float) -> str:
 
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
-    """Format times as text; items without a span get an empty text."""
+    """Format times as text; missing times become empty strings."""
     cells = np.where(np.isnan(values), np.array(None), values).tolist()
     return map_cells(lambda value: "" if value is None else format_time(value), cells)

@@ -1,6 +1,6 @@
-"""Find the media of items by film folder and stem, with any extension.
+"""Find items' media files by film folder and stem, with any extension.
 
-MovieGraphs scenes have the same id from an annotation, a file name and a folder.
+A MovieGraphs scene gets the same id from an annotation, a file name or a folder.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from obygaze_features.items.items import Item, media_stem
 
 IMAGE_SUFFIXES = frozenset([".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"])
 SOUND_SUFFIXES = frozenset([".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".wav"])
-"""The suffixes of sound files, which are used only where no video exists."""
+"""The suffixes of sound files, which are used only if there is no video."""
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
 PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
-"""Files that browsers play, those that most of them play first."""
+"""The suffixes of files that browsers can play, most widely supported first."""
 MAX_NAMES_SHOWN = 10
 _SCENE_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
 _SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
@@ -32,9 +32,9 @@ _SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
 
 @dataclass
 class Located:
-    """The media of items: each has one file, none, or several candidates.
+    """The result of looking for items' media: found, missing or ambiguous.
 
-    `hint` says what was searched for and what exists, if nothing matched.
+    If nothing was found, `hint` says which names were searched for and which files exist.
     """
 
     found: dict[str, Path] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Located:
         return "Located({} found, {} missing, {} ambiguous)".format(*numbers)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the paths as strings."""
+        """Return the result as JSON, with paths as strings."""
         return {
             "found": {i: str(path) for i, path in self.found.items()},
             "missing": self.missing,
@@ -55,7 +55,7 @@ class Located:
         }
 
     def describe(self, root: Path) -> str:
-        """Return the counts, and the names of items without a file or with several."""
+        """Return the counts, and the names of missing and ambiguous items, as text."""
         counts = {"found": self.found, "missing": self.missing, "ambiguous": self.ambiguous}
         lines = [f"{name:<11}{len(items):,}" for name, items in counts.items()]
         lines += [self.hint] if self.hint else []
@@ -66,19 +66,19 @@ class Located:
         for noun, names in (("missing", self.missing), ("ambiguous", list(ambiguous))):
             lines += [f"{noun}: {name}" for name in names[:MAX_NAMES_SHOWN]]
             if (more := len(names) - MAX_NAMES_SHOWN) > 0:
-                lines.append(f"... and {more:,} more (--json names all)")
+                lines.append(f"... and {more:,} more (--json lists all)")
         return "\n".join(lines)
 
 
 class MediaFolder:
-    """A folder of media; each folder below is listed once, for any number of items.
+    """A folder of media files; each subfolder is listed only once, for any number of items.
 
     Parameters
     ----------
     root
         The folder.
     suffixes
-        The suffixes of files that count.
+        The suffixes of the files to consider.
     """
 
     def __init__(self, root: Path, suffixes: Collection[str] = MEDIA_SUFFIXES) -> None:
@@ -87,7 +87,7 @@ class MediaFolder:
         self._listed: dict[Path, dict[str, list[Path]]] = {}
 
     def candidates(self, item: Item) -> list[Path]:
-        """Return the files that could be an item's: in its film's folder, else in the root."""
+        """Return the files that match an item, in its film's folder or else in the root."""
         below, _, name = item.media.rpartition("/")
         for folder in self._folders(item):
             for stem in self._stems(item):
@@ -99,7 +99,7 @@ class MediaFolder:
         return []
 
     def find(self, item: Item) -> Path:
-        """Return the only file of an item; raise `VideoError` with what was searched for."""
+        """Return an item's file; raise `VideoError` if no file or several files match."""
         files = self.candidates(item)
         if len(files) == 1:
             return files[0]
@@ -110,13 +110,13 @@ class MediaFolder:
         raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} {self.pattern(item)}")
 
     def pattern(self, item: Item) -> str:
-        """Return the possible names of an item's file, for messages."""
+        """Return a pattern of the names that an item's file may have, for messages."""
         below = item.media.rpartition("/")[0]
         folders = "".join(f"{folder}/" for folder in (item.film, below) if folder)
         return " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
 
     def describe_contents(self) -> str:
-        """Name a few of the files in the folder and below, for messages."""
+        """Return a text that names a few files in the folder and its subfolders, for messages."""
         files = sorted(
             path.relative_to(self.root).as_posix()
             for path in self.root.rglob("*")
@@ -125,7 +125,7 @@ class MediaFolder:
         return f"{self.root} has {join_some(files, 3) if files else 'no videos or images'}"
 
     def _stems(self, item: Item) -> list[str]:
-        """Return the possible stems of an item's file; a name may have a dot ("Dr. No")."""
+        """Return the stems that an item's file may have; a name may contain a dot ("Dr. No")."""
         name = item.media.rpartition("/")[2]
         dotted_name = name if Path(name).suffix.lower() not in self.suffixes else ""
         stems = [dotted_name, expected_stem(item)]
@@ -136,13 +136,13 @@ class MediaFolder:
         return list(dict.fromkeys(filter(None, stems)))
 
     def _folders(self, item: Item) -> list[Path]:
-        """Return the folder of the item's film, if there is one, and the root."""
+        """Return the folders to search: the folder of the item's film, if any, and the root."""
         folder = self._film_folders.get(item.film.casefold()) if item.film else None
         return [self.root] if folder is None else [folder, self.root]
 
     @cached_property
     def _film_folders(self) -> dict[str, Path]:
-        """The films' folders, by name in lower case."""
+        """The folders of films, by name in lower case."""
         return {path.name.casefold(): path for path in sorted(self.root.iterdir()) if path.is_dir()}
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
@@ -152,7 +152,7 @@ class MediaFolder:
                 translate(VideoError, folder, "cannot be read: {}", foreign=OSError),
                 suppress(FileNotFoundError),
             ):
-                # Pipes and the like are listed, too; opening them will fail with a message.
+                # Special files such as pipes are listed too; opening them fails with a message.
                 paths = [p for p in sorted(folder.iterdir()) if p.exists() and not p.is_dir()]
             paths = [p for p in paths if p.suffix.lower() in self.suffixes and p.name[0] != "."]
             self._listed[folder] = group_by(paths, lambda path: path.stem.casefold())
@@ -160,10 +160,10 @@ class MediaFolder:
 
 
 def locate(items: Iterable[Item], root: Path) -> Located:
-    """Find the media of every item, without opening any.
+    """Find the media of every item, without opening any files.
 
-    Raises `VideoError` if clips of two films have the same file: `root` is then a film's own
-    folder, and each film's `season 1/clip 1.mp4` would match there.
+    Raise `VideoError` if clips of two films match the same file. This happens if `root` is the
+    folder of a single film, because `season 1/clip 1.mp4` of every film would match there.
     """
     folder = MediaFolder(root)
     result, pattern = Located(), ""
@@ -176,9 +176,9 @@ def locate(items: Iterable[Item], root: Path) -> Located:
             user = users.setdefault((files[0], item.start, item.end), item)
             if user.film != item.film and root.resolve().name in (user.film, item.film):
                 raise VideoError(
-                    f"{files[0]} would be the file of {user.id} and of {item.id}, which are of "
-                    f"different films ({user.film}, {item.film}); pass the folder that has a "
-                    "folder for each film"
+                    f"{files[0]} matches both {user.id} and {item.id}, which belong to "
+                    f"different films ({user.film}, {item.film}); pass the folder that contains "
+                    "one folder per film"
                 )
             result.found[item.id] = files[0]
         elif files:
@@ -192,16 +192,17 @@ def locate(items: Iterable[Item], root: Path) -> Located:
 
 
 def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) -> dict[str, Path]:
-    """Return the video of each item that has one: its own file, or its film's by id or title.
+    """Return the video of each item that has one: its own file, or its film's file.
 
-    Of several files the one that most browsers play counts. `VideoError` if no item has one.
+    If there are several files, return the one that most browsers play. Raise `VideoError` if no
+    item has a video.
 
     Parameters
     ----------
     items
-        Clips; only spans of a film are looked for by its title.
+        The clips. Only spans of a film are also looked for by the film's title.
     titles
-        Film -> title.
+        The title of each film.
     root
         A folder of videos.
     """
@@ -227,7 +228,7 @@ def _how_rarely_played(path: Path) -> int:
 
 
 def expected_stem(item: Item) -> str:
-    """Return the stem of an item's file; the MovieGraphs stem if the manifest names no file."""
+    """Return the stem of an item's file, or its MovieGraphs stem if the item has no media."""
     return media_stem(item.media.rpartition("/")[2]) or stem_from_id(item.id) or ""
 
 
@@ -243,7 +244,7 @@ def clip_id(film: str, scene: int) -> str:
 
 
 def id_from_file(name: str) -> tuple[str, str, int] | None:
-    """Return id, film and scene of a file that is named like a MovieGraphs clip.
+    """Return the id, film and scene of a file that is named like a MovieGraphs clip, or None.
 
     Examples
     --------
@@ -258,7 +259,7 @@ def id_from_file(name: str) -> tuple[str, str, int] | None:
 
 
 def stem_from_id(identifier: str) -> str | None:
-    """Return the stem of the file that holds a MovieGraphs scene.
+    """Return the stem of a MovieGraphs scene's file, or None for other ids.
 
     Examples
     --------

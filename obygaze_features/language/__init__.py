@@ -1,4 +1,4 @@
-"""Models of texts: how likely a caption is, and how similar two texts are."""
+"""Models of text, which measure how likely a text is and how similar two texts are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table for a gender score: captions with their probability and similarity to an object."""
+"""Score captions for a gender score: their probability, and their similarity to an object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.models import LanguageModel, SentenceEncoder
 
 MASK = "[MASK]"
-"""Replaces a caption's gender word."""
+"""The placeholder for a caption's gender word."""
 
 _NOUNS: Mapping[tuple[str, str], str] = {
     ("man", "woman"): "man boy guy gentleman woman girl lady",
@@ -26,7 +26,7 @@ _NOUNS: Mapping[tuple[str, str], str] = {
     ("male", "female"): "male female",
     ("males", "females"): "males females",
 }
-"""The nouns for a man and for a woman, and the words that they replace."""
+"""The nouns for men and for women, and the words that they replace."""
 _PAIRS = {word: pair for pair, words in _NOUNS.items() for word in words.split()}
 ROWS_PER_STEP = 64
 _OUTPUT_COLUMN = re.compile(r"(probability|similarity|P|sim)(_man|_woman)?|caption_(man|woman)")
@@ -43,7 +43,7 @@ class Variants(NamedTuple):
 
 @dataclass(frozen=True)
 class Captions:
-    """The rows to score, and each caption's variants, unless only the captions are scored."""
+    """The captions to score, and their variants, if these are scored too."""
 
     table: Table
     pairs: Sequence[Variants] | None = None
@@ -51,9 +51,9 @@ class Captions:
 
     @cached_property
     def texts(self) -> dict[str, Sequence[str]]:
-        """The suffixes of the columns of scores, and the texts that these score."""
+        """The texts to score, by the suffix of their score columns."""
         captions = self.table["caption"]
-        # A caption with a mask is not a text, and gets no separate score.
+        # A caption with a mask is not a proper text, so only its variants are scored.
         has_masks = any(MASK in caption for caption in captions)
         texts: dict[str, Sequence[str]] = {} if has_masks else {"": captions}
         if self.pairs is not None:
@@ -64,7 +64,7 @@ class Captions:
 
 @dataclass(frozen=True)
 class CaptionScores:
-    """The number of scored captions; the ids that were left out or only partly read."""
+    """The number of scored captions, and the ids of captions that were left out or cut off."""
 
     scored: int
     without_variants: Sequence[str]
@@ -75,8 +75,8 @@ class CaptionScores:
 def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     """Read a CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
 
-    ``confidence``, or ``P(c)``, must be a number from 0 to 1 if it is there. With variants,
-    captions that have none are left out.
+    If there is a column ``confidence`` or ``P(c)``, it must have numbers from 0 to 1. If
+    `with_variants`, captions without variants are left out.
     """
     path = Path(path)
     table = read_table(path, delimiter=None, required=("id", "caption", "object"))
@@ -85,7 +85,7 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
         if _OUTPUT_COLUMN.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} would be overwritten; rename it")
     if not len(table):
-        raise BiasError(f"{path}: no captions, only a header")
+        raise BiasError(f"{path}: the table has a header but no captions")
     for row, problem in _problems(table, with_variants):
         raise BiasError(f"{path}, line {table.lines[row]}: {problem}")
     if not with_variants:
@@ -94,8 +94,8 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     rows = [row for row, pair in enumerate(pairs) if pair]
     if not rows:
         raise BiasError(
-            f"{path}: no caption has variants with man and woman. Replace the word for a person "
-            f"by {MASK}"
+            f"{path}: no caption has a variant with man and with woman. Replace the word for a "
+            f"person with {MASK}"
         )
     return Captions(
         table.select(table.columns, rows),
@@ -105,10 +105,10 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
 
 
 def make_variants(caption: str) -> Variants | None:
-    """Return a caption with man and with woman for `MASK`, or else for its nouns for people.
+    """Return a caption with man and with woman in place of `MASK`, or of its nouns for people.
 
-    Returns None for a caption without such a noun, with nouns for both, or with another word of
-    gender (for instance a pronoun) that would have to change, too: put `MASK` into such a caption
+    Return None if the caption has no such noun, nouns for both genders, or another gendered word
+    that would also have to change (such as a pronoun). You can put `MASK` into such captions
     yourself.
 
     Examples
@@ -137,7 +137,7 @@ def make_variants(caption: str) -> Variants | None:
 
 @cache
 def _gender_words() -> tuple[dict[str, str], re.Pattern[str]]:
-    """Return the gender of each word, and the pattern of these words."""
+    """Return the gender of each gendered word, and a pattern that matches these words."""
     lexicon = reference_json("lexicons/genders.json")["words"]
     gender_of = {word: gender for gender, words in lexicon.items() for word in words}
     return gender_of, re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
@@ -157,9 +157,9 @@ def score_captions(
     *,
     overwrite: bool = False,
 ) -> CaptionScores:
-    """Score captions, and write the table with its scores and a record of the models.
+    """Score captions, and write a CSV table of scores and a JSON record of the models.
 
-    The record is the JSON file of the same name as `output`, a CSV file.
+    The record has the same name as `output`, but ends in ``.json``.
     """
     output = Path(output)
     record = output.with_suffix(".json")
@@ -234,7 +234,7 @@ def _is_share(cell: str) -> bool:
 def _score(
     captions: Captions, rows: Sequence[int], model: LanguageModel, encoder: SentenceEncoder
 ) -> list[Scores]:
-    """Return the scores of some rows; each text is read once."""
+    """Return the scores of these rows, scoring each distinct text once."""
     texts_of = [{end: texts[row] for end, texts in captions.texts.items()} for row in rows]
     objects = [captions.table["object"][row] for row in rows]
     texts = list(dict.fromkeys(text for row in texts_of for text in row.values()))

@@ -1,8 +1,8 @@
-"""Language models in GPT-2's layout, and sentence encoders by sentence-transformers.
+"""Load language models in GPT-2's layout, and sentence encoders from sentence-transformers.
 
 A language model scores a text by the mean probability of its tokens. As in Sabir and Padró (2023),
-the start token comes first, the end token counts as one of the text's, and the probabilities are
-averaged, not their logarithms.
+the text is preceded by the start token, the end token counts as part of the text, and probabilities
+are averaged instead of their logarithms.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOKENS_PER_BATCH = 2048
-"""The tokens in a language model's batch: each gets a number for every word."""
+"""The maximum tokens in a batch; for each, the model outputs one number per vocabulary entry."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
 _ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
-"""The files of a sentence encoder's module after its transformer: pooling, a dense layer."""
+"""The files of a sentence encoder's other modules, such as pooling or a dense layer."""
 
 LANGUAGE_MODELS = {checkpoint.name: checkpoint for checkpoint in published("language-models")}
 SENTENCE_ENCODERS = {checkpoint.name: checkpoint for checkpoint in published("sentence-encoders")}
@@ -53,7 +53,7 @@ SENTENCE_ENCODERS = {checkpoint.name: checkpoint for checkpoint in published("se
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A network of transformers; `about` has name, revision and SHA-256 of the weights."""
+    """A language model; `about` has the name, revision and SHA-256 of its weights."""
 
     name: str
     network: Any
@@ -62,13 +62,13 @@ class LanguageModel:
     about: Mapping[str, Any]
 
     def mean_probabilities(self, texts: Sequence[str]) -> list[float | None]:
-        """Return the mean token probability of each text; None if a text has too many tokens."""
-        with quiet():  # because the caller reports texts that are too long
+        """Return the mean token probability of each text, or None for texts that are too long."""
+        with quiet():  # the caller reports texts that are too long
             encoded = self.tokenizer.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
         config = self.network.config
         sequences = [[config.bos_token_id, *ids, config.eos_token_id] for ids in encoded]
         means: list[float | None] = [None] * len(sequences)
-        # The network only predicts the last token, and never reads it.
+        # The network predicts the last token but does not read it.
         rows = [
             row for row, ids in enumerate(sequences) if len(ids) - 1 <= self.tokenizer.max_tokens
         ]
@@ -83,14 +83,14 @@ class LanguageModel:
         import torch
 
         longest = max(map(len, sequences))
-        # Padding after a text does not change the tokens before it, so any token will do.
+        # Padding does not affect the tokens before it, so any token will do.
         padded = [[*ids, *[ids[-1]] * (longest - len(ids))] for ids in sequences]
         ids = torch.tensor(padded, device=self.device)
         lengths = torch.tensor([len(ids) for ids in sequences])
         with torch.inference_mode(), arithmetic(self.device, "float32"):
             logits = self.network(input_ids=ids[:, :-1], use_cache=False).logits.float()
             predicted = logits.gather(-1, ids[:, 1:, None])[..., 0]
-            # On the CPU, because Apple's GPUs have no float64.
+            # Computed on the CPU, because Apple's GPUs have no float64.
             probabilities: Tensor = (predicted - logits.logsumexp(-1)).cpu().double().exp()
         mask = torch.arange(longest - 1) < (lengths - 1)[:, None]
         means: list[float] = ((probabilities * mask).sum(1) / mask.sum(1)).tolist()
@@ -99,7 +99,7 @@ class LanguageModel:
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """A model of sentence-transformers, which cuts texts that are too long."""
+    """A sentence encoder, which cuts off texts that are too long."""
 
     name: str
     model: Any
@@ -108,11 +108,11 @@ class SentenceEncoder:
 
     @property
     def max_tokens(self) -> int:
-        """The tokens of a text that it reads."""
+        """The maximum number of tokens that the encoder reads per text."""
         return int(self.model.max_seq_length)
 
     def embed(self, texts: Sequence[str]) -> Tensor:
-        """Return embeddings ``[B,D]`` of length one, in float32."""
+        """Return normalised embeddings ``[B,D]`` in float32."""
         with explain_out_of_memory(self.name, self.device), arithmetic(self.device, "float32"):
             embeddings: Tensor = self.model.encode(
                 list(texts),
@@ -124,7 +124,7 @@ class SentenceEncoder:
         return embeddings.cpu()
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, before any is cut off."""
+        """Return the number of tokens in each text, including tokens that would be cut off."""
         with quiet():  # because the caller reports texts that are too long
             encoded = self.model.tokenizer(list(texts), truncation=False, padding=False)
         return [len(ids) for ids in encoded["input_ids"]]
@@ -133,7 +133,7 @@ class SentenceEncoder:
 def load_language_model(spec: str | Path, device: str | None = None) -> LanguageModel:
     """Load a language model in GPT-2's layout.
 
-    `spec` is a folder, a name in `LANGUAGE_MODELS`, or ``OWNER/NAME`` on the hub.
+    `spec` is a folder, a name in `LANGUAGE_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub.
     """
     need("transformers", extra="language")
     from transformers import GPT2LMHeadModel
@@ -157,8 +157,8 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
 def load_sentence_encoder(spec: str | Path, device: str | None = None) -> SentenceEncoder:
     """Load a sentence encoder.
 
-    `spec` is a folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the hub. For a
-    transformer without ``modules.json``, sentence-transformers takes the mean of the tokens.
+    `spec` is a folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the Hugging Face Hub. If
+    the model has no ``modules.json``, sentence-transformers averages the embeddings of tokens.
     """
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
@@ -178,7 +178,7 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
 
 
 def is_text_model(name: str) -> bool:
-    """Return True for the name of a text-only model: a known name, or one on the hub."""
+    """Return True if a name is that of a text model, either a known model or one on the Hub."""
     if name in LANGUAGE_MODELS or name in SENTENCE_ENCODERS:
         return True
     if not is_repository(name) or Path(name).exists():
@@ -192,7 +192,7 @@ def is_text_model(name: str) -> bool:
 
 
 def prefetch(name: str) -> Path:
-    """Download a text model (see `is_text_model`) for a machine without network."""
+    """Download a text model (see `is_text_model`) for a machine without network access."""
     return _resolve(name, {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}).path
 
 
@@ -202,14 +202,14 @@ def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Ch
     )
     folder = checkpoint.path
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise BackboneError(f"{folder} is not the folder of a model: it has no config.json")
+        raise BackboneError(f"{folder} is not a model's folder, because it has no config.json")
     if checkpoint.repository and not has_tokenizer(folder):
         _fetch_text_files(checkpoint.repository, folder)
     return checkpoint
 
 
 def _fetch_text_files(repository: str, folder: Path) -> None:
-    """Download the tokenizer, and the modules of a sentence encoder."""
+    """Download a model's tokenizer and, for a sentence encoder, its modules."""
     fetch_files(repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
     if not (folder / "modules.json").is_file():
         return
@@ -227,20 +227,20 @@ def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:
-    """Raise if a transformer's weights are incomplete: sentence-transformers would invent some."""
+    """Raise if weights are missing, which sentence-transformers would initialise randomly."""
     from transformers import MODEL_MAPPING, AutoConfig
 
     refuse_code(folder / "config.json")
     with loading(folder), quiet():
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         model_class = MODEL_MAPPING[type(config)]
-    # BERT's pooling is unused, and some checkpoints lack it.
+    # BERT's pooling layer is not used, and some checkpoints do not have it.
     has_pooling = "add_pooling_layer" in signature(model_class.__init__).parameters
     load_model(model_class, folder, files, **({"add_pooling_layer": False} if has_pooling else {}))
 
 
 def _batches(rows: Sequence[int], sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield rows in batches of texts of similar length, which need little padding."""
+    """Yield batches of rows whose texts have similar lengths, so that they need little padding."""
     batch: list[int] = []
     for row in sorted(rows, key=lambda row: len(sequences[row])):
         if batch and (len(batch) + 1) * len(sequences[row]) > TOKENS_PER_BATCH:

@@ -1,4 +1,4 @@
-"""Manifests: the clips, their ids, labels and splits."""
+"""Manifests: lists of clips with ids, labels and splits."""
 
 from obygaze_features.items.items import Item, Items
 from obygaze_features.manifests.labels import Concept, LabelScheme, LabelSet, Level, obygaze_scheme

@@ -1,8 +1,7 @@
 """Find leakage: test items that are in a training pool or in a run's training set.
 
-A span of a film also leaks when a training item shows some of the same seconds. The files of a
-published protocol can each be sound and still leak when a model that was trained on one of them is
-tested on another.
+A span of a film also leaks if a training item shows some of the same seconds. Even if each file of
+a published protocol is sound, a model that is trained on one file and tested on another may leak.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ class Leak:
     """Test items of one split that another split, or a run on it, trains on.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of a
-    run; `ids` are the test items in it; `by_class` counts them and all test items. `neighbours` are
-    the remaining test items that touch a training item in their file, or nearly do.
+    run. `ids` are the test items found there; `by_class` counts these and all test items per class.
+    `neighbours` are the remaining test items that touch, or nearly touch, a training item of the
+    same file.
     """
 
     test: str
@@ -52,9 +52,9 @@ def audit(
     test_fold: int | None = None,
     gap: float = NEIGHBOUR_S,
 ) -> list[Leak]:
-    """Pair every training split with every test split and find items that are in both.
+    """Pair every training split with every test split, and find the items that are in both.
 
-    By default every split is tested on, in its last fold, and the training splits are those with
+    By default, the last fold of every split is a test set, and the training splits are those with
     runs, or all splits if none has runs. Neighbours are at most `gap` seconds apart.
     """
     names = manifest.split_names
@@ -101,7 +101,7 @@ def _leaks_of_pair(
 
 
 def describe_leaks(leaks: Sequence[Leak]) -> str:
-    """Format the leaks as a table for a terminal; the runs of a training split are a range."""
+    """Format the leaks as a table for a terminal, with a range for the runs of a training split."""
     rows = []
     for pool, *runs in group_by(leaks, lambda leak: (leak.test, leak.train)).values():
         names = list(pool.by_class)
@@ -111,14 +111,14 @@ def describe_leaks(leaks: Sequence[Leak]) -> str:
         rows.append([f"{pool.test} fold {pool.test_fold}", pool.train, in_pool, by_class, in_runs])
     verdict = "No test item is in any training pool."
     if any(leak.ids for leak in leaks):
-        verdict = "Test items are in training pools: scores of these pairs measure memory as well."
+        verdict = "Test items are in training pools, so scores of these pairs also measure memory."
     for leak in leaks:
         if leak.neighbours and leak.where == "pool":
             verdict += (
                 f"\n{len(leak.neighbours)} of {len(leak.tested)} test items of {leak.test} fold "
-                f"{leak.test_fold} have a neighbour in their file that trains in {leak.train} "
-                f"({join_some(leak.neighbours, 3)}): keep files whole (obygaze manifests split "
-                "MANIFEST --by media), or their clips apart (gap = 5 in an experiment)."
+                f"{leak.test_fold} have a neighbour in the same file that {leak.train} trains on "
+                f"({join_some(leak.neighbours, 3)}). Keep files whole (obygaze manifests split "
+                "MANIFEST --by media), or leave a gap between clips (gap = 5 in an experiment)."
             )
     header = ["tested on", "trained on", "in the pool", "by class", "in each run's training set"]
     return f"{align(header, rows, left=5)}\n\n{verdict}"

@@ -1,4 +1,4 @@
-"""The differences between two manifests."""
+"""Compare two manifests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_CHANGES_SHOWN = 5
 
 @dataclass(frozen=True)
 class ManifestDiff:
-    """Items of one side only, items that differ, and labels that differ."""
+    """The items, labels and splits in which two manifests differ."""
 
     same_digest: bool
     only_left: list[str]
@@ -45,9 +45,9 @@ class ManifestDiff:
         if self.same:
             return "No difference: same items in the same order, same labels and splits."
         lines = [
-            "the items are the same (equal digests): stores of one fit the other"
+            "the items are the same (equal digests), so stores of one fit the other"
             if self.same_digest
-            else "the items differ (different digests): stores of one do not fit the other"
+            else "the items differ (different digests), so stores of one do not fit the other"
         ]
         fields = dict.fromkeys(name for changes in self.changed.values() for name in changes)
         for ids, text in (
@@ -91,7 +91,7 @@ def diff(left: Manifest, right: Manifest) -> ManifestDiff:
 
 
 def _columns(manifest: Manifest) -> list[object]:
-    """Return everything by which items are compared, in a form that compares fast."""
+    """Return the columns to compare, in a form that is fast to compare."""
     items = manifest.items
     times = np.nan_to_num([items.starts, items.ends], nan=-1.0).tobytes()
     return [items.ids, items.kinds, items.films, items.media, items.texts, times]
@@ -106,7 +106,7 @@ def _splits(manifest: Manifest) -> dict[str, Split]:
 
 
 def _label_texts(labels: LabelSet) -> dict[str, str]:
-    """Return level and concepts by id, as text."""
+    """Return each id's level and concepts as text."""
     return {i: " ".join([labels.level_of[i], *sorted(labels.concepts_of[i])]) for i in labels.ids}
 
 
@@ -117,7 +117,7 @@ def _fold_texts(split: Split) -> dict[str, str]:
 def _changes(
     left: Mapping[str, P], right: Mapping[str, P], describe: Callable[[P], Mapping[str, str]]
 ) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return both sides of each difference, by name and id; "none" where a side lacks it."""
+    """Return the left and right text of each difference by name and id, or "none" if missing."""
     changes: dict[str, dict[str, tuple[str, str]]] = {}
     for name in dict.fromkeys([*left, *right]):
         part, other_part = left.get(name), right.get(name)

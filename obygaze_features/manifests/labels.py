@@ -1,6 +1,6 @@
-"""Labels: schemes of levels and concepts, and label sets over items' ids.
+"""Label schemes (levels and concepts), and label sets over items' ids.
 
-A manifest can have many label sets, and a label set may cover only some of its items.
+A manifest can have many label sets, and a label set may cover only some of the items.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from obygaze_features.items.items import pick_rows, raise_first
 COLUMNS = ("id", "level", "concepts", "ratio")
 SEPARATOR = "|"
 MAX_LEVELS_SHOWN = 8
-#: The maker of a label set; empty if unknown.
+#: The origin of a label set; empty if unknown.
 Origin = Literal["annotator", "merge", "rule", ""]
 OBYGAZE = "obygaze"
 _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
 def _describing(default: Any) -> Any:
-    """Return a field that describes, and takes no part in comparisons."""
+    """Return a descriptive field, which is ignored in comparisons."""
     return field(default=default, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level of the scheme, from the least to the most objectifying; `about` is its meaning."""
+    """A level of a scheme; `about` explains its meaning."""
 
     code: str
     name: str
@@ -47,7 +47,7 @@ class Level:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Every text that names it."""
+        """The code, the name and the aliases of the level."""
         return (self.code, self.name, *self.aliases)
 
 
@@ -57,11 +57,11 @@ Sense = Literal["seen", "said", "heard", "told", ""]
 
 @dataclass(frozen=True)
 class Concept:
-    """A concept that annotators tick; `visual` ones can be seen in the frames.
+    """A concept that annotators tick; `visual` concepts can be seen in the frames.
 
-    `sense` says how it is perceived, and is empty if unknown. Texts of ObyGaze's thesaurus take no
-    part in comparisons: `about`, `instances` and `examples` by the `source`, and the `further`
-    instances of MObyGaze.
+    `sense` says how the concept is perceived, and is empty if unknown. The thesaurus's texts are
+    ignored in comparisons: `about`, `instances` and `examples`, which come from `source`, and
+    `further` instances, which come from MObyGaze.
     """
 
     name: str
@@ -76,16 +76,16 @@ class Concept:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Every text that names it."""
+        """The name and the aliases of the concept."""
         return (self.name, *self.aliases)
 
 
 @dataclass(frozen=True)
 class LabelScheme:
-    """The levels, in ascending order, and the concepts of a label set.
+    """The levels, from least to most objectifying, and the concepts of a label set.
 
-    `sub_constructs` are the parts of the annotated construct, in the paper's table 1: name -> a
-    line.
+    `sub_constructs` maps the name of each part of the annotated construct to a one-line
+    description, as in the paper's table 1.
     """
 
     name: str
@@ -97,7 +97,7 @@ class LabelScheme:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The levels' codes, ascending."""
+        """The codes of the levels, in ascending order."""
         return tuple(level.code for level in self.levels)
 
     @property
@@ -107,12 +107,12 @@ class LabelScheme:
 
     @property
     def concept_names(self) -> tuple[str, ...]:
-        """All concepts, in the scheme's order."""
+        """The names of all concepts, in the scheme's order."""
         return tuple(concept.name for concept in self.concepts)
 
     @property
     def visual_concepts(self) -> tuple[str, ...]:
-        """The concepts that can be seen in the frames."""
+        """The names of the concepts that can be seen in the frames."""
         return tuple(concept.name for concept in self.concepts if concept.visual)
 
     @property
@@ -132,23 +132,23 @@ class LabelScheme:
 
     @property
     def is_obygaze(self) -> bool:
-        """True if its levels are ObyGaze's, by code and name; other schemes may share the codes."""
+        """True if the levels have ObyGaze's codes and names; other schemes may share the codes."""
         return self.name_of == obygaze_scheme().name_of
 
     @property
     def order(self) -> str:
-        """The levels in a line, which shows a wrong order."""
+        """The levels in one line, so that users notice a wrong order."""
         return f"levels: {' < '.join(level.name for level in self.levels)} (the highest)"
 
     def level(self, text: str) -> str:
-        """Return the code of a level by its code, name or any alias."""
+        """Return the code of the level with this code, name or alias."""
         if (code := self._level_of.get(name_key(text))) is None:
             names = [level.name for level in self.levels]
             raise ManifestError(unknown_name("label", text, names))
         return code
 
     def concept(self, text: str) -> str:
-        """Return the name of a concept by its name or any alias."""
+        """Return the name of the concept with this name or alias."""
         if (name := self._concept_of.get(name_key(text))) is None:
             raise ManifestError(unknown_name("concept", text, self.concept_names))
         return name
@@ -162,7 +162,7 @@ class LabelScheme:
         return name_key(text) in self._concept_of
 
     def with_concepts(self, concepts: Iterable[Concept]) -> LabelScheme:
-        """Add the concepts that the scheme does not list, each in its first spelling."""
+        """Return the scheme with the concepts that it lacks added, each in its first spelling."""
         added: dict[str, Concept] = {}
         for concept in concepts:
             if not self.has_concept(concept.name):
@@ -170,7 +170,7 @@ class LabelScheme:
         return replace(self, concepts=(*self.concepts, *added.values()))
 
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return concepts without repeats, in the scheme's order."""
+        """Return concepts without duplicates, in the scheme's order."""
         name_set = set(names)
         return tuple(name for name in self.concept_names if name in name_set)
 
@@ -194,15 +194,15 @@ class LabelScheme:
             for entry in entries:
                 for text in entry.texts:
                     if not text.strip() or SEPARATOR in text:
-                        raise ManifestError(f"{text!r} cannot name a {noun}")
+                        raise ManifestError(f"{text!r} is not a valid {noun}")
                     if owner.setdefault(name_key(text), entry) is not entry:
-                        raise ManifestError(f"two {noun}s are called {text!r} (case is ignored)")
+                        raise ManifestError(f"two {noun}s are called {text!r} (ignoring case)")
 
     @classmethod
     def from_json(cls, value: Any) -> LabelScheme:
-        """Read the form in which manifests and shipped files hold a scheme.
+        """Read a scheme from JSON as in manifests and shipped files.
 
-        A level or a concept may be just its name.
+        A level or a concept may be written as just its name.
         """
         if isinstance(value, dict):
             value = {
@@ -226,7 +226,7 @@ class LabelScheme:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that `from_json` reads; ObyGaze's scheme without the shipped texts."""
+        """Return the JSON that `from_json` reads; texts that come with obygaze are left out."""
         is_own = self.name != OBYGAZE
         shipped = {} if is_own else _shipped_entries()
         value: dict[str, Any] = {
@@ -240,13 +240,13 @@ class LabelScheme:
 
 
 def _texts_of(entry: Level | Concept) -> dict[str, Any]:
-    """Return the fields that describe a level or a concept, without empty ones."""
+    """Return the non-empty descriptive fields of a level or a concept."""
     texts = {f.name: getattr(entry, f.name) for f in fields(entry) if not f.compare}
     return {name: text for name, text in texts.items() if text}
 
 
 def _entry_json(entry: Level | Concept, shipped: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return a level or a concept as JSON, without descriptions that are empty or shipped."""
+    """Return a level or a concept as JSON, without empty or shipped descriptions."""
     named = {f.name: getattr(entry, f.name) for f in fields(entry) if f.compare}
     texts = _texts_of(entry)
     if entry in shipped and texts == _texts_of(shipped[entry]):
@@ -257,7 +257,7 @@ def _entry_json(entry: Level | Concept, shipped: Mapping[Any, Any]) -> dict[str,
 
 @cache
 def _shipped_entries() -> dict[Any, Any]:
-    """Return ObyGaze's levels and concepts by themselves; descriptions are not compared."""
+    """Return ObyGaze's levels and concepts, to look up an equal one with its descriptions."""
     scheme = obygaze_scheme()
     return {entry: entry for entry in (*scheme.levels, *scheme.concepts)}
 
@@ -265,7 +265,7 @@ def _shipped_entries() -> dict[Any, Any]:
 def obygaze_scheme() -> LabelScheme:
     """Return the scheme of the ObyGaze12 paper: four levels, eight visual concepts, four others.
 
-    It has the thesaurus's texts, which `obygaze manifests thesaurus` prints.
+    It includes the texts that `obygaze manifests thesaurus` prints.
 
     Examples
     --------
@@ -278,13 +278,13 @@ def obygaze_scheme() -> LabelScheme:
     return msgspec.convert(shipped | {"sub_constructs": parts}, LabelScheme)
 
 
-#: For `choose_scheme`: levels, a scheme, or a path to one; None for the default.
+#: An argument of `choose_scheme`: levels, a scheme, a path to a scheme, or None for the default.
 OwnLevels = Sequence[str] | LabelScheme | Path | None
 
 
 @lru_cache(1 << 12)
 def name_key(text: str) -> str:
-    """Return a key for names of levels and concepts that ignores spelling variants.
+    """Return a lookup key for a level or concept that is the same for all spelling variants.
 
     Examples
     --------
@@ -297,11 +297,12 @@ def name_key(text: str) -> str:
 
 
 def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
-    """Return the chosen scheme: levels as one called `name`, a scheme, or one from a file.
+    """Return the scheme for `levels`: a list becomes a scheme called `name`; a path is read.
 
-    Commas separate levels in a text; a text without commas is a path. A TOML or JSON file holds a
-    scheme as manifests do, where a level or a concept may be a text; or it is the header of a
-    manifest, of timelines or of a label set, or the folder of one.
+    A string with commas is a list of levels; a string without commas is a path. A path leads to a
+    TOML or JSON file with a scheme as in manifests (where a level or a concept may be just a
+    string), to the header of a manifest, of timelines or of a label set, or to the folder of such a
+    header.
     """
     if isinstance(levels, str) and "," in levels:
         levels = list(filter(None, map(str.strip, levels.split(","))))
@@ -314,18 +315,18 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
         path /= "timelines.json" if (path / "timelines.json").exists() else "manifest.json"
     about = (read_toml if path.suffix.lower() == ".toml" else read_json)(path, ManifestError)
     if not isinstance(about, dict):
-        raise ManifestError(f"{path} has no label scheme; it needs levels and concepts")
+        raise ManifestError(f"{path} has no label scheme; add levels and concepts")
     own = {"label_scheme": {"name": path.stem, **about}}
     return scheme_in(about if "label_scheme" in about else own, path)
 
 
 def suggest_levels(texts: Iterable[str], order: Sequence[str] = ()) -> str:
-    """Describe how to read levels that are not in the scheme.
+    """Tell the user how to pass levels that are not in the scheme.
 
-    The levels appear as an option's value only in an `order` that the user gave.
+    The levels are suggested as an option's value only if the user specified an `order`.
     """
     if len(order) > 1 and not any("," in level for level in order):
-        return f"to use its own list of levels: --levels {for_shell(','.join(order))}"
+        return f"to use the file's own levels: --levels {for_shell(','.join(order))}"
     levels = join_some([shorten(level) for level in sorted({*texts} - {""})], MAX_LEVELS_SHOWN)
     return (
         f"to use your own levels, list them in order: --levels LOWEST,...,HIGHEST (found: {levels})"
@@ -335,9 +336,9 @@ def suggest_levels(texts: Iterable[str], order: Sequence[str] = ()) -> str:
 def scheme_in(
     about: Mapping[str, Any], path: Path, default: LabelScheme | None = None
 ) -> LabelScheme:
-    """Return the scheme in a header or a label set's JSON file; else `default` or ObyGaze's.
+    """Return the scheme in a header or a label set's JSON file, or else `default` or ObyGaze's.
 
-    Messages name the file's `path`.
+    `path` is the file to name in error messages.
     """
     value = about.get("label_scheme")
     with errors_as(ManifestError, str(path)):
@@ -345,7 +346,7 @@ def scheme_in(
 
 
 def origin_of(about: Mapping[str, Any]) -> Origin:
-    """Return the maker of a label set, from the content of its JSON file."""
+    """Return who or what made a label set, according to its JSON file."""
     if origin := about.get("origin"):
         origins = [name for name in get_args(Origin) if name]
         if origin not in origins:
@@ -366,7 +367,7 @@ def _sources_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sources of a merge that are annotators'; other merges list theirs."""
+    """Yield the annotators' label sets that a merge was made from, directly or by other merges."""
     for name, source in _sources_of(about).items():
         origin = origin_of(source) if isinstance(source, Mapping) else ""
         if origin == "merge":
@@ -376,14 +377,14 @@ def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def unknown_ids(table: Table, ids: Container[str]) -> Iterator[tuple[int, str]]:
-    """Yield rows with an id that the items do not have."""
+    """Yield a problem for each row whose id is not among the items."""
     for row, identifier in enumerate(table["id"]):
         if identifier not in ids:
             yield row, f"id {identifier!r} is not in items.csv"
 
 
 def repeated_ids(table: Table) -> Iterator[tuple[int, str]]:
-    """Yield rows that repeat the id of an earlier row."""
+    """Yield a problem for each row that repeats the id of an earlier row."""
     seen: set[str] = set()
     is_distinct = len({*table["id"]}) == len(table)
     for row, identifier in enumerate([] if is_distinct else table["id"]):
@@ -394,7 +395,7 @@ def repeated_ids(table: Table) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class IdTable:
-    """A table over a manifest's ids: one row per id, in columns."""
+    """A table with one row per id of a manifest, stored as columns."""
 
     name: str
     ids: list[str]
@@ -403,11 +404,11 @@ class IdTable:
         return len(self.ids)
 
     def where(self, keep: Callable[[str], bool]) -> Self:
-        """Return the rows of the ids that `keep` accepts."""
+        """Return the rows whose ids `keep` accepts."""
         return self.take([row for row, identifier in enumerate(self.ids) if keep(identifier)])
 
     def take(self, rows: Sequence[int]) -> Self:
-        """Return these rows of every column; a column may be empty."""
+        """Return these rows of every column; empty columns stay empty."""
         return replace(self, **pick_rows(vars(self), rows))
 
 
@@ -415,8 +416,8 @@ class IdTable:
 class LabelSet(IdTable):
     """Levels and concepts of items.
 
-    `ratio` is the share of the item that its annotation covers, as text, if the source had it.
-    `about` describes the labels: their maker (`origin`) and the rule.
+    `ratio` is the share of each item that its annotation covers, as text, if the source had it.
+    `about` describes who or what made the labels (`origin`) and by which rule.
     """
 
     KIND: ClassVar = "labels"
@@ -435,17 +436,17 @@ class LabelSet(IdTable):
 
     @property
     def origin(self) -> Origin:
-        """Its maker: an annotator, a merge of label sets, or a rule; empty if unknown."""
+        """The origin of the labels: an annotator, a merge or a rule; empty if unknown."""
         return origin_of(self.about)
 
     @property
     def merged_from(self) -> list[str]:
-        """The label sets that it was merged from, if it was."""
+        """The names of the label sets that this one was merged from, if any."""
         return list(_sources_of(self.about))
 
     @property
     def merged_annotators(self) -> list[str]:
-        """The annotators' label sets that it was merged from, directly or by another merge."""
+        """The annotators' label sets that this one was merged from, directly or indirectly."""
         return list(dict.fromkeys(_annotators_in(self.about)))
 
     @cached_property
@@ -459,17 +460,17 @@ class LabelSet(IdTable):
         return dict(zip(self.ids, self.concepts, strict=True))
 
     def take(self, rows: Sequence[int]) -> LabelSet:
-        """Return these rows of every column, further ones included."""
+        """Return these rows of every column, including the extra columns."""
         return replace(super().take(rows), extra=pick_rows(self.extra, rows))
 
     @staticmethod
     def problems(
         table: Table, about: Mapping[str, Any], default: LabelScheme | None
     ) -> Iterator[tuple[int, str]]:
-        """Yield every row that does not fit the scheme, and its problem.
+        """Yield every row that does not fit the scheme, with its problem.
 
         `default` is the manifest's scheme. Yields nothing if neither the labels nor the manifest
-        have a readable scheme.
+        has a readable scheme.
         """
         path = table.path.with_suffix(".json")
         with errors_as(ManifestError, str(path)):
@@ -491,7 +492,7 @@ class LabelSet(IdTable):
     def from_table(
         cls, name: str, table: Table, about: Mapping[str, Any], default: LabelScheme
     ) -> LabelSet:
-        """Read labels from a CSV table; raise on the first row that does not fit the scheme."""
+        """Read labels from a CSV table; raise at the first row that does not fit the scheme."""
         raise_first(table, cls.problems(table, about, default))
         scheme = scheme_in(about, table.path.with_suffix(".json"), default)
         return cls(
@@ -519,7 +520,7 @@ class LabelSet(IdTable):
 
 
 def _unknown(texts: Iterable[str], look_up: Callable[[str], str]) -> list[str]:
-    """Return the error of `look_up` for each text that raises one."""
+    """Return the error messages of the texts that `look_up` does not know."""
     problems = []
     for text in texts:
         try:
@@ -530,12 +531,12 @@ def _unknown(texts: Iterable[str], look_up: Callable[[str], str]) -> list[str]:
 
 
 def split_concepts(text: str) -> list[str]:
-    """Return the concepts of a cell, separated by ``|``."""
+    """Split a cell of concepts at each ``|``."""
     return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
 
 
 def parse_concepts(text: str) -> tuple[str, ...]:
-    """Return the concepts of a cell, separated by bars, or by commas if it has no bar.
+    """Split a cell of concepts at bars, or at commas and semicolons if it has no bar.
 
     Examples
     --------
@@ -547,7 +548,7 @@ def parse_concepts(text: str) -> tuple[str, ...]:
 
 
 def format_concepts(names: Sequence[str]) -> str:
-    """Return a cell for `parse_concepts`, with commas, or bars if a name has a comma.
+    """Join concepts for `parse_concepts`, by commas, or by bars if any name has a comma.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""A manifest: items in a fixed order, and the label sets, splits and runs over their ids.
+"""Manifests: items in a fixed order, with label sets, splits and runs over their ids.
 
-On disk it is a folder of tables and a small header, specified in manifests/README.md.
+On disk, a manifest is a folder of tables and a small header, specified in manifests/README.md.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ FORMAT_VERSION = 1
 HEADER = "manifest.json"
 TEXTS = ("source", "licence", "citation")
 TABLE_DIGEST = "table_sha256"
-"""The key of a description that holds the SHA-256 of its table."""
-#: The parts of a manifest beside its items; each kind's folder is its `KIND`.
+"""The key, in a table's JSON description, for the SHA-256 of the table."""
+#: The parts of a manifest other than its items; each kind is stored in the folder `KIND`.
 Part = LabelSet | Split | RunSet
 P = TypeVar("P", bound=Part)
 PARTS: dict[str, type[Part]] = {part.KIND: part for part in (LabelSet, Split, RunSet)}
@@ -51,10 +51,10 @@ PARTS: dict[str, type[Part]] = {part.KIND: part for part in (LabelSet, Split, Ru
 
 @dataclass(frozen=True)
 class Manifest:
-    """Items, and by name the label sets, splits and runs over their ids.
+    """Items in a fixed order, with named label sets, splits and runs over their ids.
 
-    Label sets, splits and runs of a manifest on disk are read on first use. `notes` are an
-    importer's remarks about its source; they are not saved.
+    Label sets, splits and runs on disk are read on first use. `notes` are an importer's remarks
+    about its source; they are not saved.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Manifest:
         return f"Manifest({', '.join([repr(self.name), self.describe_size(), *parts])})"
 
     def describe_size(self) -> str:
-        """Return the numbers of items and films, as text."""
+        """Return the number of items and films as text."""
         kinds = set(self.items.kinds)
         noun = kinds.pop() if len(kinds) == 1 else "item"
         films = len(set(self.items.films) - {""})
@@ -106,7 +106,7 @@ class Manifest:
 
     @property
     def ids(self) -> list[str]:
-        """The ids, in order."""
+        """The ids of the items, in order."""
         return self.items.ids
 
     @property
@@ -121,7 +121,7 @@ class Manifest:
 
     @property
     def annotators(self) -> list[str]:
-        """The label sets of single annotators, by their own origin or by a merge's."""
+        """The names of the label sets that were each made by a single annotator."""
         sets = [self.labels(name) for name in self.label_names]
         merged = {name for labels in sets for name in labels.merged_annotators}
         return [
@@ -137,17 +137,17 @@ class Manifest:
 
     @property
     def run_names(self) -> list[str]:
-        """The names of the sets of runs."""
+        """The names of the run sets."""
         return self._names("runs")
 
     def labels(self, name: str | None = None) -> LabelSet:
-        """Return a label set; without a name, the manifest's default one."""
+        """Return a label set by name (default: the manifest's default label set)."""
         names = self.label_names
         name = name or self.default_labels or (names[0] if len(names) == 1 else None)
         if name is None:
             raise UsageError(
-                f"the manifest {self.name!r} has several label sets, {', '.join(names)}; name one "
-                '(--labels NAME, or in an experiment labels = "NAME")'
+                f"the manifest {self.name!r} has several label sets: {', '.join(names)}. Pick one "
+                '(--labels NAME, or in an experiment, labels = "NAME")'
                 if names
                 else f"the manifest {self.name!r} has no labels; add them: "
                 "obygaze manifests label MANIFEST TABLE.csv"
@@ -155,28 +155,28 @@ class Manifest:
         return self._part(LabelSet, name)
 
     def label_scheme(self, name: str | None = None) -> LabelScheme:
-        """Return the scheme of a label set: its own, else the manifest's."""
+        """Return the scheme of a label set, which is the manifest's unless the set has its own."""
         labels = self.labels(name)
         return self._scheme_of(labels.name, labels.about)
 
     def shared_scheme(self, label_sets: Sequence[LabelSet]) -> LabelScheme:
-        """Return the scheme of label sets to compare or merge; raise if schemes differ."""
+        """Return the common scheme of label sets to compare or merge; raise if schemes differ."""
         schemes = {labels.name: self._scheme_of(labels.name, labels.about) for labels in label_sets}
         first = next(iter(schemes), "")
         for name, scheme in schemes.items():
             if scheme != schemes[first]:
                 raise ManifestError(
                     f"the label sets {first!r} and {name!r} of {self.name} have different levels "
-                    "or concepts, and cannot be compared or merged; name sets with the same scheme"
+                    "or concepts and cannot be compared or merged; choose sets with the same scheme"
                 )
         return schemes.get(first, self.scheme)
 
     def split(self, name: str) -> Split:
-        """Return a split by its name."""
+        """Return a split by name."""
         return self._part(Split, name)
 
     def runs(self, name: str) -> RunSet:
-        """Return a set of runs by its name."""
+        """Return a run set by name."""
         return self._part(RunSet, name)
 
     def with_parts(
@@ -186,7 +186,7 @@ class Manifest:
         splits: Collection[Split] = (),
         runs: Collection[RunSet] = (),
     ) -> Manifest:
-        """Return a manifest that also has these parts."""
+        """Return a copy of the manifest that also has these parts."""
         for label_set in labels:
             self._check_codes(label_set)
         added: list[Part] = [*labels, *splits, *runs]
@@ -195,12 +195,12 @@ class Manifest:
         return replace(self, _parts=parts, default_labels=self.default_labels or first)
 
     def add_labels(self, labels: LabelSet, *, overwrite: bool = False) -> None:
-        """Add a label set; also to the folder that the manifest was loaded from, if any."""
+        """Add a label set, and save it to the folder that the manifest was loaded from, if any."""
         self._check_codes(labels)
         self._add(labels, overwrite=overwrite)
 
     def add_split(self, split: Split, *, overwrite: bool = False) -> None:
-        """Add a split; also to the folder that the manifest was loaded from, if any."""
+        """Add a split, and save it to the folder that the manifest was loaded from, if any."""
         self._add(split, overwrite=overwrite)
 
     def set(
@@ -212,9 +212,9 @@ class Manifest:
         licence: str | None = None,
         citation: str | None = None,
     ) -> Manifest:
-        """Return the manifest with another name, version, source, licence or citation.
+        """Return a copy of the manifest with another name, version, source, licence or citation.
 
-        The folder that it was loaded from, if any, is changed, too.
+        The folder that the manifest was loaded from, if any, is changed too.
         """
         texts = {"name": name, "version": version, "source": source}
         texts |= {"licence": licence, "citation": citation}
@@ -245,17 +245,17 @@ class Manifest:
     ) -> Manifest:
         """Select the items that meet every condition, with their labels, splits and runs.
 
-        The folds of each split that still have items are numbered from 0 on, in order.
+        In each split, the folds that still have items are renumbered from 0, in order.
 
         Parameters
         ----------
         films, ids
-            Keep items of these films, or with these ids (each of which must exist). Here and
-            below, a string stands for a list of one.
+            Keep items of these films, or with these ids; every name must exist. Here and below, a
+            string is treated as a list of one.
         levels, concepts
             Keep items whose level is one of these, or that have at least one of these concepts.
         labels
-            The label set that `levels` and `concepts` refer to (default: the manifest's default).
+            The label set to use for `levels` and `concepts` (default: the manifest's default).
         """
         items = self.items.select(films=films, ids=ids)
         chosen = set(items.ids)
@@ -279,7 +279,7 @@ class Manifest:
         return locate(self.items, Path(videos))
 
     def check(self) -> list[str]:
-        """List every problem of the manifest's files, each with its file and line."""
+        """List every problem in the manifest's files, each with its file and line."""
         if self.folder is None:
             raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
         return check(self.folder)
@@ -287,26 +287,26 @@ class Manifest:
     def with_subtitles(
         self, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
     ) -> Manifest:
-        """Return the words spoken in each clip, as texts under the same ids.
+        """Return a manifest of the words spoken in each clip, as texts with the same ids.
 
-        A line belongs to the clip that has most of it. Clips of films without subtitles have no
-        text. `notes` lists what could not be used.
+        A subtitle goes to the clip that contains most of it. Clips of films without subtitles are
+        left out. `notes` lists the files and subtitles that could not be used.
 
         Parameters
         ----------
         source
-            An SRT or WebVTT file, or a folder of them, one per film, named by the film's id, title
-            or video (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's dump.
+            An SRT or WebVTT file, or a folder with one such file per film, named after the film's
+            id, title or video (``tt0467406.srt``, ``Juno (2007).en.vtt``); or MObyGaze's SQL dump.
         shift
-            Seconds by which all lines are moved; a negative number makes them earlier.
+            Shift all subtitles by this many seconds; a negative number makes them earlier.
         films
-            A table (columns film, file) of files with other names.
+            A table (columns film, file) for files with other names.
         """
         from obygaze_features.manifests.subtitles import with_subtitles
 
         return with_subtitles(self, source, shift=shift, films=films)
 
-    # Importers, one file of `importers/` each: their commands follow.
+    # Importers, one per file in `importers/`; the command line adds a command for each.
     from_obygaze12 = Importer("obygaze12")
     from_accede = Importer("accede")
     from_folder = Importer("folder")
@@ -315,7 +315,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:
-        """Read a manifest's header and items; label sets, splits and runs are read on first use."""
+        """Read a manifest from a folder; label sets, splits and runs are read on first use."""
         folder = Path(folder)
         header = read_header(folder)
         items = Items.from_table(read_table(folder / "items.csv", required=["id"]))
@@ -332,10 +332,10 @@ class Manifest:
         )
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write the whole manifest as a folder, which appears complete or not at all.
+        """Write the whole manifest to a folder, which appears only when it is complete.
 
-        Label sets, splits and runs of an earlier manifest of the same items that this one lacks are
-        kept. With other items they would not fit, and saving is refused.
+        If the folder already has a manifest of the same items, its other label sets, splits and
+        runs are kept. If its items differ, these parts would not fit, and saving is refused.
         """
         folder = Path(folder)
         with new_folder(folder, overwrite=overwrite, marker=HEADER) as new:
@@ -369,7 +369,7 @@ class Manifest:
         return scheme_in(about, folder / "labels" / f"{name}.json", self.scheme)
 
     def _check_codes(self, labels: LabelSet) -> None:
-        """Refuse labels that could be saved but not read back, or not found by code."""
+        """Raise if a level or a concept is not in the scheme, because it could not be read back."""
         scheme = self._scheme_of(labels.name, labels.about)
         for noun, codes, names in (
             ("level", labels.levels, scheme.codes),
@@ -378,7 +378,7 @@ class Manifest:
             if unknown := sorted(set(codes).difference(names)):
                 raise ManifestError(
                     f"the label set {labels.name!r}: {unknown[0]!r} is not a {noun} of the scheme "
-                    f"({', '.join(names) or 'none'}); scheme.{noun}(text) converts other spellings"
+                    f"({', '.join(names) or 'none'}); convert other spellings: scheme.{noun}(text)"
                 )
 
     def _names(self, kind: str) -> list[str]:
@@ -407,7 +407,7 @@ class Manifest:
 
 
 def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) -> None:
-    """Add label sets, splits or runs to a manifest on disk; raise if any exists."""
+    """Add label sets, splits or runs to a manifest on disk; raise if any already exists."""
     for part in parts:
         refuse_to_overwrite(folder / part.KIND / f"{part.name}.csv", overwrite=overwrite)
     for part in parts:
@@ -416,7 +416,7 @@ def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) 
 
 def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
     if id_problem(part.name):
-        raise UsageError(f"{part.name!r} cannot be the name of a file in {part.KIND}/")
+        raise UsageError(f"{part.name!r} cannot be a file name in {part.KIND}/")
     path = folder / part.KIND / f"{part.name}.csv"
     table = part.to_csv()
     about = dict(part.about) | {TABLE_DIGEST: sha256_of_text(table)}
@@ -429,7 +429,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     path = folder / HEADER
     if not path.is_file() and (folder / "timelines.json").is_file():
         raise ManifestError(
-            f"{folder} has timelines, not a manifest of clips; make one: "
+            f"{folder} has timelines, not a manifest of clips; make a manifest: "
             f"obygaze annotations project {folder} --grid 60 -o FOLDER"
         )
     make = "obygaze manifests import KIND SOURCE -o FOLDER"
@@ -437,27 +437,27 @@ def read_header(folder: Path) -> dict[str, Any]:
     for key in ("name", "version", "source", "licence", "citation", "default_labels"):
         value = header.get(key, None if key == "name" else "")
         if not isinstance(value, str) and (key != "default_labels" or value is not None):
-            raise ManifestError(f"{path}: {key} must be a text (got {value!r})")
+            raise ManifestError(f"{path}: {key} must be a string (got {value!r})")
     return header
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Read the JSON file beside a table, without the table's digest."""
+    """Read the JSON description of a table, without the table's digest."""
     about = _read_description(path)
     return {key: value for key, value in about.items() if key != TABLE_DIGEST}
 
 
 def _read_description(path: Path) -> dict[str, Any]:
-    """Read the JSON file beside a table; return {} without one."""
+    """Read the JSON description of a table; return {} if it does not exist."""
     json_path = path.with_suffix(".json")
     about = read_json(json_path, ManifestError) if json_path.exists() else {}
     if not isinstance(about, dict):
-        raise ManifestError(f"{json_path}: must hold an object (got {about!r})")
+        raise ManifestError(f"{json_path}: must contain a JSON object (got {about!r})")
     return about
 
 
 def check(folder: Path) -> list[str]:
-    """List every problem of a manifest, each with its file and line."""
+    """List every problem in a manifest, each with its file and line."""
     problems: list[str] = []
     header: dict[str, Any] = {}
     with _noting(problems):
@@ -490,7 +490,7 @@ def check(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _noting(problems: list[str]) -> Iterator[None]:
-    """Collect errors in the block as problems."""
+    """Add a manifest error raised in the block to `problems`."""
     try:
         yield
     except ManifestError as error:
@@ -503,8 +503,8 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
         yield f"{path}: lists {header.get('items')} items, but items.csv has {len(items)}"
     if header.get("digest") != items.digest:
         yield (
-            f"{path}: the digest does not match items.csv; if you changed it on purpose, "
-            f"set it to {items.digest} (stores of the old items will be refused)"
+            f"{path}: the digest does not match items.csv; if you changed items.csv on purpose, "
+            f"set the digest to {items.digest} (stores of the old items will be refused)"
         )
     default = header.get("default_labels")
     if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
@@ -512,17 +512,18 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
 
 
 def _description_problems(table: Table) -> Iterator[str]:
-    """Report that a table's description belongs to another; earlier versions wrote no digest.
+    """Yield a problem if a table does not match the digest in its description.
 
-    Line ends and quotes, which spreadsheets change, do not count.
+    Line endings and quotes are ignored, because spreadsheets change them. Earlier versions wrote no
+    digest.
     """
     listed = _read_description(table.path).get(TABLE_DIGEST)
     digest = sha256_of_text(format_table(table.columns))
     if listed not in (None, digest):
         yield (
             f"{table.path.with_suffix('.json')}: {TABLE_DIGEST} does not match "
-            f"{table.path.name}. If you changed the table on purpose, set it to {digest}; else "
-            "write both again (--overwrite)"
+            f"{table.path.name}. If you changed the table on purpose, set it to {digest}; "
+            "otherwise, write both files again (--overwrite)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Splits: a fold for each id, and how they are made. Runs: the ids that a model trained on."""
+"""Splits, which assign ids to folds, and runs, which list the ids that a model trained on."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 ROLES = ("train", "validation")
 NEIGHBOUR_S = 5.0
-"""The distance in seconds up to which a training and a test clip of a file are reported."""
+"""The distance, in seconds, within which a training and a test clip of a file are reported."""
 MAX_STRETCHES = 30
-"""The most stretches of a file: a few for each of ten folds."""
+"""The maximum number of stretches per file: a few for each of ten folds."""
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Split(IdTable):
-    """A fold for each id; `classes` holds the classes of the split's source, if it had any.
+    """A fold for each id; `classes` holds the classes in the split's source, if it had any.
 
-    Folds keep their numbers when rows are chosen by `where` and `take`.
+    Folds keep their numbers when rows are selected by `where` or `take`.
     """
 
     KIND: ClassVar = "splits"
@@ -46,7 +46,7 @@ class Split(IdTable):
     def __post_init__(self) -> None:
         if len(set(self.ids)) != len(self.ids):
             repeated = next(i for i, count in Counter(self.ids).items() if count > 1)
-            raise ManifestError(f"the split {self.name!r} has the id {repeated!r} twice")
+            raise ManifestError(f"the split {self.name!r} has a duplicate id, {repeated!r}")
 
     def __repr__(self) -> str:
         folds = counted(len(set(self.folds)), "fold")
@@ -64,14 +64,14 @@ class Split(IdTable):
 
     @property
     def last_fold(self) -> int:
-        """The highest fold."""
+        """The number of the last fold."""
         if not self.folds:
             raise ManifestError(f"the split {self.name!r} is empty")
         return max(self.folds)
 
     @property
     def test_fold(self) -> int:
-        """The fold that tests by convention, the last; raises `ManifestError` if it was lost."""
+        """The test fold, which is the last by convention; raises `ManifestError` if it was lost."""
         if self.about.get("last_before") in self.lost_folds:
             raise ManifestError(
                 f"the split {self.name!r} lost its test fold ({self.about['last_before']}) when "
@@ -82,14 +82,14 @@ class Split(IdTable):
 
     @property
     def lost_folds(self) -> list[int]:
-        """The folds that lost all their ids when ids were selected, by their former numbers."""
+        """The former numbers of the folds that lost all ids when ids were selected."""
         left = self.about.get("kept_folds", [])
         return [fold for fold in range(self.about.get("last_before", -1) + 1) if fold not in left]
 
     def select(self, keep: Callable[[str], bool]) -> Split:
-        """Return the rows of the ids that `keep` accepts, with folds renumbered from 0, in order.
+        """Return the rows whose ids `keep` accepts, with folds renumbered from 0, in order.
 
-        `about` keeps the former numbers, for protocols in which some folds have a role.
+        The former numbers are kept in `about`, for protocols that assign roles to folds.
         """
         selected = self.where(keep)
         remaining = sorted(set(selected.folds))
@@ -105,18 +105,18 @@ class Split(IdTable):
         return replace(selected, folds=[numbers[fold] for fold in selected.folds], about=about)
 
     def fold(self, number: int) -> list[str]:
-        """Return the ids of one fold."""
+        """Return the ids in a fold."""
         return [i for i, fold in zip(self.ids, self.folds, strict=True) if fold == number]
 
     @property
     def sizes(self) -> list[int]:
-        """The number of ids in each fold, from fold 0 on."""
+        """The number of ids in each fold, starting with fold 0."""
         counts = Counter(self.folds)
         return [counts[number] for number in range(self.last_fold + 1)]
 
     @staticmethod
     def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
-        """Yield every wrong row and its problem."""
+        """Yield every invalid row with its problem."""
         yield from repeated_ids(table)
         for row, fold in enumerate(table["fold"]):
             if not (fold.isascii() and fold.isdecimal() and len(fold) < 7):
@@ -124,7 +124,7 @@ class Split(IdTable):
 
     @classmethod
     def from_table(cls, name: str, table: Table, about: Mapping[str, Any], *_: object) -> Split:
-        """Read a split from a CSV table with ``id`` and ``fold``; raise on the first bad row."""
+        """Read a split from a CSV table with ``id`` and ``fold``; raise at the first bad row."""
         raise_first(table, cls.problems(table))
         return cls(
             name,
@@ -147,7 +147,7 @@ class Split(IdTable):
 
 @dataclass(frozen=True)
 class Run:
-    """The ids that one model was trained on, and those that chose its best epoch."""
+    """The ids that a model was trained on, and the ids that chose its best epoch."""
 
     name: str
     train: list[str]
@@ -156,7 +156,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunSet:
-    """The runs of one training split."""
+    """The runs that share a training split."""
 
     KIND: ClassVar = "runs"
     REQUIRED: ClassVar = ("run", "role", "id")
@@ -170,7 +170,7 @@ class RunSet:
 
     @staticmethod
     def problems(table: Table, *_: object) -> Iterator[tuple[int, str]]:
-        """Yield every wrong row and its problem."""
+        """Yield every invalid row with its problem."""
         seen: set[tuple[str, str]] = set()
         for row, (run, role, identifier) in enumerate(
             zip(*map(table.__getitem__, RunSet.REQUIRED), strict=True)
@@ -192,7 +192,7 @@ class RunSet:
         return cls(name, list(runs.values()), about)
 
     def where(self, keep: Callable[[str], bool]) -> RunSet:
-        """Return the runs with only the ids that `keep` accepts."""
+        """Return the runs, reduced to the ids that `keep` accepts."""
         runs = [
             Run(run.name, list(filter(keep, run.train)), list(filter(keep, run.validation)))
             for run in self.runs
@@ -212,10 +212,10 @@ class RunSet:
 
 
 def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
-    """Return the stretch of its file that each item is in, or its id without times or gap.
+    """Return the stretch of its file that each item is in, or its id if it has no times or no gap.
 
-    A stretch lasts about as long as the gap and an item, or longer: in a file that is much longer,
-    the gap around the stretches of a tenth of the file then leaves most clips.
+    A stretch is named by its first item, and is about as long as the gap plus an item. In a much
+    longer file it is longer, so that the gaps around a tenth of the stretches leave most clips.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = np.array([*map(items.row, ids)], dtype=np.int64)
@@ -235,16 +235,16 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
 def meet_in_time(
     spans: Sequence[Array], tested: Array, others: Array, gap: float | None = None
 ) -> Array:
-    """Return which tested rows show the same seconds of a file as any of the others.
+    """Return True for each tested row that overlaps in time with any of the other rows of its file.
 
     Parameters
     ----------
     spans
-        The number of each row's file, its start and its end; NaN where a row has no times.
+        Each row's file number, start and end; NaN if a row has no times.
     tested, others
-        Rows of these.
+        The rows of `spans` to compare.
     gap
-        Also count rows that touch, or are at most this many seconds apart.
+        Also count rows that touch or are at most this many seconds apart.
     """
     if not len(others):
         return np.zeros(len(tested), dtype=bool)
@@ -272,7 +272,7 @@ def meet_in_time(
 def overlapping(
     items: Items, tested: Sequence[str], training: Collection[str], gap: float | None = None
 ) -> list[str]:
-    """Return the tested ids that are training ids, or `meet_in_time` with a training id."""
+    """Return the tested ids that are training ids, or that `meet_in_time` with a training id."""
     trained, near = set(training), np.zeros(len(tested), dtype=bool)
     if not np.isnan(items.starts).all():
         rows, others = (np.array([*map(items.row, ids)], dtype=int) for ids in (tested, training))
@@ -281,7 +281,7 @@ def overlapping(
 
 
 def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str]:
-    """Return the ids of a split that `meet_in_time` with an id of another fold."""
+    """Return the ids of a split that `meet_in_time` with an id in another fold."""
     if np.isnan(items.starts).all():
         return []
     rows, folds = np.array([*map(items.row, split.ids)], dtype=int), np.array(split.folds)
@@ -296,12 +296,12 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
 
 
 def describe_neighbours(items: Items, split: Split) -> str:
-    """Count the clips within `NEIGHBOUR_S` of a clip of another fold; return "" without any."""
+    """Describe the clips within `NEIGHBOUR_S` of a clip in another fold; return "" if none are."""
     near = neighbours(items, split, NEIGHBOUR_S)
     if not near:
         return ""
     clips = counted(len(near), "clip is", "clips are")
-    text = f"{clips} within {NEIGHBOUR_S:g} s of a clip of another fold in the same file, such as "
+    text = f"{clips} within {NEIGHBOUR_S:g} s of a clip of the same file in another fold, such as "
     return f"{text}{join_some(near, 2)}"
 
 
@@ -317,15 +317,15 @@ def stratified(
 ) -> Split:
     """Assign every labelled item to a fold, with the levels spread evenly over the folds.
 
-    Within a level the items are shuffled and assigned to one fold after another; the next level
-    continues where the last one stopped, so that neither a level's nor the folds' sizes differ by
-    more than one. Items are shuffled by the SHA-256 of "seed:id": a split that a paper names by its
+    The items of a level are shuffled and assigned to the folds in turn. The next level continues
+    where the previous one stopped, so fold sizes, in total and within each level, differ by at most
+    one. Items are shuffled by the SHA-256 of "seed:id", so a split that a paper identifies by its
     seed is the same for everybody, with any release of any library.
 
-    With `groups`, a column of the items such as ``film`` or ``media``, the items of a group are in
-    one fold; then levels are as even as whole groups allow. With a `gap` (seconds that will
-    separate test and training clips), stretches of each file are the groups, long enough for the
-    gap to leave some of their clips (`cut_files`).
+    With `groups`, a column of the items such as ``film`` or ``media``, all items of a group are in
+    one fold, and the levels are spread as evenly as whole groups allow. With a `gap` (the seconds
+    that will separate test and training clips), the groups are stretches of each file that are long
+    enough for some of their clips to remain (see `cut_files`).
     """
     label_set = manifest.labels(labels)
     ids = label_set.ids
@@ -334,7 +334,7 @@ def stratified(
     units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
     if folds > (count := len(set(units))):
         units_text = counted(count, group_noun(groups)) if groups else f"{count} labelled items"
-        raise UsageError(f"{units_text} are not enough for {folds} folds; use fewer folds")
+        raise UsageError(f"{units_text} are too few for {folds} folds; use fewer folds")
     deal = _deal_groups if groups or gap else _deal_items
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {"method": "stratified by level", "labels": label_set.name}
@@ -344,14 +344,14 @@ def stratified(
     if shared := neighbours(manifest.items, split):
         raise UsageError(
             f"{counted(len(shared), 'clip shows', 'clips show')} the same seconds of a file as a "
-            f"clip of another fold ({join_some(shared, 2)}), so the folds would leak; keep "
-            'the clips of a file together: --by media (in an experiment groups = "media")'
+            f"clip in another fold ({join_some(shared, 2)}), so the folds would leak. Keep the "
+            'clips of a file together: --by media (in an experiment, groups = "media")'
         )
     return split
 
 
 def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int) -> dict[str, int]:
-    """Return the fold of each item."""
+    """Assign each item to a fold."""
     fold_of: dict[str, int] = {}
     for level in sorted(set(levels)):
         members = [i for i, own in zip(ids, levels, strict=True) if own == level]
@@ -363,9 +363,9 @@ def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int
 def _deal_groups(
     levels: Sequence[str], groups: Sequence[str], folds: int, seed: int
 ) -> dict[str, int]:
-    """Assign groups to folds: the largest first, each to the fold with the fewest of its levels.
+    """Assign groups to folds, the largest first, each to the fold with the fewest of its levels.
 
-    Whole numbers only, so that every machine assigns alike.
+    The computation uses only integers, so every machine gets the same result.
     """
     group_names, rows = np.unique(groups, return_inverse=True)
     names: list[str] = group_names.tolist()
@@ -396,9 +396,9 @@ def leave_film_out(
     groups: str = "film",
     name: str = "leave-film-out",
 ) -> Split:
-    """Make one fold per film, in order of their ids, from all items or a label set.
+    """Make one fold per film, in order of film ids, from all items or from a label set.
 
-    Groups may be another column of the items, such as ``media``.
+    With `groups`, make one fold per value of another column of the items, such as ``media``.
     """
     ids = manifest.labels(labels).ids if labels else list(manifest.ids)
     group_of = manifest.items.groups(groups, ids)

@@ -1,4 +1,4 @@
-"""A manifest's numbers, as in the paper's figure 2: levels, concepts per clip and within levels."""
+"""Counts of a manifest's levels and concepts, as in the paper's figure 2."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW_IN = 0.3
-"""The height of a figure's row."""
+"""The height of a row of the figure, in inches."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of items of each level, and of each concept within each level."""
+    """Numbers of items by level, and by concept within each level."""
 
     levels: dict[str, int]
     concepts: dict[str, Counter[str]]
 
     @property
     def total(self) -> int:
-        """All labelled items."""
+        """The number of labelled items."""
         return sum(self.levels.values())
 
     def share(self, level: str) -> float:
-        """Return the share of a level among all labelled items."""
+        """Return the share of labelled items that have a level."""
         return self.levels[level] / (self.total or 1)
 
     def concepts_per_item(self, level: str) -> float:
-        """Return the mean number of concepts of a level's items."""
+        """Return the mean number of concepts per item of a level."""
         return sum(self.concepts[level].values()) / (self.levels[level] or 1)
 
     def concept_rate(self, level: str, concept: str) -> float:
@@ -64,7 +64,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The numbers of one label set, for all its items and for each film."""
+    """The counts of a label set, for all items and by film."""
 
     manifest: str
     labels: str
@@ -75,12 +75,12 @@ class Statistics:
 
     @property
     def concepts(self) -> list[str]:
-        """The concepts that occur, in the scheme's order."""
+        """The concepts that at least one item has, in the scheme's order."""
         seen = {name for counts in self.all.concepts.values() for name in counts}
         return [name for name in self.scheme.concept_names if name in seen]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the numbers as JSON."""
+        """Return the counts as JSON."""
         return {
             "manifest": self.manifest,
             "labels": self.labels,
@@ -107,7 +107,7 @@ class Statistics:
 def statistics(
     manifest: Manifest, labels: str | None = None, *, split: str | None = None
 ) -> Statistics:
-    """Count a label set; with `split`, only the items that the split has."""
+    """Count the levels and concepts of a label set, optionally only of the items in a split."""
     label_set = manifest.labels(labels)
     if split is not None:
         label_set = label_set.where(manifest.split(split).fold_of.__contains__)
@@ -129,7 +129,7 @@ def statistics(
 def describe_statistics(
     stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False
 ) -> str:
-    """Return the numbers as tables for a terminal."""
+    """Return the counts as tables for a terminal."""
     codes, total, name_of = stats.scheme.codes, stats.all, stats.scheme.name_of
     in_split = f", within the split {stats.split!r}" if stats.split else ""
     films = len(stats.films.keys() - {""})
@@ -170,7 +170,7 @@ def describe_statistics(
 
 
 def describe_manifest(manifest: Manifest) -> dict[str, Any]:
-    """Return the header, the counts, and the names of label sets, splits and runs."""
+    """Return a manifest's header, its counts, and the names of its label sets, splits and runs."""
     films = sorted(set(manifest.items.films) - {""})
     facts: dict[str, Any] = {
         "name": f"{manifest.name}, version {manifest.version}",
@@ -195,7 +195,7 @@ def describe_manifest(manifest: Manifest) -> dict[str, Any]:
 
 
 def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
-    """Return all facts about one item."""
+    """Return everything that the manifest knows about an item."""
     item = manifest[identifier]
     row = manifest.items.row(identifier)
     facts: dict[str, Any] = {**vars(item)}
@@ -222,7 +222,7 @@ def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
 def statistics_figure(
     stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False, title: str = ""
 ) -> Figure:
-    """Draw a label set as in the paper's figure 2; with `by_film`, each film's levels, too."""
+    """Draw a label set as in the paper's figure 2; with `by_film`, also draw each film's levels."""
     with figure_style():
         from matplotlib.figure import Figure
 
@@ -255,7 +255,7 @@ def _sure_share(stats: Statistics, film: str) -> float:
 def _draw_shares(
     axes: Axes, rows: Mapping[str, Counts], stats: Statistics, title: str, lines: int = 0
 ) -> None:
-    """Draw one bar per row, divided by level, with percentages inside and the clips behind."""
+    """Draw one bar per row, divided by level, with percentages inside and clip counts beside it."""
     colours = level_colours(stats.scheme.codes)
     counts_of = {name: counted(counts.total, "clip") for name, counts in rows.items()}
     room = name_rows(axes, list(rows))
@@ -281,7 +281,7 @@ def _draw_shares(
 
 
 def _draw_concepts(axes: Axes, stats: Statistics) -> None:
-    """Draw one dot per level for each concept; those that best tell the highest level on top."""
+    """Draw a row of dots per concept, one dot per level; the most telling concepts are on top."""
     codes = [code for code in stats.scheme.codes if any(stats.all.concepts[code].values())]
     colours = dict(zip(stats.scheme.codes, level_colours(stats.scheme.codes), strict=True))
 

@@ -1,4 +1,4 @@
-"""The words spoken in each clip, from subtitles: SRT, WebVTT, or MObyGaze's dump."""
+"""Read the words spoken in each clip from subtitles: SRT, WebVTT, or MObyGaze's SQL dump."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "", "Z": ""}
 
 
 class Line(NamedTuple):
-    """A line of subtitles, from `start` to `end` in seconds of its film."""
+    """A subtitle, shown from `start` to `end` (in seconds of the film)."""
 
     start: float
     end: float
@@ -53,14 +53,14 @@ class Line(NamedTuple):
 def with_subtitles(
     manifest: Manifest, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
 ) -> Manifest:
-    """Find the words spoken in each clip; see `Manifest.with_subtitles`."""
+    """Return a manifest of the words spoken in each clip; see `Manifest.with_subtitles`."""
     items, source = manifest.items, Path(source)
     if not abs(shift) <= MAX_TIME_S:
         raise UsageError(f"shift must be a number of seconds (got {shift})")
     if np.isnan(items.starts).all():
         raise ManifestError(
-            f"{manifest.name} has no spans of films (columns start and end), which locate the "
-            "words of a clip. Make spans with: obygaze annotations project"
+            f"{manifest.name} has no spans of films (columns start and end), which are needed to "
+            "find a clip's words. Make spans with: obygaze annotations project"
         )
     problems: list[str] = []
     texts = [""] * len(items)
@@ -74,7 +74,7 @@ def with_subtitles(
         for row, words in _assign(film, lines, items, rows, problems).items():
             texts[row] = " ".join(words)
     if not any(texts):
-        reason = problems[0] if problems else "no line has words"
+        reason = problems[0] if problems else "no subtitle has words"
         raise ManifestError(f"{source}: no clip of {manifest.name} has any words: {reason}")
     used = [row for row, film in enumerate(items.films) if lines_of.get(film)]
     columns = (items.ids, items.films, texts)
@@ -94,9 +94,9 @@ def with_subtitles(
 
 
 def read_subtitles(path: Path) -> tuple[list[Line], list[str]]:
-    """Return the lines of an SRT or WebVTT file, in order of their times, without style marks.
+    """Return the subtitles of an SRT or WebVTT file, ordered by time, without style tags.
 
-    Also return the rows of the file whose times cannot be read, or end before they start.
+    Also return the lines of the file whose times cannot be read or end before they start.
     """
     lines, broken = [], []
     times: re.Match[str] | None = None
@@ -107,8 +107,8 @@ def read_subtitles(path: Path) -> tuple[list[Line], list[str]]:
             match = None
         is_times = match or _BROKEN_TIMES.match(row)
         if is_times and not match:
-            broken.append(f"row {number}: {row.strip()[:60]}")
-        if is_times or not row.strip():  # some files lack the empty row before the next number
+            broken.append(f"line {number}: {row.strip()[:60]}")
+        if is_times or not row.strip():  # some files lack the blank line before the next number
             words = words[:-1] if is_times and words and words[-1].strip().isdigit() else words
             if times and (text := _plain(" ".join(words))):
                 lines.append(Line(_seconds(times, 0), _seconds(times, 4), text))
@@ -116,7 +116,7 @@ def read_subtitles(path: Path) -> tuple[list[Line], list[str]]:
         elif times:
             words.append(row)
     if not lines:
-        raise ManifestError(path, "has no lines of subtitles (00:01:02,500 --> 00:01:04,000)")
+        raise ManifestError(path, "has no subtitles with times (00:01:02,500 --> 00:01:04,000)")
     return sorted(lines), broken
 
 
@@ -127,7 +127,7 @@ def _read(
     films: Path | str | None,
     problems: list[str],
 ) -> Iterator[tuple[str, list[Line]]]:
-    """Yield films with their lines; add a line to `problems` for what cannot be used."""
+    """Yield each film with its subtitles; add a message to `problems` for any that is unusable."""
     if not source.exists():
         raise ManifestError(f"{source} does not exist")
     if source.suffix == ".sql" or (source / DUMP).is_file():
@@ -137,7 +137,7 @@ def _read(
     names = [p.relative_to(source).as_posix() if p != source else p.name for p in files]
     named = _read_film_table(films) if films else {}
     for file in sorted(named.keys() - {*names, *(path.name for path in files)}):
-        problems.append(f"{named[file]}: {source} has no file {file}, which {films} lists")
+        problems.append(f"{named[file]}: {films} lists {file}, which is not in {source}")
     used: dict[str, Path] = {}
     for path, name in zip(files, names, strict=True):
         # The stem of "Juno (2007).en.srt" is "Juno (2007)".
@@ -146,26 +146,26 @@ def _read(
         try:
             film = match_film(film_name, titles)
             if film in used:
-                raise ManifestError(f"{used[film].name} already has the lines of {film}")
+                raise ManifestError(f"{used[film].name} already has the subtitles of {film}")
             lines, broken = read_subtitles(path)
             yield film, lines
             used[film] = path
             if broken:
                 problems.append(
-                    f"{name}: {counted(len(broken), 'line')} ignored: times cannot be read or "
-                    f"end before they start: {join_some(broken, 2)}"
+                    f"{name}: {counted(len(broken), 'subtitle')} ignored, because the times cannot "
+                    f"be read or end before they start: {join_some(broken, 2)}"
                 )
         except UsageError:
             problems.append(
                 f"{name}: ignored, because {film_name!r} is not an id, title or video of the "
-                "manifest; name its film in a table: --film-table TABLE.csv (columns film, file)"
+                "manifest. List its film in a table: --film-table TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
             problems.append(f"{name}: ignored, {problem.reason}")
 
 
 def _subtitle_files(source: Path) -> list[Path]:
-    """Return the files of a folder, or the file."""
+    """Return the subtitle files in a folder, or the file itself."""
     if not source.is_dir():
         return [source]
     files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
@@ -175,16 +175,19 @@ def _subtitle_files(source: Path) -> list[Path]:
 
 
 def _read_film_table(path: Path | str) -> dict[str, str]:
-    """Return the film of each file that a table names."""
+    """Return the film of each file that the table lists."""
     table = read_table(Path(path), delimiter=None, required=["film", "file"])
     return dict(zip(table["file"], table["film"], strict=True))
 
 
 def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, list[Line]]]:
-    """Yield MObyGaze's lines, by film; a second file of the dump maps numbers to films."""
+    """Yield each film with its subtitles from MObyGaze's dump.
+
+    A second file of the dump maps the film numbers to films.
+    """
     numbers = path.with_name(DUMP_OF_FILMS)
     if not numbers.is_file():
-        raise ManifestError(f"{path} needs {DUMP_OF_FILMS} beside it, to name its films")
+        raise ManifestError(f"{path} needs {DUMP_OF_FILMS} next to it, to identify its films")
     film_of = dict(_FILM_ROW.findall(_decode(numbers)))
     lines: dict[str, list[Line]] = {}
     for number, start, end, text in _ROW.findall(_decode(path)):
@@ -195,7 +198,7 @@ def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, lis
             times = parse_time(start, "start"), parse_time(end, "end")
             lines.setdefault(film, []).append(Line(*times, _plain(words)))
     if not lines:
-        raise ManifestError(f"{path} has no line of a film of the manifest")
+        raise ManifestError(f"{path} has no subtitles for any film of the manifest")
     for film, of_film in lines.items():
         yield film, sorted(of_film)
 
@@ -203,18 +206,19 @@ def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, lis
 def _assign(
     film: str, lines: list[Line], items: Items, rows: np.ndarray, problems: list[str]
 ) -> dict[int, list[str]]:
-    """Return the words of each row of a film: a line belongs to the clip that has most of it.
+    """Return the words of each row of a film.
 
-    Clips that overlap, such as those of two annotators, may share a line.
+    A subtitle goes to the clip that contains most of it. Overlapping clips, such as those of two
+    annotators, may share a subtitle.
     """
     if not lines:
-        problems.append(f"{film}: no subtitles, so {counted(len(rows), 'clip')} left out")
+        problems.append(f"{film}: no subtitles; {counted(len(rows), 'clip')} left out")
         return {}
     starts, ends = items.starts[rows], items.ends[rows]
     words: dict[int, list[str]] = {}
     outside = []
     for line in lines:
-        end = max(line.end, line.start + 1e-3)  # some have no duration
+        end = max(line.end, line.start + 1e-3)  # some subtitles have no duration
         shares = np.round(np.minimum(end, ends) - np.maximum(line.start, starts), 6)
         best = int(np.nanargmax(np.nan_to_num(shares, nan=-np.inf)))
         if not shares[best] > 0:
@@ -226,9 +230,9 @@ def _assign(
     if outside:
         last = format_time(float(np.nanmax(ends)))
         problems.append(
-            f"{film}: {len(outside):,} of {counted(len(lines), 'line')} are in no clip (the first "
-            f"at {format_time(outside[0].start)}; the last clip ends at {last}). Check the film "
-            "and its cut; --shift SECONDS moves all lines"
+            f"{film}: {len(outside):,} of {counted(len(lines), 'subtitle')} are in no clip (first "
+            f"at {format_time(outside[0].start)}; the last clip ends at {last}). Check that film "
+            "and cut are the same; --shift SECONDS shifts all subtitles"
         )
     return words
 
@@ -246,7 +250,7 @@ def _decode(path: Path) -> str:
 
 
 def _plain(text: str) -> str:
-    """Remove tags, entities and line breaks."""
+    """Return the text without tags, entities and line breaks."""
     return " ".join(html.unescape(_TAG.sub(" ", text)).split())
 
 

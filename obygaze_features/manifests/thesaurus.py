@@ -1,4 +1,4 @@
-"""A scheme's thesaurus for annotators: sub-constructs, levels and concepts, with sources."""
+"""The thesaurus of a scheme: sub-constructs, levels and concepts, with their sources."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _PARTS = {"instances": "instance", "examples": "example", "further": "instance"}
 
 
 def sources() -> dict[str, str]:
-    """Return the full sources by their short names."""
+    """Return the full reference of each source by its short name."""
     texts: dict[str, str] = reference_json("scheme-obygaze.json")["sources"]
     return texts
 
 
 def thesaurus_json(scheme: LabelScheme, concepts: Sequence[Concept]) -> dict[str, Any]:
-    """Return the thesaurus as JSON; with a single concept, without the rest."""
+    """Return the thesaurus as JSON; sub-constructs and levels only if all concepts are included."""
     rest = {"sub_constructs": dict(scheme.sub_constructs), "levels": to_builtins(scheme.levels)}
     entries = {"concepts": to_builtins(concepts), "sources": sources()}
     return entries if len(concepts) < len(scheme.concepts) else rest | entries
 
 
 def thesaurus_csv(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
-    """Return a CSV table for guidelines, one row per text: its kind, concept and source."""
+    """Return a CSV table for annotation guidelines, with one row per text."""
     rows: list[tuple[str, str, str, str]] = []
     if len(concepts) == len(scheme.concepts):
         rows += [("sub-construct", n, line, "paper") for n, line in scheme.sub_constructs.items()]
@@ -59,7 +59,7 @@ def describe_thesaurus(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
         "mobygaze" for concept in concepts if concept.further
     }
     names = [f"  {name}: {text}" for name, text in sources().items() if name in used]
-    parts += ["\n".join(["Sources (the texts are in our words)", *names])] if names else []
+    parts += ["\n".join(["Sources (texts are paraphrased)", *names])] if names else []
     return "\n\n".join(parts)
 
 

@@ -1,1 +1,1 @@
-"""The parts of every page: escaped text, the style, film strips, one document."""
+"""The parts that all pages share: escaped text, the style sheet, film strips, the document."""

@@ -1,4 +1,4 @@
-"""A self-contained page: its text, numbers, film strips and thumbnails. All data is escaped."""
+"""Build self-contained pages from text, numbers, film strips and thumbnails; escape all data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from obygaze_features.errors import UsageError
 _STYLE = files("obygaze_features.page") / "style.css"
 WIDTH, LANE, GAP = 1000, 12, 3
 NOTE = "NOT-TO-BE-SHARED.txt"
-"""The file in a folder of film pictures that says why they must not be shared."""
+"""The file, in a folder of pictures from films, that says why they must not be shared."""
 _JPEG = b"\xff\xd8\xff"
 
 
 class Html(str):
-    """Text that is already HTML; templates insert it unchanged."""
+    """A string that is already HTML, so templates insert it unchanged."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class Html(str):
 
 
 def html(template: str, /, *parts: object, **named: object) -> Html:
-    """Fill a template; escape parts that are not `Html`.
+    """Fill in a template, escaping parts that are not `Html`.
 
     Examples
     --------
@@ -44,18 +44,18 @@ def html(template: str, /, *parts: object, **named: object) -> Html:
 
 
 def document(title: str, body: Html, *, style: str = "", script: str = "") -> Html:
-    """Return a page around `body`, which may hold JSON in script elements.
+    """Return a page with `body`, which may contain JSON in script elements.
 
-    Its policy allows no request, and no script except `script`.
+    The page's security policy allows no requests, and no scripts except `script`.
 
     Parameters
     ----------
     title
-        The title of the browser's tab.
+        The title in the browser's tab.
     style
-        CSS after the style of all pages.
+        CSS to add after the style sheet of all pages.
     script
-        One script, at the end of the page.
+        A script to run at the end of the page.
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = f"script-src 'sha256-{digest}'; " if script else ""
@@ -78,7 +78,7 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
 
 
 def script_json(value: Any) -> Html:
-    """Return JSON that can neither end its script element nor begin another."""
+    """Return a value as JSON that cannot end its script element or begin another."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -86,19 +86,19 @@ def script_json(value: Any) -> Html:
 
 
 def joined(parts: list[Html]) -> Html:
-    """Join parts."""
+    """Join parts with commas."""
     return Html(", ".join(parts))
 
 
 def number(value: float | None, *, form: str = "") -> Html:
-    """Return a number as people read it, with its full value for programs.
+    """Return a number formatted for people, with its full value for programs.
 
     Parameters
     ----------
     value
         None becomes a dash, never a zero.
     form
-        ``"+"`` prints the sign of a difference too, ``"%"`` a share, ``","`` a count.
+        ``"+"`` for a difference with its sign, ``"%"`` for a share, ``","`` for a count.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
@@ -114,18 +114,18 @@ def draw_lanes(
     film: str = "",
     length: float = 0.0,
 ) -> Html:
-    """Draw a film's clips in each lane's colours; clips of one colour that touch become one shape.
+    """Draw a film's clips as coloured lanes; touching clips of the same colour become one shape.
 
     Parameters
     ----------
     spans
         The start and end of each clip, in order.
     lanes
-        The class of each clip's colour.
+        For each lane, the CSS class of each clip's colour.
     film
-        The film for scripts, with the length of the lanes.
+        The id of the film, for scripts.
     length
-        The length of the lanes, so that films share a scale (default: the end of the last clip).
+        The length of the lanes, so that films have the same scale (default: the last clip's end).
     """
     end = max(end for _, end in spans.values())
     last = max(length, end)
@@ -161,7 +161,7 @@ def draw_lanes(
 
 
 def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
-    """Read ``ID.jpg`` of `folder` as base64 by clip; clips without a file are left out."""
+    """Return the pictures ``ID.jpg`` in a folder as base64 by id, without ids that have no file."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; make one with: obygaze features thumbnails")
     paths = {path.name: path for path in folder.iterdir() if path.suffix == ".jpg"}
@@ -170,10 +170,10 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
         if path := paths.get(f"{clip}.jpg"):
             content = path.read_bytes()
             if not content.startswith(_JPEG):
-                raise UsageError(f"{path} is not a JPEG picture; create it again")
+                raise UsageError(f"{path} is not a JPEG picture; make it again")
             thumbnails[clip] = base64.b64encode(content).decode("ascii")
     if not thumbnails:
-        raise UsageError(f"{folder} has no picture of any clip of the page, such as ID.jpg")
+        raise UsageError(f"{folder} has no picture (ID.jpg) of any clip on the page")
     return thumbnails
 
 

@@ -1,1 +1,1 @@
-"""Search stores by content: the nearest clips of a text or a clip, and a map of all clips."""
+"""Search stores by content, and map clips in two dimensions."""

@@ -1,4 +1,4 @@
-"""A map: all clips of a store in two dimensions, where nearby clips are alike."""
+"""Map all clips of a store in two dimensions, so that similar clips are close together."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 
 METHODS = ("pca", "umap")
 MARKERS = "o^sDvP"
-"""The marks of groups: six colours of each."""
+"""The marker shapes for groups; each comes in six colours."""
 UNLABELLED, OTHERS, OTHER_FILMS = "no label", "others", "other films"
 MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
-"""The number of a column's most common cells that have separate marks."""
+"""The maximum number of a column's values, most common first, that get marks of their own."""
 UMAP_AXES = (
-    "UMAP places clips that are alike near each other; distances between far ones mean little."
+    "UMAP places similar clips near each other; the distances between far clips mean little."
 )
 PIECE = 4096
-"""The clips whose facts are turned into JSON at a time."""
+"""The number of clips whose facts are converted to JSON at a time."""
 _DATA = Html("<!-- data -->")
-"""The place of the clips' facts in a page that is not filled yet."""
+"""Marks where the facts of the clips go in a page."""
 MAX_CIRCLES = 5000
-"""The most clips that a page draws as elements, which slow browsers; more go on a canvas."""
+"""The most clips that a page draws as elements; more would slow browsers, so a canvas is used."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClipMap:
-    """Clips in two dimensions: `points` is [N, 2], `axes` a sentence about them.
+    """Clips in two dimensions: `points` is [N, 2], and `axes` explains the axes in a sentence.
 
-    `colours` has the name of each group's colour. With a `film`, all other clips are grey.
+    `colours` has the name of each group's colour. If there is a `film`, all other clips are grey.
     """
 
     clips: Clips
@@ -75,7 +75,7 @@ class ClipMap:
     """The rows of each group."""
     colours: dict[str, str]
     legends: dict[str, dict[str, array[int]]]
-    """The rows of each name under ``film``, ``level``, ``concept`` and ``color``."""
+    """The rows of each name, by kind: ``film``, ``level``, ``concept`` or the value of `color`."""
     color: str
     film: str
 
@@ -88,14 +88,14 @@ def write_map(
     overwrite: bool = False,
     **options: Any,
 ) -> ClipMap:
-    """Write `map_clips` as a figure (.png, .svg, .pdf), or as an .html page to explore.
+    """Write the map from `map_clips` as a figure (.png, .svg, .pdf) or an interactive .html page.
 
-    A click on a clip of a page opens it in the page of a `report`.
+    With a `report`, a click on a clip of the page opens the clip in the report.
     """
     output = Path(output)
     is_page = output.suffix == ".html"
     if is_page and has_figure_format():
-        raise UsageError(f"{output} is a page, where --width and --ground do not apply")
+        raise UsageError(f"{output} is a page, to which --width and --ground do not apply")
     (refuse_to_overwrite if is_page else check_figure_path)(output, overwrite=overwrite)
     clip_map = map_clips(store, **options, link=link_to(report, output))
     if is_page:
@@ -122,10 +122,23 @@ def map_clips(
 ) -> ClipMap:
     """Map the finished clips of a store to two dimensions, by the cosine of their vectors.
 
-    `color` is ``film``, or with a manifest ``level`` (the default if it has labels), a concept, or
-    a column of its items, such as ``media``; with `film`, an id or a title, all other clips are
-    grey; `labels` is a label set of the manifest; `method` is ``pca``, or ``umap`` if umap-learn is
-    installed; `array` has one vector per clip.
+    Parameters
+    ----------
+    store
+        The store to map.
+    color
+        What colours show: ``film``; or, with a manifest, ``level`` (the default if the manifest has
+        labels), a concept, or a column of the items, such as ``media``.
+    film
+        The id or title of a film to highlight; all other clips are grey.
+    manifest, labels
+        The manifest of the clips, and one of its label sets.
+    method
+        ``pca``, or ``umap`` if umap-learn is installed.
+    array
+        An array with one vector per clip.
+    link
+        The address of clips in a report, from `link_to`.
     """
     if has_frames(store, array):
         raise UsageError(
@@ -154,7 +167,7 @@ def map_clips(
 
 
 def draw_map(clip_map: ClipMap) -> Figure:
-    """Draw a map; marks follow the groups' order, and other films than its film are grey."""
+    """Draw a map as a figure, with marks in the order of groups and grey for other films."""
     lit = {*clip_map.legends["film"].get(clip_map.film, range(len(clip_map.ids)))}
     groups = {group: [*lit.intersection(rows)] for group, rows in clip_map.groups.items()}
     groups[OTHER_FILMS] = [*lit.symmetric_difference(range(len(clip_map.ids)))]
@@ -192,9 +205,9 @@ def draw_map(clip_map: ClipMap) -> Figure:
 
 
 def map_page(clip_map: ClipMap) -> Iterator[str]:
-    """Yield the map as a page, in pieces: legends highlight groups, and a click opens a clip."""
+    """Yield the pieces of a page on which legends highlight groups and a click opens a clip."""
     groups = clip_map.groups
-    # More colours cannot be distinguished, so all clips have the same.
+    # With more groups, colours could not be distinguished, so all clips get the same colour.
     swatches = {} if len(groups) > len(SERIES) else clip_map.colours
     low, high = clip_map.points.min(0), clip_map.points.max(0)
     share = (clip_map.points - low) / np.maximum(high - low, 1e-12)
@@ -242,7 +255,7 @@ def _draw_dots(places: NDArray[np.float64], colours: NDArray[Any], words: Iterab
 def _clip_json(
     places: NDArray[np.float64], colours: NDArray[Any], words: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the JSON of what the script draws, in pieces: objects take far more memory."""
+    """Yield pieces of the JSON that the page's script draws; it is never whole in memory."""
     names = [*dict.fromkeys(colours)]
     numbers = {name: number for number, name in enumerate(names)}
     columns: dict[str, Iterable[Any]] = {
@@ -260,7 +273,7 @@ def _clip_json(
 
 
 def _rows_by(names: Iterable[Iterable[str]], order: Iterable[str] = ()) -> dict[str, array[int]]:
-    """Return the rows of each name, in `order` or in the order of the names."""
+    """Return the rows of each name, in `order`, or else sorted by name."""
     rows: dict[str, array[int]] = {}
     for row, own in enumerate(names):
         for name in filter(None, own):
@@ -284,7 +297,7 @@ def _find_groups(
         names = dict.fromkeys(sorted(cells) if color == "film" else cells)
         return cells, {name: f"s{n % len(SERIES) + 1}" for n, name in enumerate(names)}
     if len(clips.sources) == 1:
-        raise UsageError(f"to color by {color}, pass the manifest that has it: --manifest")
+        raise UsageError(f"to color by {color}, pass a manifest that has it: --manifest")
     scheme = manifest.label_scheme(labels)
     if color == "level":
         colours = dict(clips.levels.values())
@@ -304,13 +317,13 @@ def _find_groups(
 
 
 def _project(store: Store, array: str, method: str) -> tuple[list[str], NDArray[np.float64], str]:
-    """Return ids with a direction, their two dimensions, and a sentence about the axes."""
+    """Return the ids of the mapped clips, their positions, and a sentence about the axes."""
     if method not in METHODS:
         raise UsageError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     if method == "pca":
         ids, points, share = _principal_points(store, array)
         axes = (
-            f"The two axes show {share:.0%} of how the clips differ: near points may be far apart."
+            f"The two axes show {share:.0%} of how clips differ, so near points may be far apart."
         )
         return ids, points, axes
     umap: Any = need("umap", extra="umap")
@@ -324,15 +337,15 @@ def _project(store: Store, array: str, method: str) -> tuple[list[str], NDArray[
 
 
 def _principal_points(store: Store, array: str) -> tuple[list[str], NDArray[np.float64], float]:
-    """Return ids, their positions on the two principal axes, and the share these show.
+    """Return ids, their positions on the two principal axes, and the explained share of variance.
 
-    The store is read twice, a block at a time.
+    The store is read twice, one block at a time.
     """
     ids: list[str] = []
     total, products = np.zeros(()), np.zeros(())
     centre: Any = None
     for of_block, vectors in _directions(store, array):
-        # Centred roughly, so that differences keep their digits.
+        # Centre the vectors roughly, so that small differences keep their precision.
         centre = vectors.mean(axis=0) if centre is None else centre
         vectors -= centre
         total = total + vectors.sum(axis=0, dtype=np.float64)
@@ -345,13 +358,13 @@ def _principal_points(store: Store, array: str) -> tuple[list[str], NDArray[np.f
     width = len(scatter)
     sizes, axes = linalg.eigh(scatter, subset_by_index=[width - 2, width - 1])
     axes = axes[:, ::-1]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])  # fixes left and right
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])  # fixes their directions
     points = [(vectors - (centre + mean)) @ axes for _, vectors in _directions(store, array)]
     return ids, np.concatenate(points), float(sizes.sum() / np.trace(scatter))
 
 
 def _directions(store: Store, array: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-    """Yield ids and vectors of length one, a block at a time, without those of no direction."""
+    """Yield ids and normalised vectors, one block at a time, without vectors of zeros."""
     for ids, values in store.iter_blocks([array]):
         vectors = values[array].astype(np.float32)
         lengths = np.linalg.norm(vectors, axis=1)

@@ -1,4 +1,4 @@
-"""Facts about a clip on pages of searches and maps: film, time, level, concepts, position."""
+"""Information about clips for pages of searches and maps, such as film, time and level."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from obygaze_features.page.html import Html, draw_lanes, html
 from obygaze_features.store import Store
 
 EXCERPT_CHARACTERS = 240
-"""The length of a clip's text that searches show."""
+"""The maximum length of a clip's text in search results."""
 
 
 @dataclass(frozen=True, eq=False)
 class Clips:
-    """Facts about clips; the first of the `sources` with a clip provides its film and time.
+    """Information about clips; the film and time come from the first of the `sources` with a clip.
 
-    `levels` has the name and the colour of each level; `link` is the address of clips in a report
-    without the id, or "".
+    `levels` has the name and the colour of each level. `link` is the address of clips in a report,
+    without the id at its end, or "".
     """
 
     sources: Sequence[Manifest]
@@ -43,46 +43,46 @@ class Clips:
     link: str = ""
 
     def item(self, clip: str) -> Item:
-        """Return a clip's item; an empty one if no source has it."""
+        """Return a clip's item, or an empty item if no source has the clip."""
         return next((source[clip] for source in self.sources if clip in source), Item(clip))
 
     def film(self, clip: str) -> str:
-        """Return the title of a clip's film, with the year if it is known."""
+        """Return the title of a clip's film, with the year if known."""
         film = self.item(clip).film
         return self.titles.get(film, film)
 
     def span(self, clip: str) -> list[str]:
-        """Return a clip's start and end in its film; empty texts for a clip without times."""
+        """Return a clip's start and end in its film as text, empty if unknown."""
         times = self.item(clip).start, self.item(clip).end
         return ["" if time is None else format_time(round(time)) for time in times]
 
     def name(self, clip: str) -> str:
-        """Return film (or file) and start; without times, the number of the scene, or the id."""
+        """Return a name for a clip: its film (or file) with its start, scene number or id."""
         item, number = self.item(clip), re.search(r"\d+$", clip)
         scene = f"scene {int(number[0])}" if item.film and number else clip
         names = self.film(clip) or media_stem(item.media), self.span(clip)[0] or scene
         return ", ".join(dict.fromkeys(filter(None, names)))
 
     def level(self, clip: str) -> tuple[str, str]:
-        """Return the name and the colour of a clip's level, empty if it has no label."""
+        """Return the name and the colour of a clip's level, empty if the clip has no label."""
         return self.levels.get(self.level_of.get(clip, ""), ("", ""))
 
     def excerpt(self, clip: str) -> str:
-        """Return the beginning of a clip's text, such as its dialogue; empty if it has none."""
+        """Return the beginning of a clip's text, such as its dialogue, or "" if it has none."""
         return textwrap.shorten(self.item(clip).text, EXCERPT_CHARACTERS, placeholder=" …")
 
     def words(self, clip: str) -> str:
-        """Return all facts about a clip, in lines, the last of which is its id."""
+        """Return a clip's name, level, concepts and id, one per line."""
         concepts = ", ".join(self.concepts_of.get(clip, ()))
         return "\n".join(filter(None, (self.name(clip), self.level(clip)[0], concepts, clip)))
 
     def strip(self, clip: str, moment: float | None = None) -> Html:
-        """Draw the clip's film in the colours of its levels; mark the clip (or a moment of it)."""
+        """Draw the clip's film in the colours of its levels, with a mark at the clip or moment."""
         source = next((source for source in self.sources if clip in source), None)
         item = self.item(clip)
         if source is None or not item.film:
             return Html("")
-        # The times of each file of a film start at 0.
+        # If a film has several files, times start at 0 in each.
         files = source.items.media if item.start is not None else [item.media] * len(source)
         files_of = enumerate(zip(source.items.films, files, strict=True))
         rows = [row for row, file in files_of if file == (item.film, item.media)]
@@ -104,9 +104,12 @@ def describe_clips(
     labels: str | None = None,
     link: str = "",
 ) -> Clips:
-    """Return what stores and a manifest know about clips; `labels` defaults to its default."""
+    """Collect the information that stores and a manifest have about clips.
+
+    `labels` is a label set of the manifest (default: the manifest's default).
+    """
     if manifest is None and labels is not None:
-        raise UsageError(f"{labels} is a label set of a manifest; pass it: --manifest MANIFEST")
+        raise UsageError(f"the label set {labels} needs a manifest; pass one: --manifest MANIFEST")
     manifest = Manifest.load(manifest) if isinstance(manifest, Path) else manifest
     sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
     titles = {
@@ -123,7 +126,7 @@ def describe_clips(
 
 
 def link_to(report: Path | str | None, output: Path | None) -> str:
-    """Return the link from a page `output` to clips in a report's page, without their ids."""
+    """Return the link from the page `output` to clips in a report, without the id at its end."""
     if report is None:
         return ""
     if output is None or output.suffix != ".html":
@@ -132,17 +135,17 @@ def link_to(report: Path | str | None, output: Path | None) -> str:
         raise UsageError(f"{report} is not a page; make one with: obygaze report RUN -o PAGE.html")
     try:
         url = quote(Path(os.path.relpath(report, output.parent)).as_posix())
-    except ValueError:  # another drive of Windows
+    except ValueError:  # on another drive on Windows
         url = Path(report).absolute().as_uri()
     return url + "#clip="
 
 
 def fill(template: str, /, **parts: object) -> Html:
-    """Return a template of these pages with its parts."""
+    """Fill in a template of search and map pages."""
     return html(page_part(f"{template}.html"), **parts)
 
 
 @cache
 def page_part(name: str) -> str:
-    """Return a template, the script or the style of these pages."""
+    """Return the text of a template, script or style sheet of search and map pages."""
     return (files("obygaze_features.retrieval") / name).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 "use strict";
 const [map, facts, link, count, data] = ["map", "facts", "open", "lit", "clips"].map((id) => document.getElementById(id));
 const [marks, keys] = ["circle", "[data-clips]"].map((chosen) => [...document.querySelectorAll(chosen)]);
-// A few clips are circles; many are data, and a canvas draws them.
+// If there are few clips, they are circles; if there are many, a canvas draws them from data.
 const { x, y, words, colours, colour_of } = data ? JSON.parse(data.textContent) : {
   x: marks.map((mark) => mark.cx.baseVal.value),
   y: marks.map((mark) => mark.cy.baseVal.value),
@@ -9,7 +9,7 @@ const { x, y, words, colours, colour_of } = data ? JSON.parse(data.textContent) 
 };
 const layer = document.createElement("canvas");
 let [lit, at, pinned] = [[], -1, false];
-// Clips that all pressed names have are lit, and lie above the others.
+// Highlight the clips that match all pressed names, above the other clips.
 function light() {
   const sets = keys.filter((key) => key.ariaPressed === "true").map((key) => new Set(key.dataset.clips.split(" ").map(Number)));
   lit = [...words.keys()].filter((n) => sets.every((clips) => clips.has(n)));
@@ -19,7 +19,7 @@ function light() {
   for (const n of lit) marks[n].classList.add("lit");
   if (sets.length) map.append(...lit.map((n) => marks[n]));
 }
-// All dots go to a layer; the map shows it, with a ring around the clip that is read.
+// Draw all dots on a layer, which the map shows with a ring around the current clip.
 function draw() {
   const scale = (map.clientWidth * devicePixelRatio) / 1000;
   for (const canvas of [map, layer]) [canvas.width, canvas.height] = [1000 * scale, 720 * scale];
@@ -67,7 +67,7 @@ function show(n) {
   facts.textContent = words[n];
   link.href = map.dataset.link + encodeURIComponent(words[n].split("\n").pop());
 }
-// The names that are pressed are in the address: #film=NAME&level=NAME.
+// The address contains the pressed names: #film=NAME&level=NAME.
 const name_of = (key) => [key.closest("fieldset").name, key.value];
 function read() {
   const names = new URLSearchParams(location.hash.slice(1));
@@ -78,7 +78,7 @@ function write() {
   const names = new URLSearchParams(keys.filter((key) => key.ariaPressed === "true").map(name_of));
   history.replaceState(null, "", names.size ? `#${names}` : location.href.split("#")[0]);
 }
-// The lit clip that is nearest to the pointer, within 14 pixels; one that was clicked on stays.
+// Show the highlighted clip nearest to the pointer, within 14 pixels; a clicked clip stays.
 function point(event) {
   const [box, clicked] = [map.getBoundingClientRect(), event.type === "click"];
   const gap = (at, from, pointer) => from + (at * box.width) / 1000 - pointer;

@@ -1,4 +1,4 @@
-"""`search`: the clips nearest to a text, to another clip, or to a vector; and pages of them.
+"""Search stores for the clips nearest to a text, a clip or a vector, and save the matches.
 
 Pages are self-contained: they need no network and no other file.
 """
@@ -56,24 +56,24 @@ def search(
     Parameters
     ----------
     stores
-        A store, or several of one backbone: open ones, or addresses as for `open_store`.
+        One store, or several from the same backbone: open stores, or addresses for `open_store`.
     text
         Find clips that match this text, with the text tower of the stores' backbone.
     like
-        Find clips like the clip with this id, without the clip itself.
+        Find clips similar to the clip with this id, which is left out.
     vector
-        Find clips near these numbers, or those in an ``.npy``, ``.json`` or ``.csv`` file.
+        Find clips near this vector, or near the vector in an ``.npy``, ``.json`` or ``.csv`` file.
     array
-        The array to search (default: ``native``, or ``frames`` in a search by frame).
+        The array to search (default: ``native``, or ``frames`` if `frames` is true).
     frames
-        Compare every frame: a clip counts by its nearest frame, which the match names.
+        Compare every frame; a clip is ranked by its nearest frame, which is part of the match.
     films
-        Only clips of these films, by id or title.
+        Search only clips of these films, given by id or title.
     top
-        The number of clips.
+        The number of clips to return.
     backbone
-        The checkpoint of the stores, as for `load_backbone` (default: the name that they record, if
-        it is in `known_checkpoints` or that of an entry point).
+        The checkpoint that made the stores, as for `load_backbone` (default: the backbone that the
+        stores name, if it is in `known_checkpoints` or is an entry point).
 
     Examples
     --------
@@ -84,7 +84,7 @@ def search(
         search(store, text="a mirror", frames=True)[0].time
     """
     if sum(query is not None for query in (text, like, vector)) != 1:
-        raise UsageError("search by a text, by a clip or by a vector: pass exactly one")
+        raise UsageError("search by a text, a clip or a vector; pass exactly one of them")
     if isinstance(stores, Store | Path | str):
         stores = [stores]
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
@@ -123,22 +123,22 @@ def save_matches(
     like: str | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write matches as CSV, JSON or an HTML page, by the suffix.
+    """Write matches as CSV, JSON or an HTML page, depending on the suffix.
 
     Parameters
     ----------
     matches
         The matches from `search`.
     output
-        The file.
+        The file to write.
     clips
-        The facts about clips from `describe_clips`.
+        The information about clips from `describe_clips`.
     title
-        The query, as the title of a page (default: that of `like`).
+        The title of a page (default: "Clips like", and the name of the clip in `like`).
     thumbnails
-        A folder of pictures ``ID.jpg`` for a page, which must then not be shared.
+        A folder of pictures ``ID.jpg`` for a page. A page with pictures must not be shared.
     like
-        The clip that was searched for, which a page shows, too.
+        The id of the clip that was searched for, which a page also shows.
     overwrite
         Replace an existing file.
     """
@@ -161,9 +161,9 @@ def save_matches(
 
 
 def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
-    """Return matches with their film's title, their start and end in it, and their words.
+    """Return matches as JSON, with the film's title, the start and end in it, and any words.
 
-    Words are present only if a source has some.
+    The key ``words`` exists only if at least one match has a text.
     """
     rows = []
     texts = [clips.item(match.id).text for match in matches]
@@ -175,10 +175,10 @@ def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
 
 
 def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
-    """Return the path of matches to save; refuse another suffix, and a file that exists."""
+    """Return the path to save matches to; raise if its suffix is unknown or the file exists."""
     output = Path(output)
     if output.suffix not in SUFFIXES:
-        raise UsageError(f"{output}: matches are saved as {', '.join(SUFFIXES)}")
+        raise UsageError(f"{output}: matches can only be saved as {', '.join(SUFFIXES)}")
     refuse_to_overwrite(output, overwrite=overwrite)
     return output
 
@@ -189,26 +189,26 @@ def _check_stores(stores: Sequence[Store]) -> None:
         ours, backbone = first.attributes["backbone"], store.attributes["backbone"]
         if ours["weights_sha256"] != backbone["weights_sha256"]:
             raise UsageError(
-                f"{store.where} is from another backbone ({backbone['name']}, weights "
-                f"{shorten_digest(backbone['weights_sha256'])}) than {first.where} "
-                f"({ours['name']}, {shorten_digest(ours['weights_sha256'])}); search one by one"
+                f"{store.where} has a different backbone ({backbone['name']}, weights "
+                f"{shorten_digest(backbone['weights_sha256'])}) from {first.where} "
+                f"({ours['name']}, {shorten_digest(ours['weights_sha256'])}); search separately"
             )
 
 
 def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[np.float32]:
-    """Return the vector of a clip; for frames, their mean."""
+    """Return the vector of a clip, or the mean vector of its frames."""
     for store in stores:
         if item_id in store:
             values: NDArray[np.float32] = store.read(array, [item_id])[0].astype(np.float32)
             return values if values.ndim == 1 else np.nanmean(values, axis=0)
     where = " and ".join(store.where for store in stores)
-    remedy = did_you_mean([item_id], stores[0].ids) or f"; ids are such as {stores[0].ids[0]}"
+    remedy = did_you_mean([item_id], stores[0].ids) or f"; ids look like {stores[0].ids[0]}"
     raise StoreError(f"{where}: no item {shorten(item_id)}{remedy}")
 
 
 def _read_vector(path: Path) -> NDArray[np.float64]:
     if path.suffix not in (".npy", ".json", ".csv"):
-        raise UsageError(path, ": a vector is a file in .npy, .json or .csv")
+        raise UsageError(path, ": a vector must be in an .npy, .json or .csv file")
     with (
         translate(UsageError, path, "cannot be read: {}", foreign=OSError),
         translate(UsageError, path, "does not hold a vector: {}", foreign=_NO_VECTOR),
@@ -229,7 +229,7 @@ def _as_numbers(values: Any, where: str) -> NDArray[np.float64]:
 
 
 def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.float32]:
-    """Return the embedding of a text by the backbone that a store was made with."""
+    """Embed a text with the backbone that made a store."""
     if not text.strip():
         raise UsageError("the text to search for is empty")
     network = _load_text_tower(store, backbone)
@@ -243,7 +243,7 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
 
 
 def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
-    """Load the backbone of a store, as extraction finds it; refuse other weights."""
+    """Load the backbone of a store; raise if its weights differ from the store's."""
     from obygaze_features.backbones import load_backbone
     from obygaze_features.backbones.registry import families, known_checkpoints, maker_names
 
@@ -255,8 +255,8 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     )
     if any(candidate.name == family and not candidate.embeds_texts for candidate in families()):
         raise no_texts
-    give = "use the checkpoint that it was made with: --backbone NAME=FOLDER"
-    # A store may come from anybody: it may choose installed backbones, not code or downloads.
+    give = "pass the checkpoint that made the store: --backbone NAME=FOLDER"
+    # Stores may come from anybody, so they may name installed backbones, but not code or downloads.
     installed = {*known_checkpoints(), *maker_names()}
     spec = backbone or next((spec for spec in (name, family) if spec in installed), None)
     if spec is None:
@@ -284,7 +284,7 @@ def matches_page(
     thumbnails: Path | None = None,
     like: str | None = None,
 ) -> str:
-    """Return matches in order, after the clip they are like, each on the strip of its film."""
+    """Return a page of the matches in order, each with a strip of its film; `like` comes first."""
     ids, note, pictures = [match.id for match in matches], "", {}
     if thumbnails is not None:
         pictures = read_thumbnails(thumbnails, [*ids, *filter(None, [like])])
@@ -305,10 +305,10 @@ def matches_page(
 
 
 def _card(clip: str, match: Match | None, clips: Clips, pictures: Mapping[str, str]) -> Html:
-    """Return a match, or the clip that was searched for."""
+    """Return the card of a match, or of the clip that was searched for if there is no match."""
     image = '<img alt="" src="data:image/jpeg;base64,{}">'
     moment, level = None if match is None else match.time, clips.level(clip)
-    likeness = "What was searched for" if match is None else f"{match.cosine:.2f}"
+    likeness = "The clip you searched for" if match is None else f"{match.cosine:.2f}"
     likeness += "" if moment is None else f", nearest at {format_time(moment)}"
     excerpt = clips.excerpt(clip)
     words = html('<p class="said">“{}”</p>', excerpt) if excerpt else ""

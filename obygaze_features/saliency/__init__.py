@@ -1,1 +1,1 @@
-"""Saliency: the parts of an image that a network uses to compare the image with a text."""
+"""Saliency maps: which parts of an image a network uses to compare it with a text."""

@@ -1,6 +1,7 @@
-"""Saliency maps of a manifest's images and the mean of each group, in a folder, with pictures.
+"""Write saliency maps of a manifest's images, and the mean map of each group.
 
-A map is the Grad-CAM of the cosine of an image and a text, in a vision transformer with two towers.
+A map is the Grad-CAM for the cosine of an image and a text, in a vision transformer with two
+towers.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.manifests.importers.prompts import with_article
 
 RECORD = "saliency.json"
-"""The record of the maps' settings; also the marker of a folder of maps."""
+"""The file that records the settings, and that marks a folder as a folder of maps."""
 IMAGES_PER_BATCH = 16
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _ALL_IMAGES = "all"
@@ -46,15 +47,15 @@ _HEAT_COLOURS = (
     (10, 8, 46), (66, 16, 105), (132, 32, 107), (196, 56, 78), (240, 112, 32), (250, 182, 44),
     (252, 250, 190),
 )  # fmt: skip
-"""The colours from lowest to highest, each lighter than the one before: also for print, and for the
-colour-blind.
+"""The colours from lowest to highest. Each is lighter than the one before, so that maps also work
+in print and for colour-blind readers.
 """
 _OVERLAY_COLOURS = ((176, 18, 32), (214, 40, 28), (240, 96, 24), (252, 170, 32), (255, 226, 74))
-"""The colours over an image: no blue at either end, so that heat looks warm over any image."""
+"""The colours over an image, without blue, so that heat looks warm over any image."""
 _MAX_OPACITY, _BRIGHTNESS = 0.92, 0.75
-"""The opacity of heat, and the brightness of an image under heat."""
+"""The maximum opacity of heat, and the brightness of the image below it."""
 _MIN_SIDE = 224
-"""The least pixels of the shorter side of a picture."""
+"""The minimum size of a picture's shorter side, in pixels."""
 _PAPER, _INK = (251, 250, 247), (31, 35, 40)
 _TITLE_HEIGHT, _BAR_HEIGHT, _FOOTER_HEIGHT = 22, 10, 34
 
@@ -64,7 +65,7 @@ Values = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SaliencyResult:
-    """The images of each group, failures with reasons, cut texts, and ids without a group."""
+    """The numbers of images by group, the failures, the cut texts, and the ids without a group."""
 
     groups: dict[str, int]
     failed: dict[str, str]
@@ -83,18 +84,18 @@ def write_saliency(
     groups_only: bool = False,
     overwrite: bool = False,
 ) -> SaliencyResult:
-    """Write the maps of a manifest's images for a text, as numbers and as pictures.
+    """Write saliency maps of a manifest's images for a text, as numbers and as pictures.
 
     Parameters
     ----------
     manifest, images
         The images, and the folder of their files.
     text
-        The text to compare the images with; ``{column}`` is replaced by the image's own cell.
+        The text to compare images with; ``{column}`` is replaced by the image's value in a column.
     by
-        The manifest's column of groups to average (default: all images are one group).
+        The column of the manifest that defines groups to average (default: a single group).
     groups_only
-        Draw only the groups, and not each image.
+        Draw only the groups' means, not every image.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)
@@ -110,7 +111,7 @@ def write_saliency(
         warnings.catch_warnings(),
         new_folder(Path(folder), overwrite=overwrite, marker=RECORD, allow_missing=True) as new,
     ):
-        # A readable file with oddities needs no warning here.
+        # Readable files with minor errors need no warning.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         for row, cosine, values, image in _compute(model, media, items, texts, failed):
             done.append((row, cosine, values))
@@ -123,7 +124,7 @@ def write_saliency(
                 write_bytes(new / "images" / f"{title}.png", file)
         if not done:
             reason = next(iter(failed.values()), "the manifest is empty")
-            raise VideoError(f"none of {counted(len(items), 'image')} has a map: {reason}")
+            raise VideoError(f"no map could be made from {counted(len(items), 'image')}: {reason}")
         ungrouped = [items[row].id for row, *_ in done if not groups[row]]
         _write_maps(new, done, items, groups, texts)
         members = {
@@ -148,7 +149,7 @@ def write_saliency(
 
 
 def _groups_by(by: str, columns: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """Return each image's group; raise `UsageError` for an unknown or empty column."""
+    """Return each image's group; raise `UsageError` if the column is unknown or empty."""
     if by not in columns:
         raise UsageError(f"--by: {unknown_name('column', by, columns)}")
     groups = columns[by]
@@ -164,7 +165,7 @@ def _write_maps(
     groups: Sequence[str],
     texts: Sequence[str],
 ) -> None:
-    """Write the maps as one array, and a table of their images."""
+    """Write the maps as one array, with a table of their images."""
     np.save(folder / "maps.npy", np.stack([values for *_, values in maps]), allow_pickle=False)
     rows = [
         {
@@ -185,10 +186,10 @@ def _scaled(values: Values) -> Values:
 
 
 def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> list[str]:
-    """Return each image's text: cells replace the column names in braces."""
+    """Return each image's text, with column names in braces replaced by the image's values."""
     fields = list(_FIELD.finditer(text))
     if not {"{", "}"}.isdisjoint(_FIELD.sub("", text)):
-        raise UsageError(f"--text {shorten(text)}: a brace without its partner. Write {{COLUMN}}")
+        raise UsageError(f"--text {shorten(text)}: unmatched brace. Write {{COLUMN}}")
     for name in (match[1] for match in fields):
         if name not in columns:
             raise UsageError(f"--text {shorten(text)}: {unknown_name('column', name, columns)}")
@@ -205,7 +206,7 @@ def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> lis
 
 
 def _long_texts(model: GradCamModel, texts: Sequence[str]) -> list[str]:
-    """Return the texts of which the network reads only the start."""
+    """Return the texts that are too long for the network, which reads only their start."""
     tokenizer, distinct = model.backbone.tokenizer, list(dict.fromkeys(texts))
     counts = tokenizer.count(distinct)
     pairs = zip(distinct, counts, strict=True)
@@ -213,7 +214,7 @@ def _long_texts(model: GradCamModel, texts: Sequence[str]) -> list[str]:
 
 
 def _read(media: MediaFolder, item: Item, model: GradCamModel) -> Tensor | str:
-    """Return an image, resized for the network, in bytes; or why it cannot be read."""
+    """Return an image resized for the network, or the reason why it cannot be read."""
     try:
         image = torch.from_numpy(read_picture(media.find(item)))
     except VideoError as problem:
@@ -228,7 +229,7 @@ def _compute(
     texts: Sequence[str],
     failed: dict[str, str],
 ) -> Iterator[tuple[int, float, Values, Bytes]]:
-    """Yield each readable image's row, cosine, map and input; others go to `failed`."""
+    """Yield each readable image's row, cosine, map and pixels; add the others to `failed`."""
     embeddings = {text: model.embed_texts([text])[0] for text in dict.fromkeys(texts)}
     with meter(len(items), "Saliency", unit="image") as advance, ThreadPoolExecutor() as pool:
         for start in range(0, len(items), IMAGES_PER_BATCH):
@@ -255,7 +256,7 @@ def _write_groups(
     members: Mapping[str, Sequence[Values]],
     image_sums: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, Any]:
-    """Write each group's mean map, all on one scale; return its file names and the scale."""
+    """Write each group's mean map, on a common scale; return the file names and the scale."""
     means = {name: np.stack(maps).mean(0, dtype=np.float64) for name, maps in members.items()}
     highest = max((float(mean.max()) for mean in means.values()), default=0.0) or 1.0
     rows: list[dict[str, object]] = []
@@ -263,7 +264,7 @@ def _write_groups(
     used: set[str] = set()
     for name, mean in means.items():
         stem = safe_id(name)
-        # Names may differ only by case or punctuation, or equal another name with "-overlay".
+        # Names may differ only in case or punctuation, or equal another name plus "-overlay".
         while used & (names := {stem.lower(), f"{stem.lower()}-overlay"}):
             stem += "-other"
         used |= names
@@ -287,21 +288,21 @@ def _write_groups(
 
 
 def upscale(values: Values, height: int, width: int) -> Values:
-    """Return a map in the size of an image, interpolated between the centres of its patches."""
+    """Enlarge a map to the size of an image, interpolating between the centres of patches."""
     image = Image.fromarray(np.asarray(values, np.float32))
     return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
 
 
 def heat_map(values: Values) -> Bytes:
-    """Return colours ``[h,w,3]`` of values from 0 to 1."""
+    """Return the colours ``[h,w,3]`` for values from 0 to 1."""
     return np.round(_interpolate(values, _HEAT_COLOURS)).astype(np.uint8)
 
 
 def overlay(image: Bytes, values: Values) -> Bytes:
-    """Return an image ``[h,w,3]`` under the colours of values from 0 to 1.
+    """Return an image ``[h,w,3]`` overlaid with the colours for values from 0 to 1.
 
-    The image is drawn in grey, because skin and clothes have the colours of heat, and darker,
-    because the highest heat is light.
+    The image is drawn in grey, because skin and clothes have similar colours to heat, and darkened,
+    because the colour of the highest heat is light.
     """
     grey = _BRIGHTNESS * (image @ (0.299, 0.587, 0.114))[..., None]
     opacity = _MAX_OPACITY * (1 - (1 - np.clip(values, 0, 1)[..., None]) ** 2)
@@ -311,9 +312,10 @@ def overlay(image: Bytes, values: Values) -> Bytes:
 
 
 def encode_png(picture: Bytes, title: str, highest: float, *, is_overlay: bool) -> bytes:
-    """Return a PNG file with a title (cut if too long), a picture and a colour bar.
+    """Return a PNG file with a title (cut off if too long), a picture and a colour bar.
 
-    Small pictures of `heat_map`, or of `overlay`, are enlarged by a whole factor.
+    The picture comes from `heat_map` or `overlay`. Small pictures are enlarged by an integer
+    factor.
     """
     factor = -(-_MIN_SIDE // min(picture.shape[:2]))
     drawn = Image.fromarray(picture.repeat(factor, axis=0).repeat(factor, axis=1))
@@ -344,16 +346,16 @@ def _interpolate(values: Values, colours: Sequence[tuple[int, int, int]]) -> NDA
 
 @dataclass(frozen=True)
 class GradCamModel:
-    """A backbone that embeds images and texts, and its rows and columns of patches."""
+    """A backbone that embeds images and texts, with its numbers of rows and columns of patches."""
 
     backbone: Backbone
     grid: tuple[int, int]
 
     @property
     def layer(self) -> Module:
-        """The layer whose output the maps explain: the first layer norm of the last layer.
+        """The layer whose activations the maps show: the first layer norm of the last layer.
 
-        At the last layer's own output the gradient of every patch is exactly zero, because only the
+        At the output of the last layer, the gradient of every patch would be zero, because only the
         class token is used after it.
         """
         layer: Module = self._vision.encoder.layers[-1].layer_norm1
@@ -361,7 +363,7 @@ class GradCamModel:
 
     @property
     def patches(self) -> slice:
-        """The tokens that are patches: after the class token, before X-CLIP's message token."""
+        """The tokens of patches, without the class token and X-CLIP's message token."""
         first = int(hasattr(self._vision.embeddings, "class_embedding"))
         return slice(first, first + self.grid[0] * self.grid[1])
 
@@ -370,12 +372,12 @@ class GradCamModel:
         return self.backbone.module["vision"]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Return the embeddings of texts."""
+        """Return the embeddings ``[B,D]`` of texts."""
         return self.backbone.embed_texts(texts).clone()  # autograd refuses inference tensors
 
 
 def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
-    """Load a backbone for saliency, as `load_backbone` does."""
+    """Load a backbone for saliency maps; `spec` is the same as for `load_backbone`."""
     backbone = load_backbone(spec, device).for_images_and_texts(texts=True, images=True)
     config: Any = backbone.module["vision"].config
     side = config.image_size // config.patch_size
@@ -383,18 +385,18 @@ def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamM
 
 
 def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cosines ``[B]`` of images and texts, and maps ``[B,rows,columns]`` of them.
+    """Return the cosines ``[B]`` of images and texts, and their maps ``[B,rows,columns]``.
 
-    A map is the sum of the activations' channels, weighted by the mean gradient over patches,
-    without negative values. Images are the bytes ``[B,3,h,w]`` of `resize_and_crop`, texts the
-    embeddings ``[B,D]`` of `GradCamModel.embed_texts`.
+    A map is the sum over the channels of the activations, weighted by the mean gradient over
+    patches and clipped at zero. `images` are bytes ``[B,3,h,w]`` from `resize_and_crop`; `texts`
+    are embeddings ``[B,D]`` from `GradCamModel.embed_texts`.
     """
     backbone = model.backbone
     assert backbone.encode_images
     activations: list[Tensor] = []
 
     def record(layer: Module, inputs: Any, output: Tensor) -> Tensor:
-        # Gradients are needed only back to this layer; earlier layers take no memory.
+        # Gradients are needed only back to this layer, so earlier layers take no memory.
         activations.append(output.detach().requires_grad_())
         return activations[-1]
 

@@ -1,4 +1,4 @@
-"""Turn a film clip into frames: which frames, and their pixels. Needs PyAV."""
+"""Decode the frames and the sound of film clips. Needs PyAV."""
 
 from obygaze_features.common.package import need
 

@@ -1,7 +1,8 @@
-"""Inspect a packet's bytes: if decoding can start there, and if other frames need it.
+"""Parse packets to find out if decoding can start there, and if other frames need them.
 
-A container's keyframe flag is only a hint: x264's intra refresh sets it too, and pictures build up
-slowly from there. So the packets of common codecs are parsed.
+A container's keyframe flag is only a hint. For instance, x264's intra refresh also sets it,
+although complete pictures build up only gradually after it. Therefore, packets of common codecs are
+parsed.
 """
 
 from __future__ import annotations
@@ -9,28 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _STARTS_AT_FLAGS = {"mpeg4", "mpeg2video", "vp9", "mjpeg", "prores", "dnxhd"}
-"""Codecs in which no frame shown after a keyframe refers to a frame before it.
+"""Codecs in which no frame shown after a keyframe refers to a frame before the keyframe.
 
-MPEG-2 too: if its frames were counted, frames of a damaged file would be lost silently, and others
-would take their numbers.
+MPEG-2 is included because, if its frames were counted, lost frames in a damaged file would go
+unnoticed and later frames would get wrong numbers.
 """
 
 PARSED_CODECS = _STARTS_AT_FLAGS | {"h264", "hevc", "av1"}
-"""The codecs whose start points can be trusted."""
+"""The codecs whose start points can be determined reliably."""
 
 _H264_SLICES, _H264_IDR, _H264_PARAMETERS = range(1, 6), 5, range(7, 9)
 _H264_SEI, _H264_RECOVERY_POINT, _H264_EXACT_NOW = 6, 6, 0b110
-"""The last means: recovery_frame_cnt 0, exact_match_flag, no broken_link."""
+"""The last value means recovery_frame_cnt 0, exact_match_flag set, broken_link not set."""
 _HEVC_SLICES, _HEVC_RANDOM_ACCESS = range(32), range(16, 22)
 _AV1_FRAMES, _AV1_SHOWN_KEY = (3, 6), 0b0001
-"""The last means: show_existing_frame 0, frame_type key, show_frame 1."""
+"""The last value means show_existing_frame 0, frame_type key, show_frame 1."""
 _MPEG4_B, _MPEG2_B = 2, 3
 
 
 def is_start(codec: str, data: bytes, length_bytes: int) -> bool:
-    """Return True if all frames shown from a flagged keyframe on can be decoded from there.
+    """Return True if decoding can start at a flagged keyframe for all frames shown from there on.
 
-    See `index.codec_of` and `nal_length_bytes`.
+    For the parameters, see `index.codec_of` and `nal_length_bytes`.
     """
     if codec == "h264":
         for at in _nal_units(data, length_bytes):
@@ -47,7 +48,7 @@ def is_start(codec: str, data: bytes, length_bytes: int) -> bool:
 
 
 def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
-    """Return True if no other frame refers to this one; False for newer codecs with layers."""
+    """Return True if no other frame needs this frame; always False for newer codecs."""
     if codec == "h264":
         for at in _nal_units(data, length_bytes):
             if data[at] & 31 in _H264_SLICES:
@@ -62,7 +63,7 @@ def is_disposable(codec: str, data: bytes, length_bytes: int) -> bool:
 
 
 def nal_length_bytes(codec: str, extradata: bytes | None) -> int:
-    """Return the bytes of a NAL unit's length, as in mp4; 0 if start codes separate units."""
+    """Return the size in bytes of the NAL unit length field, or 0 if units have start codes."""
     if not extradata or extradata[0] != 1:
         return 0
     at = {"h264": 4, "hevc": 21}.get(codec)
@@ -86,7 +87,7 @@ def _nal_units(data: bytes, length_bytes: int) -> Iterator[int]:
 
 
 def _is_recovery_point(sei: bytes) -> bool:
-    """Return True if H.264 promises that all frames shown from here on are exact."""
+    """Return True if an H.264 SEI message says that all frames shown from here on are exact."""
     sei, at = sei[:256].replace(b"\0\0\3", b"\0\0"), 0
     while at + 2 < len(sei) and (kind := sei[at]) != 255 and (size := sei[at + 1]) != 255:
         if kind == _H264_RECOVERY_POINT:
@@ -96,7 +97,7 @@ def _is_recovery_point(sei: bytes) -> bool:
 
 
 def _first_av1_frame(data: bytes) -> int | None:
-    """Return the first four bits of the first frame's header."""
+    """Return the first four bits of the first frame header, or None if there is none."""
     at = 0
     while at < len(data):
         head = data[at]

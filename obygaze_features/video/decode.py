@@ -1,14 +1,13 @@
 """Decode frames of a film by number, with PyAV.
 
-Frames are numbered in the order in which the decoder returns them, the only numbering that is right
-in every container. If the index proves that order (see `FrameIndex.why_slow`), only the packets
-that the frames need are decoded, and each frame is recognised by its time. Otherwise the film is
-decoded from its start and frames are counted. If the film contradicts its index, it is also decoded
-from its start.
+Frames are numbered in the order in which the decoder returns them, which is the only numbering that
+is correct in every container. If the index proves that order (see `FrameIndex.why_slow`), only the
+packets that the frames need are decoded, and each frame is identified by its time. Otherwise, or if
+the film contradicts its index, the film is decoded from its start.
 
-A frame is returned exactly, or not at all: if the decoder reports damage, every frame that may have
-suffered is refused, up to the next packet that needs nothing before it. Damage that the decoder
-does not notice cannot be noticed here.
+Frames are never returned damaged. If the decoder reports damage, all frames that it may affect are
+refused, up to the next packet at which decoding can start. Damage that the decoder does not report
+cannot be detected.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video.index import NO_TIME, FrameIndex, index_file, open_video, packets_of
 
 SEEK_PACKETS = 200
-"""The number of packets from which a seek is faster than reading on."""
+"""The number of packets to skip from which seeking is faster than reading on."""
 EMPTY_MPEG4_BYTES = 20
-"""MPEG-4 packets below this size may stand for a frame that was left out."""
+"""The size below which an MPEG-4 packet may stand for a frame that the encoder skipped."""
 MAX_PIXELS = 100_000_000
-"""The most pixels of a picture, unless OBYGAZE_MAX_PIXELS is set; 8K film has 33 million."""
+"""The most pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K film has 33 million."""
 _CHANGED = "does not match its index; it may have changed in the meantime"
 
 
@@ -51,11 +50,11 @@ class Frames:
     rgb
         ``[T, height, width, 3]``, uint8, upright.
     indices
-        The number of each frame in its film, from 0.
+        The number of each frame in its film, starting at 0.
     times
-        The time at which each is shown, in seconds from the start of the file.
+        The time at which each frame is shown, in seconds from the start of the file.
     rotation
-        The degrees by which they were turned, counter-clockwise.
+        The degrees by which the frames were rotated, counter-clockwise.
     """
 
     rgb: NDArray[np.uint8]
@@ -76,16 +75,16 @@ def decode_frames(
     index: FrameIndex | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> Frames:
-    """Decode the frames with these numbers: each once, in ascending order; see `Frames.take`.
+    """Decode the frames with these numbers; each is returned once, in ascending order.
 
     Parameters
     ----------
     path, index
         A film in any format that FFmpeg reads, and its index (default: made here).
     numbers
-        Frame numbers, from 0. Only these are converted to RGB.
+        Frame numbers, starting at 0. Only these frames are converted to RGB.
     tick
-        Called at every packet.
+        A function that is called at every packet.
     """
     index = index_file(path, tick=tick) if index is None else index
     unique = np.unique(np.asarray(numbers, np.int32))
@@ -100,11 +99,11 @@ def decode_parts(
     tick: Callable[[], None] = lambda: None,
     allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
 ) -> Iterator[Frames]:
-    """Decode frames in parts; a film that must be decoded from its start is decoded once.
+    """Decode frames in parts, in a single pass if the film must be decoded from its start.
 
-    `parts` are frame numbers, ascending. `allocate` returns an array of a shape to decode into,
-    once the pictures' size is known, and may return the same memory for each part. The remaining
-    parameters are those of `decode_frames`.
+    `parts` are ascending frame numbers. `allocate` is called with a shape once the size of pictures
+    is known; it returns the array to decode into, and may return the same memory for each part. The
+    other parameters are those of `decode_frames`.
     """
     last = parts[-1][-1]
     if last >= len(index):
@@ -117,9 +116,10 @@ def decode_parts(
 def divide_frames(
     index: FrameIndex, numbers: NDArray[np.int32], most: int
 ) -> list[NDArray[np.int32]]:
-    """Divide ascending frame numbers into parts of at most `most`, which any process can decode.
+    """Divide ascending frame numbers into parts of at most `most` frames.
 
-    Where it can be, a part begins at a keyframe: then no packet is decoded for two parts.
+    Different processes can decode different parts. If possible, a part begins at a keyframe, so
+    that no packet is decoded for two parts.
     """
     ends, half = [0], most // 2
     begins = np.arange(len(numbers)) if index.why_slow else _begins(index, numbers)
@@ -132,7 +132,7 @@ def divide_frames(
 
 
 def max_pixels() -> int:
-    """Return the most pixels of a picture: `MAX_PIXELS`, or the value of OBYGAZE_MAX_PIXELS."""
+    """Return the most pixels per picture: OBYGAZE_MAX_PIXELS if set, or else `MAX_PIXELS`."""
     text = os.environ.get("OBYGAZE_MAX_PIXELS") or str(MAX_PIXELS)
     try:
         limit = int(text)
@@ -147,7 +147,7 @@ def max_pixels() -> int:
 
 
 def refuse_large(path: Path, width: int, height: int) -> None:
-    """Raise for pictures of more than `max_pixels`: they take many times as much memory."""
+    """Raise if a picture has more than `max_pixels`, because decoding would exhaust memory."""
     limit = max_pixels()
     if width * height > limit:
         raise VideoError(
@@ -158,9 +158,9 @@ def refuse_large(path: Path, width: int, height: int) -> None:
 
 
 class _Pictures:
-    """Decoded frames of a film as upright RGB pictures, filled in any order.
+    """Decoded frames of a film, as upright RGB pictures that are filled in any order.
 
-    `numbers` are the frames' numbers, ascending; `allocate` returns an array of a shape.
+    `numbers` are the ascending numbers of the frames; `allocate` returns an array of a given shape.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class _Pictures:
 
     @property
     def rgb(self) -> NDArray[np.uint8]:
-        """``[T, height, width, 3]``."""
+        """The pictures, an array ``[T, height, width, 3]``."""
         assert self._rgb is not None
         return self._rgb
 
@@ -204,7 +204,7 @@ class _Pictures:
         self._rgb[self._slots[number]] = picture
 
     def _upright(self, stored: NDArray[Any], frame: VideoFrame) -> NDArray[Any]:
-        """Apply the display matrix, which maps a stored point (x, y) to a displayed one."""
+        """Apply the frame's display matrix, which maps stored points (x, y) to displayed points."""
         if "DISPLAYMATRIX" not in frame.side_data:
             return stored
         matrix: Any = cast(Any, frame.side_data)["DISPLAYMATRIX"]
@@ -225,7 +225,7 @@ class _Pictures:
 def _fill(
     parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
 ) -> Iterator[_Pictures]:
-    """Decode the frames of each part, and yield the part."""
+    """Decode the frames of each part, then yield the part."""
     if index.why_slow is not None:
         yield from _decode_counting(parts, index, tick)
         return
@@ -246,11 +246,11 @@ def _decode_by_time(pictures: _Pictures, index: FrameIndex, tick: Callable[[], N
 
 
 class _IndexMismatch(Exception):
-    """A film that does not match its index."""
+    """The error raised if a film does not match its index."""
 
 
 def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]]:
-    """Return the first and last packets of the pieces of the file to decode."""
+    """Return the first and last packet of each piece of the file to decode."""
     runs: list[tuple[int, int]] = []
     lasts = index.positions[numbers]
     for first, last in zip(_begins(index, numbers).tolist(), lasts.tolist(), strict=True):
@@ -262,16 +262,16 @@ def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]
 
 
 def _begins(index: FrameIndex, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the packet from which each frame can be decoded: the last start shown no later."""
+    """Return the packet from which to decode each frame: the last start that is not shown later."""
     before = np.searchsorted(index.seeks[:, 0], index.pts[numbers], side="right") - 1
     return index.starts[before]
 
 
 class _TimedDecoding:
-    """Decodes pieces of a film and recognises frames by their times.
+    """Decodes pieces of a film and identifies frames by their times.
 
-    If `fast`, frames that no other frame needs are skipped, and any damage is an `_IndexMismatch`.
-    Otherwise the frames that may have suffered are refused at the end.
+    If `fast`, frames that no other frame needs are skipped, and any damage raises `_IndexMismatch`.
+    Otherwise, damaged frames are refused at the end.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class _TimedDecoding:
         first: int,
         last: int,
     ) -> int:
-        """Decode a run of packets that start at `position`; return the next position."""
+        """Decode a run of packets, starting at `position`; return the position after it."""
         context, since = stream.codec_context, int(self._stored[first])
         for packet in packets:
             self._tick()
@@ -339,9 +339,9 @@ class _TimedDecoding:
             if frame.pts is None:
                 raise _IndexMismatch("has frames without a time")
             if frame.pts < since:
-                continue  # it refers to packets that were not read
+                continue  # the frame refers to packets that were not read
             if self._fast and frame.interlaced_frame:
-                # Other frames may need one of its fields, which skipping would lose.
+                # Other frames may need one of the frame's fields, which may have been skipped.
                 raise _IndexMismatch("is interlaced")
             if (position := self._expected.pop(frame.pts, None)) is None:
                 raise _IndexMismatch("has frames at times that its packets do not have")
@@ -353,7 +353,7 @@ class _TimedDecoding:
 
 @contextlib.contextmanager
 def _damage_suppressed() -> Iterator[None]:
-    """Suppress FFmpeg's errors, except a lack of memory."""
+    """Suppress FFmpeg's errors, except for lack of memory."""
     try:
         yield
     except MemoryError:
@@ -363,9 +363,10 @@ def _damage_suppressed() -> Iterator[None]:
 
 
 def _refuse_damaged(index: FrameIndex, requested: NDArray[np.int32], damage: Sequence[int]) -> None:
-    """Raise if a requested frame is missing, or may have suffered from damage before it.
+    """Raise if a requested frame is missing or may be damaged.
 
-    The message names the first such frame, requested or not, so it is the same for every backbone.
+    The message names the first damaged frame, requested or not, so that it does not depend on the
+    backbone.
     """
     numbers = np.arange(requested[0], len(index), dtype=np.int32)
     begins, ends = _begins(index, numbers), index.positions[numbers]
@@ -383,8 +384,8 @@ def _describe_damage(number: int, index: FrameIndex) -> str:
 def _seek(
     container: InputContainer, stream: VideoStream, index: FrameIndex, first: int
 ) -> tuple[Iterator[Packet[VideoStream]], int]:
-    """Seek to a packet or an earlier one; return the packets from there and its position."""
-    # Matroska seeks by presentation time; mp4 by decoding time, with which Matroska overshoots.
+    """Seek to `first` or an earlier packet; return the packets from there, and the position."""
+    # Matroska seeks by presentation time, mp4 by decoding time (which overshoots in Matroska).
     for time in index.seeks[np.searchsorted(index.starts, first)].tolist():
         if time == NO_TIME:
             continue
@@ -402,10 +403,10 @@ def _seek(
 
 
 class _CountedDamage:
-    """The frames that may have suffered from damage, in films whose frames are counted.
+    """The frames that may be damaged, in films whose frames are counted.
 
-    Damage spoils the frames up to the next keyframe, and back to the last frame that is not a
-    B-frame: frames in between may refer to the damaged frame, or be shown instead of it.
+    Damage affects all frames up to the next keyframe, and back to the last frame that is not a
+    B-frame: frames in between may refer to the damaged frame or be shown instead of it.
     """
 
     def __init__(self) -> None:
@@ -414,7 +415,7 @@ class _CountedDamage:
         self._spoiled: set[int] = set()
 
     def note(self, frame: VideoFrame) -> int:
-        """Take the next frame into account; return its number."""
+        """Count the next frame, note any damage, and return the frame's number."""
         self.number += 1
         if frame.is_corrupt:
             self._suffering = True
@@ -428,7 +429,7 @@ class _CountedDamage:
         return self.number
 
     def refuse(self, pictures: _Pictures, index: FrameIndex) -> None:
-        """Raise if any of the pictures is missing or may have suffered."""
+        """Raise if any of the pictures is missing or may be damaged."""
         spoiled = self._spoiled.union(range(self.number + 1, int(pictures.numbers[-1]) + 1))
         if not spoiled.isdisjoint(pictures.numbers.tolist()):
             first = min(lost for lost in spoiled if lost >= pictures.numbers[0])
@@ -438,7 +439,7 @@ class _CountedDamage:
 def _decode_counting(
     parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
 ) -> Iterator[_Pictures]:
-    """Decode once from the start and count frames that only their order identifies."""
+    """Decode the film once from its start, and identify frames by counting."""
     last, damage = int(parts[-1].numbers[-1]), _CountedDamage()
     frames = _frames_in_order(parts[0].path, index, last, tick)
     ahead: list[tuple[int, VideoFrame]] = []
@@ -448,7 +449,7 @@ def _decode_counting(
             if number in pictures:
                 pictures.put(number, decoded)
         ahead = [entry for entry in ahead if entry[0] > end]
-        # Go on until a frame after the part shows that no later damage can reach into it.
+        # Continue until a frame after the part proves that later damage cannot affect the part.
         while pictures is parts[-1] or damage.anchor <= end:
             frame = next(frames, None)
             if frame is None:
@@ -467,8 +468,8 @@ def _frames_in_order(
 ) -> Iterator[VideoFrame]:
     """Yield the frames in order, up to the first packet that cannot be decoded.
 
-    Frames right after the last may follow, up to one that shows if the last was damaged. In AVI a
-    packet is a frame: a packet that gave no frame, and was not empty, shifts all numbers.
+    A few frames after `last` may follow, until it is clear whether `last` was damaged. In AVI, each
+    packet is a frame, so raise if a non-empty packet gave no frame, which would shift all numbers.
     """
     fed, received, ended, empty = 0, 0, False, len(index.spare) - len(index)
     with open_video(path) as (container, stream):
@@ -497,5 +498,5 @@ def _frames_in_order(
                 yield from rest
     if index.container == "avi" and received + empty < fed:
         raise VideoError(
-            path, "is damaged: some of its packets gave no frame, so its frames cannot be counted"
+            path, "is damaged: some of its packets gave no frame, so frames cannot be counted"
         )

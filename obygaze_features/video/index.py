@@ -1,10 +1,10 @@
-"""The frames of a film, from one pass over its packets.
+"""Index the frames of a film in one pass over its packets.
 
 If every packet has a presentation time, and nothing contradicts these times, frames are shown in
-the order of the times, and each can be decoded from the last keyframe before it. AVI has no such
-times: there only the decoder knows the order of frames.
+the order of their times, and each frame can be decoded from the last keyframe before it. AVI files
+have no such times, so only the decoder knows the order of their frames.
 
-This file also opens films and computes their fingerprints.
+This module also opens films and computes their fingerprints.
 """
 
 from __future__ import annotations
@@ -39,43 +39,43 @@ from obygaze_features.video.bitstream import (
 NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
-"""The seconds by which a clip may always exceed its film: ends are rounded, sound is longer."""
+"""The seconds by which a clip may exceed its film: ends are rounded, and sound may be longer."""
 TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
-"""Containers with every frame's time in which any frame can be seeked."""
+"""The containers that store the time of every frame and support seeking to any frame."""
 LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
-"""FFmpeg's names of formats that are lists of other files, or of addresses."""
+"""FFmpeg's names of formats that list other files or addresses."""
 NO_PICTURES = "has no video, only"
-"""The start of the reason for which a file without pictures is refused."""
+"""The beginning of the error message for a file without pictures."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
-"""DivX's note that it packs two frames into one packet, and none into the next."""
+"""The marker with which DivX says that a packet may hold two frames, and the next one none."""
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class FrameIndex:
-    """The frames of a film.
+    """The frames of a film: their times, and where to start decoding.
 
     Parameters
     ----------
     codec, container
-        FFmpeg's names.
+        FFmpeg's names of the codec and the container.
     picture_bytes
-        The size of a picture in RGB, by the file's header.
+        The size of an RGB picture, according to the file's header.
     seconds
-        The time at which the last frame ends.
+        The end of the last frame.
     why_slow
-        The reason why the film must be decoded from its start; None if any frame can be decoded
+        The reason why the film must be decoded from its start, or None if any frame can be decoded
         separately.
     times
         ``[n]``: the time at which each frame is shown, in seconds from the start of the file.
         Frames are numbered in the order in which the decoder returns them.
     pts, positions
-        ``[n]``: the same in the file's own time unit, and the packet that holds each frame.
+        ``[n]``: the same times in the file's own unit, and the packet that holds each frame.
     spare
         For each packet, True if other frames can be decoded without it.
     starts, seeks
-        ``[m]`` and ``[m, 2]``: packets at which decoding can start, and the presentation and
-        decoding time to seek to for each; `NO_TIME` where unknown.
+        ``[m]`` and ``[m, 2]``: the packets at which decoding can start, and the presentation and
+        decoding time to seek to for each, or `NO_TIME` if unknown.
     """
 
     codec: str
@@ -94,9 +94,10 @@ class FrameIndex:
         return len(self.times)
 
     def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
-        """Return the numbers of the frames with ``start <= time < end``; `path` is for messages.
+        """Return the numbers of the frames with ``start <= time < end``.
 
-        Raises `VideoError` for an empty range, or if most of the clip is after the film's end.
+        Raise `VideoError` if there are none, or if most of the clip is after the film's end. `path`
+        is used only in messages.
         """
         # Spans have few digits, but frame times are odd fractions of a second.
         bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
@@ -111,17 +112,17 @@ class FrameIndex:
         if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - (start or 0)) / 2):
             raise VideoError(
                 path,
-                f": most of the clip ({start or 0:g} s to {end:g} s) is after the film's "
-                f"end: the film is {self.seconds:.3f} s long; correct its end in the manifest",
+                f": most of the clip ({start or 0:g} s to {end:g} s) is after the end of the "
+                f"film, which is {self.seconds:.3f} s long; correct the clip's end in the manifest",
             )
         return range(first, last)
 
 
 def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
-    """Identify a film file without reading all of it.
+    """Return a text that identifies a film file, without reading all of it.
 
-    Its size, duration and frame count (the last two with an index), and the SHA-256 of its first
-    MiB, as ``key=value`` separated by spaces, in this order.
+    It has the file's size, duration and frame count (the last two only with an index), and the
+    SHA-256 of its first MiB, in this order, as ``key=value`` separated by spaces.
     """
     with (
         translate(VideoError, path, "cannot be read: {}", foreign=OSError),
@@ -137,20 +138,20 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
 
 @contextmanager
 def open_media(path: Path) -> Iterator[InputContainer]:
-    """Open a file with FFmpeg; its errors inside the block become a `VideoError`."""
+    """Open a file with FFmpeg, and convert FFmpeg's errors in the block to `VideoError`."""
     with translate(VideoError, path, "cannot be decoded: {}", foreign=(av.FFmpegError, OSError)):
         if not path.is_file():
-            # A pipe is not opened, because it may never answer.
+            # Opening a pipe might block forever.
             raise VideoError(path, "is not a file")
         if path.stat().st_size == 0:
             raise VideoError(path, "is empty")
-        # Old AVI files have titles in any encoding, which are not needed.
+        # Old AVI files may have titles in any encoding. They are not needed.
         options = {"format_whitelist": _single_files()}
         try:
             container = av.open(path, metadata_errors="ignore", options=options)
         except av.ArgumentError:
             reason = (
-                "cannot be decoded: it is a list of other files, or damaged; pass the film itself"
+                "cannot be decoded: it is damaged or a list of other files; pass the film itself"
             )
             raise VideoError(path, reason) from None
         with container:
@@ -159,15 +160,15 @@ def open_media(path: Path) -> Iterator[InputContainer]:
 
 @cache
 def _single_files() -> str:
-    """Return FFmpeg's formats that contain the film itself, as its option expects them."""
+    """Return FFmpeg's formats that contain media themselves, as a comma-separated list."""
     return ",".join(sorted(av.formats_available - {*LISTS}))
 
 
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open a film's video stream, like `open_media`."""
+    """Open a film and its video stream; see `open_media`."""
     with open_media(path) as container:
-        # The cover picture in a music file is also a video stream.
+        # The cover picture of a music file is also a video stream.
         streams = [
             stream
             for stream in container.streams.video
@@ -178,28 +179,28 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
             raise VideoError(path, f"{NO_PICTURES} {' and '.join(kinds) or 'nothing'}")
         if streams[0].codec_context is None:
             raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
-        # Slices: one clip per core, without the delay and copies of frame threads.
+        # Slice threads avoid the delay and the copies of frame threads; each core decodes one clip.
         streams[0].thread_type = "SLICE"
         streams[0].codec_context.thread_count = 1
         yield container, streams[0]
 
 
 def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """Yield the non-empty packets, in the order of the file."""
+    """Yield the non-empty packets of a stream, in file order."""
     reason = "cannot be decoded: it has a stream that its header does not list"
-    # PyAV fails on a stream that appeared after the file was opened.
+    # PyAV raises an error for streams that appear after the file was opened.
     with translate(VideoError, Path(container.name), reason, foreign=IndexError):
         yield from (packet for packet in container.demux(stream) if packet.size > 0)
 
 
 def codec_of(stream: VideoStream) -> str:
-    """Return the codec's name, for any decoder: ``av1``, not ``libdav1d``."""
+    """Return the name of the codec, not of the decoder: ``av1``, not ``libdav1d``."""
     return stream.codec_context.codec.canonical_name
 
 
 @dataclass(frozen=True)
 class _Packets:
-    """The packets of a film, in the order of the file."""
+    """The packets of a film, in file order."""
 
     pts: NDArray[np.int64]
     dts: NDArray[np.int64]
@@ -210,7 +211,7 @@ class _Packets:
 
     @property
     def have_own_times(self) -> bool:
-        """True unless packets may hold half a frame, or a hidden one."""
+        """True unless some packets may hold half a frame, or a hidden frame."""
         times = np.unique(self.pts)
         return self.doubts is None and len(times) == len(self.pts) and NO_TIME not in times[:1]
 
@@ -218,10 +219,11 @@ class _Packets:
 def index_file(
     path: Path, *, tick: Callable[[], None] = lambda: None, decode: bool = True
 ) -> FrameIndex:
-    """Index a film in any format that FFmpeg reads; `tick` is called at every packet.
+    """Index a film in any format that FFmpeg reads.
 
-    Frames that only the decoder can number are decoded to number them. Without `decode`, packets
-    with times are counted instead, which is enough for the film's length and fingerprint.
+    If only the decoder knows the order of frames, all frames are decoded to number them. If
+    `decode` is false, packets with times are counted instead, which is enough for the film's length
+    and fingerprint. `tick` is called at every packet.
     """
     with open_video(path) as (container, stream):
         with _structure_errors(container) as errors:
@@ -237,7 +239,7 @@ def index_file(
     pts, starts = packets.pts[order], _clean_starts(packets)
     if why_slow is not None:
         order, starts = order[:0], starts[:0]
-        # In AVI a packet is a frame; in other formats it may be half a frame, or a hidden one.
+        # In AVI, a packet is a frame. In other formats, it may be half a frame or a hidden frame.
         if kind == "avi":
             pts = _packet_times(packets)
         elif packets.have_own_times and not decode:
@@ -248,7 +250,7 @@ def index_file(
         raise VideoError(path, "has no video frames")
     if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
         if not rate:
-            raise VideoError(path, "has neither times nor a frame rate")
+            raise VideoError(path, "has neither frame times nor a frame rate")
         times, step = np.arange(len(pts)) / float(rate), 1 / float(rate)
     else:
         times = (pts - begin) * unit.numerator / unit.denominator
@@ -270,16 +272,16 @@ def index_file(
 
 @contextmanager
 def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
-    """Collect FFmpeg's error messages about a file's structure while the block reads it.
+    """Collect FFmpeg's error messages about a file's structure in the block.
 
-    FFmpeg skips a damaged piece of a Matroska file with no other sign than such a message.
+    FFmpeg skips damaged parts of a Matroska file, and such a message is the only sign of it.
     """
     level, errors = av.logging.get_level(), list[str]()
     av.logging.set_level(av.logging.ERROR)
     try:
         with av.logging.Capture() as messages:
             yield errors
-        # The decoder's messages are left out: decoding the frames finds that damage.
+        # The decoder's messages are ignored: decoding the frames will find that damage.
         errors += [text.strip() for _, source, text in messages if source == container.format.name]
     finally:
         av.logging.set_level(level)
@@ -299,9 +301,9 @@ def _read_packets(
         tick()
         data = bytes(packet)
         if packet.is_discard:
-            doubts = "an edit list hides a part of it"
+            doubts = "an edit list hides part of it"
         elif packet.is_corrupt:
-            doubts = doubts or "some of it is damaged"
+            doubts = doubts or "part of it is damaged"
         if packet.is_keyframe and is_start(codec, data, length_bytes):
             starts.append(len(pts))
         if not pts and codec == "mpeg4" and _PACKED.search(bytes(extradata or b"") + data):
@@ -312,7 +314,7 @@ def _read_packets(
         duration = packet.duration or 0
     listed = len(stream.index_entries) if container.format.name == TIMED[0] else 0
     if len(pts) < listed:
-        raise VideoError(path, f"is cut short: {len(pts)} of its {listed} frames were found")
+        raise VideoError(path, f"is cut short: only {len(pts)} of its {listed} frames were found")
     return _Packets(
         np.array(pts, np.int64),
         np.array(dts, np.int64),
@@ -324,13 +326,13 @@ def _read_packets(
 
 
 def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
-    """Return why the packets' times do not tell the order of frames, or None."""
+    """Return why the packets' times do not determine the order of frames, or None if they do."""
     if kind == "avi":
         return "AVI does not say when frames are shown"
     if kind not in TIMED:
         return f"{kind} cannot seek to every frame"
     if codec not in PARSED_CODECS:
-        return f"the codec {codec} is not parsed here"
+        return f"obygaze cannot parse the codec {codec}"
     if (packets.pts == NO_TIME).any():
         return "some of its frames have no time"
     if len(np.unique(packets.pts)) < len(packets.pts):
@@ -341,7 +343,7 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
 
 
 def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
-    """Return the starts for which all frames stored earlier are also shown earlier."""
+    """Return the start packets before which all earlier packets are also shown earlier."""
     starts = np.array(packets.starts, np.int32)
     latest = np.maximum.accumulate(packets.pts)
     clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
@@ -349,7 +351,7 @@ def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
 
 
 def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, int]:
-    """Return the stream's time unit in seconds, and the file's start time in that unit."""
+    """Return the stream's time unit, in seconds, and the start of the file in that unit."""
     unit = stream.time_base
     assert unit is not None
     if container.format.name == "avi" or container.start_time is None:
@@ -358,9 +360,10 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
 
 
 def _packet_times(packets: _Packets) -> NDArray[np.int64]:
-    """Return the times of frames that come one per packet and that a decoder returns.
+    """Return the times of the frames that a decoder returns, if each packet is a frame.
 
-    A film that was cut out of a longer one may begin with frames that refer to what was cut off.
+    A film that was cut from a longer film may begin with frames that the decoder drops, because
+    they refer to frames that were cut off.
     """
     needed = np.flatnonzero(~packets.spare[1:])
     leading = int(needed[0]) if len(needed) else 0

@@ -1,8 +1,9 @@
-"""The sound of a film or of a span of it: mono, at the rates that networks take.
+"""Decode the sound of a film (or a span of it) in mono, at the rates that networks need.
 
-Samples are numbered by the film's clock, whose zero is that of `index.FrameIndex.times`: the n-th
-at a rate is heard at n / rate seconds. FFmpeg trims an encoder's priming samples. Where the track
-has no sound (before it starts, in a gap, after its end) there is silence.
+Samples are numbered by the film's clock, which has the same zero as `index.FrameIndex.times`:
+sample
+n is heard at n / rate seconds. FFmpeg trims an encoder's priming samples. If the track has no sound
+(before it starts, in a gap, or after its end), samples are silent.
 """
 
 from __future__ import annotations
@@ -26,47 +27,47 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video.index import MAX_BEYOND_S, TIMED, open_media
 
 PREROLL_S = 0.5
-"""The seconds to decode before a span: lossy decoders and resamplers need some sound first."""
+"""The seconds to decode before a span, because lossy decoders and resamplers need a run-up."""
 TAIL_S = 0.1
-"""The seconds to decode after a span, for the resampler."""
+"""The seconds to decode after a span, which the resampler needs."""
 MAX_JITTER_S = 0.02
-"""The gap in seconds up to which a frame continues the last one, as clocks are rounded."""
+"""The largest gap, in seconds, between consecutive frames, because times are rounded."""
 SAMPLES_PER_STEP = 1 << 16
-"""The samples to resample together: single frames cost twice as much."""
+"""The number of samples to resample at a time; resampling single frames takes twice as long."""
 MIX = {"rematrix_maxval": "1"}
-"""FFmpeg's weights of channels, made to sum to 1: equal channels stay unchanged."""
+"""An option of FFmpeg that makes channel weights sum to 1, so equal channels stay unchanged."""
 
 MAX_SECONDS = 12 * 3600
-"""The longest clip whose sound is decoded."""
+"""The duration of the longest clip whose sound is decoded."""
 RATES = range(1_000, 1_000_001)
-"""The samples per second that a file may have."""
+"""The sample rates that a file may have."""
 MARGIN_S = 1.0
-"""The seconds kept beyond the windows of a clip whose end only its file's header states."""
+"""The extra seconds to keep around the last window if only the file's header states the end."""
 MAX_READINGS = 3
-"""The most readings of a clip: a seek may miss its start, and a header may misstate its end."""
+"""The most times to read a clip: a seek may miss its start, and a header may misstate its end."""
 COMPUTING_S, COMPUTING_PER_SECOND = 60.0, 0.1
-"""The processor's time that decoding may take, and more for each second decoded: sound is decoded
-some hundred times as fast as it plays.
+"""The processor time that decoding may take, plus an allowance for each second of sound. Usually,
+sound is decoded about a hundred times as fast as it plays.
 """
-_TOO_LONG = f"has a clip of more than {MAX_SECONDS // 3600} hours; divide it into shorter clips"
+_TOO_LONG = f"has a clip of more than {MAX_SECONDS // 3600} hours; split it into shorter clips"
 
 
 Ranges = Sequence[tuple[int, int]]
-"""The first sample of each stretch of a clip, and the one after its last; ascending and apart."""
+"""The first sample of each stretch and the sample after its last, ascending, without overlap."""
 Windows = Callable[[int, int], Ranges]
-"""A function from a rate and a clip's number of samples to the stretches to keep."""
+"""A function that takes a rate and a clip's number of samples and returns the ranges to keep."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """The excerpts of a clip at each rate, and the `track`, ``2 of 3 (fra)``, of several."""
+    """The excerpts of a clip at each rate, and the `track` (``2 of 3 (fra)``), if several."""
 
     excerpts: dict[int, Excerpts]
     track: str
 
     @property
     def samples(self) -> dict[int, Samples]:
-        """All samples of a clip that was kept as a whole."""
+        """All samples of the clip at each rate, if nothing was left out."""
         return {rate: excerpt[0 : len(excerpt)] for rate, excerpt in self.excerpts.items()}
 
 
@@ -76,25 +77,25 @@ def decode_sound(
     windows: Windows = lambda rate, samples: [(0, samples)],
     allocate: Callable[[int], Samples] = lambda samples: np.empty(samples, np.float32),
 ) -> Sound:  # fmt: skip
-    """Decode the sound of a film from `start` to `end`, in seconds (default: all).
+    """Decode the sound of a film from `start` to `end`, in seconds (default: the whole film).
 
-    The clip has ``round(end * rate) - round(start * rate)`` samples from -1 to 1 at each rate;
-    without an end, all that exist. Raises `VideoError` for a film without sound, or if most of the
+    At each rate, the clip has ``round(end * rate) - round(start * rate)`` samples from -1 to 1, or
+    all samples if there is no `end`. Raise `VideoError` if the film has no sound, or if most of the
     clip is after the film's end.
 
     Parameters
     ----------
     track
-        The number of a sound track, from 1 (default: the file's default, or the best by FFmpeg).
+        The sound track, counted from 1 (default: the track that FFmpeg considers best).
     seconds
-        The end of the film's pictures: up to there the sound may be missing.
+        The end of the film's pictures. Sound may be missing up to there.
     tick
         Called at every packet.
     windows
         The parts of the clip to keep (default: all).
     allocate
-        A function that returns memory for a number of samples, in which all pieces follow each
-        other. A later call may return the same memory.
+        A function that returns memory for a number of samples, which will hold all ranges one
+        after the other. Later calls may return the same memory.
     """
     begin, until = start or 0.0, math.inf if end is None else end
     if math.inf > until > begin + MAX_SECONDS:
@@ -126,7 +127,7 @@ def decode_sound(
 def _refuse_missing(
     path: Path, reader: _Reader, begin: float, until: float, seconds: float
 ) -> None:
-    """Raise if the file has no sound or is cut short, or if most of the clip is after it."""
+    """Raise if the file has no sound, is cut short, or ends before most of the clip."""
     last, reason = max(reader.reached, seconds), ""
     if reader.reached == -math.inf:
         reason = "has an empty sound track"
@@ -135,13 +136,13 @@ def _refuse_missing(
         reason = f"is cut short: its sound ends at {reached:.3f} s of {listed:.3f} s"
     elif begin >= last or math.inf > until > last + max(MAX_BEYOND_S, (until - begin) / 2):
         span = f"{begin:g} s to {until:g} s"
-        reason = f": its sound ends at {last:.3f} s, and most of the clip is after that ({span})"
+        reason = f": most of the clip ({span}) is after the end of the sound at {last:.3f} s"
     if reason:
         raise VideoError(path, reason)
 
 
 def _merge(ranges: Ranges) -> list[tuple[int, int]]:
-    """Merge ranges that meet or overlap."""
+    """Merge ranges that touch or overlap."""
     merged: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if merged and first <= merged[-1][1]:
@@ -152,7 +153,7 @@ def _merge(ranges: Ranges) -> list[tuple[int, int]]:
 
 
 def _widen(ranges: Ranges, rate: int) -> list[tuple[int, int]]:
-    """Return ranges that also serve if the clip ends up to `MARGIN_S` sooner or later."""
+    """Widen the last range, so that the clip may end up to `MARGIN_S` earlier or later."""
     margin = round(MARGIN_S * rate)
     *others, (first, end) = ranges
     return _merge([*others, (max(0, first - margin), end + margin)])
@@ -162,7 +163,7 @@ def _make_outputs(
     ranges: Mapping[int, Ranges], begin: float, end: float | None,
     allocate: Callable[[int], Samples],
 ) -> dict[int, _Output]:  # fmt: skip
-    """Return an output for each rate, one after the other in memory that starts silent."""
+    """Return an output for each rate; the outputs share memory that is initially silent."""
     sizes = {rate: sum(end - first for first, end in spans) for rate, spans in ranges.items()}
     memory, used = allocate(max(1, sum(sizes.values()))), 0
     memory[:] = 0
@@ -176,7 +177,7 @@ def _make_outputs(
 def _choose_track(
     path: Path, container: InputContainer, number: int | None
 ) -> tuple[AudioStream, str]:
-    """Return the sound track with a number from 1, or the default, and a name if several exist."""
+    """Return the chosen or the best sound track, and its label if there are several tracks."""
     tracks = list(container.streams.audio)
     if len(tracks) < (number or 1):
         reason = f"has {counted(len(tracks), 'sound track')}, so track {number} does not exist"
@@ -192,7 +193,7 @@ def _choose_track(
 
 
 class _Reader:
-    """Reads runs of samples of a sound track, each without a gap."""
+    """Reads a sound track as runs of consecutive samples."""
 
     def __init__(
         self, path: Path, container: InputContainer, stream: AudioStream, tick: Callable[[], None]
@@ -205,14 +206,14 @@ class _Reader:
         is_avi = container.format.name == "avi"
         self._zero = 0.0 if is_avi else (container.start_time or 0) / av.time_base
         self.listed = self.time((stream.start_time or 0) + (stream.duration or 0))
-        """The end of the sound by the file's header."""
+        """The end of the sound according to the file's header."""
         expected_s = self.listed if stream.duration else (container.duration or 0) / av.time_base
         self.expected = min(expected_s, MAX_SECONDS)
         self._grid: tuple[int, int] | None = None
-        """The start of a frame and the length, for frames of one length."""
+        """The first sample of a frame and its length, if all frames have the same length."""
 
     def time(self, pts: int) -> float:
-        """Return a time of the file in seconds of the film's clock."""
+        """Convert a time in the file to seconds on the film's clock."""
         return pts * self._unit - self._zero
 
     def read(
@@ -251,16 +252,16 @@ class _Reader:
         return not is_sought
 
     def _refuse_absurd(self, rate: int, second: float, begin: float, until: float) -> None:
-        """Raise for sound that would take more memory or time than any film's."""
+        """Raise if the sound would take more memory or time than that of any real film."""
         if rate not in RATES:
             bounds = f"{RATES[0]:,} to {RATES[-1]:,}"
-            reason = f"has sound of {rate:,} samples per second; only {bounds} are decoded"
+            reason = f"has sound with {rate:,} samples per second; only {bounds} are supported"
             raise VideoError(self._path, reason)
         if until == math.inf and second > begin + MAX_SECONDS:
             raise VideoError(self._path, _TOO_LONG)
 
     def _beat(self) -> None:
-        """Call `tick`, and raise if decoding takes far longer than that of any film."""
+        """Call `tick`, and raise if decoding takes far longer than for any real film."""
         self._tick()
         allowed = COMPUTING_S + COMPUTING_PER_SECOND * max(0.0, self.reached)
         if time.process_time() - self._began > allowed:
@@ -268,21 +269,21 @@ class _Reader:
             raise VideoError(self._path, reason)
 
     def _measure_frames(self) -> None:
-        """Measure where frames start, if the file's clock is coarser than a sample.
+        """Find out on which samples frames start, if the file's clock is coarser than a sample.
 
-        After a seek, the clock alone would put them up to a millisecond away. Most codecs have
-        frames of one length.
+        After a seek, the clock alone would place frames up to a millisecond off. Most codecs have
+        frames of equal length.
         """
         if self._unit * self._stream.codec_context.sample_rate > 1:
-            # Damage does not matter here: nothing of this is heard.
+            # Damage does not matter here, because these frames are not used.
             frames = self._place(self._frames(-math.inf, math.nan))
             _, (position, frame) = next(frames, None), next(frames, (0, None))
             self._grid = (position, frame.samples) if frame else None
 
     def _frames(self, since: float, begin: float) -> Iterator[AudioFrame]:
-        """Yield frames from the packet before `since`; raise if any after `begin` is lost.
+        """Yield frames, starting at the packet before `since`; raise if one after `begin` is lost.
 
-        At the end of the file, losses are allowed: it may be cut short.
+        Losses at the end of the file are allowed, because the file may be cut short.
         """
         held, damaged = None, -math.inf
         for packet in self._container.demux(self._stream):
@@ -294,7 +295,7 @@ class _Reader:
             for due in [held, packet] if held else [packet]:
                 try:
                     frames = due.decode()
-                except MemoryError:  # FFmpeg's, too: the worker's limit, not damage
+                except MemoryError:  # may also come from FFmpeg: the worker's limit, not damage
                     raise
                 except av.FFmpegError:
                     damaged = begin if due.pts is None else self.time(due.pts)
@@ -306,7 +307,7 @@ class _Reader:
             held = None
 
     def _place(self, frames: Iterator[AudioFrame]) -> Iterator[tuple[int, AudioFrame]]:
-        """Yield each frame with the number of its first sample."""
+        """Yield each frame after the number of its first sample."""
         expected, rate, is_anchored = 0.0, 0, False
         for frame in frames:
             expected *= frame.sample_rate / (rate or 1)
@@ -326,14 +327,14 @@ class _Reader:
 
 
 def _mix(mixer: av.AudioResampler, frame: AudioFrame | None, outputs: Sequence[_Output]) -> None:
-    """Pass a frame, mixed, to the outputs; None ends the current run."""
+    """Mix a frame to mono and pass it to the outputs; None ends the current run."""
     for piece in [*mixer.resample(frame), *([] if frame else [None])]:
         for output in outputs:
             output.add(piece)
 
 
 class _Output:
-    """The samples of a clip at a rate, silent by default, in the ranges to keep."""
+    """The samples of a clip at one rate, for the ranges to keep; initially silent."""
 
     def __init__(
         self, rate: int, begin: float, end: float | None, ranges: Ranges, memory: Samples
@@ -349,8 +350,8 @@ class _Output:
         self._reached = self._low
 
     def start(self, position: int, source: int) -> None:
-        """Start a run by the number of its first sample and its rate."""
-        # From a sample on that both rates share, so that numbers match times.
+        """Start a run, given the number of its first sample and its rate."""
+        # Start at a sample that both rates share, so that numbers correspond to times.
         silence = position % (source // math.gcd(source, self._rate))
         self._next = (position - silence) * self._rate // source
         self._first = max(self._low, self._next + math.ceil(silence * self._rate / source))
@@ -361,7 +362,7 @@ class _Output:
             self.add(frame)
 
     def add(self, frame: AudioFrame | None) -> None:
-        """Add the next samples of the run; None ends it."""
+        """Add the next samples of the run; None ends the run."""
         for resampled in self._resampler.resample(frame):
             first, end = max(self._first, self._next), self._next + resampled.samples
             last = end if self._high is None else min(end, self._high)
@@ -372,13 +373,13 @@ class _Output:
             self._next = end
 
     def _keep(self, first: int, samples: Samples) -> None:
-        """Copy the parts in the ranges from samples that start at a number of the clip's."""
+        """Copy the samples that are in the ranges to keep; `first` is the first sample's number."""
         for at, piece in self._pieces:
             begin, end = max(at, first), min(at + len(piece), first + len(samples))
             if begin < end:
                 piece[begin - at : end - at] = samples[begin - first : end - first]
 
     def excerpts(self) -> Excerpts:
-        """Return the kept samples, and perhaps silence after the clip's end."""
+        """Return the samples that were kept, with silence after the end of the sound."""
         length = (self._reached if self._high is None else self._high) - self._low
         return Excerpts(length, self._pieces)

@@ -1,11 +1,10 @@
-"""Small synthetic clips for tests, the demo and benchmarks. Nothing in them was ever filmed.
+"""Draw small synthetic clips for tests, the demo and benchmarks.
 
-Each frame carries its number as a strip of black and white squares along its top edge, so that a
-decoder's output can be checked against the picture itself. Below it, the three levels look
-different on average, and not every time: Sure is warm with a large moving disc, Easy Negative cool
-with a small disc, Hard Negative in between. So models of them score between chance and one. In half
-of the scenes, independent of their looks, there is a voice instead of a tone, and in most of these
-some words can be understood.
+Each frame contains its number, as a strip of black and white squares along its top edge, so that a
+decoder's output can be checked against the picture itself. The three levels look different, but
+only on average: Sure is warm with a large moving disc, Easy Negative is cool with a small disc, and
+Hard Negative is in between. Models therefore score between chance and 1. Half of the scenes,
+independent of their looks, have a voice instead of a tone, and most of these have some words.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ BITS = 16
 SQUARE = 8
 _WIDTH, _HEIGHT = 160, 120
 _LEVELS = ("EN", "S", "HN", "S")
-"""The levels of a film's scenes, repeated."""
+"""The levels of a film's scenes, in a repeating pattern."""
 _WARMTH = {"EN": 0.0, "HN": 0.5, "S": 1.0}
 _SPREAD = 0.5
-"""The standard deviation of the warmth of a level's scenes."""
+"""The standard deviation of warmth among scenes of the same level."""
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 """The number of concepts in a scene of each level."""
 _SAID = ("Where were you?", "", "Look at me.", "Not here, please.", "Say something!")
-"""The words of a scene's voice, repeated; some scenes have none."""
+"""The words that voices say, in a repeating pattern; in some scenes there are none."""
 
 
 def write_synthetic_dataset(
@@ -50,16 +49,17 @@ def write_synthetic_dataset(
     titles: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Write clips, ``videos/FILM/FILM_scene_N.mp4``, and ``annotations.csv``; return its path.
+    """Write clips and their annotations, and return the path of ``annotations.csv``.
 
-    Of four scenes of a film two are Sure, the others Easy Negative and Hard Negative. The column
-    ``heard`` is ``voice`` or ``tone``. With `titles`, each is a whole film in one file,
-    ``videos/TITLE.mp4``, with ``videos/TITLE.srt``, and the clips are spans of it. With
-    `overwrite`, an earlier synthetic data set is replaced.
+    Clips are files ``videos/FILM/FILM_scene_N.mp4``. Of every four scenes of a film, two are Sure,
+    one is Easy Negative and one is Hard Negative. The column ``heard`` is ``voice`` or ``tone``.
+    With `titles`, each title is a whole film in the file ``videos/TITLE.mp4``, with subtitles in
+    ``videos/TITLE.srt``, and the clips are spans of it. With `overwrite`, an earlier synthetic data
+    set is replaced.
     """
     for title in titles:
         if Path(title).name != title:
-            raise UsageError(f"a title names a file (got {title!r}). Write it without a slash.")
+            raise UsageError(f"a title must be a file name (got {title!r}). Use no slash.")
     rows: list[dict[str, object]] = []
     videos: dict[Path, list[tuple[int, Iterable[NDArray[np.uint8]]]]] = {}
     names = obygaze_scheme().visual_concepts
@@ -114,12 +114,12 @@ def _write_clip(path: Path, scenes: Iterable[tuple[int, Iterable[NDArray[np.uint
 
 
 def has_voice(seed: int) -> bool:
-    """Return True if a scene has a voice, independent of its picture."""
+    """Return True if a scene has a voice, which is independent of its picture."""
     return bool(np.random.default_rng([seed, 1]).random() < 0.5)
 
 
 def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
-    """Draw the sound of a frame: a steady tone or a voice's syllables; pitch means nothing."""
+    """Return the sound of a frame: a steady tone, or syllables; the pitch has no meaning."""
     count = SOUND_RATE // FRAMES_PER_SECOND
     time = np.arange(number * count, (number + 1) * count) / SOUND_RATE
     pitch = 180 + 10 * (seed % 13)
@@ -129,7 +129,7 @@ def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
 
 
 def _subtitles(scenes: Sequence[int], seconds: float) -> str:
-    """Return the words that are understood in a film's scenes, as SRT."""
+    """Return the words spoken in a film's scenes, as SRT subtitles."""
     voices = [n for n in scenes if has_voice(n)]
     words_of = {n: _SAID[at % len(_SAID)] for at, n in enumerate(voices)}
     lines = [
@@ -147,7 +147,7 @@ def _clock(seconds: float) -> str:
 
 
 def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
-    """Draw a frame's number as a strip into a picture."""
+    """Draw a frame's number into a picture, as a strip of squares."""
     bits = (number >> np.arange(BITS)) & 1
     rgb[:SQUARE, : BITS * SQUARE] = np.repeat(bits, SQUARE)[:, None] * 255
 
@@ -155,7 +155,7 @@ def draw_frame_number(rgb: NDArray[np.uint8], number: int) -> None:
 def draw_clip(
     level: str, seed: int, count: int, width: int = _WIDTH, height: int = _HEIGHT
 ) -> Iterator[NDArray[np.uint8]]:
-    """Yield the pictures of a clip that looks like a level; with different seeds they differ."""
+    """Yield the pictures of a clip that looks like a level; each seed gives a different clip."""
     random = np.random.default_rng(seed)
     warmth = np.clip(_WARMTH[level] + random.normal(0, _SPREAD), 0, 1)
     cool, warm = np.array([40, 70, 150]), np.array([200, 90, 50])

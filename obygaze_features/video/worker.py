@@ -1,9 +1,9 @@
-"""A process that decodes, for the pool in `extraction.decoder`.
+"""A decoding process for the pool in `extraction.decoder`.
 
-FFmpeg may hang or crash on a broken file; in a separate process it harms no other. Requests come
-over a socket, one line of JSON each; pictures or sound go into memory shared with the caller. The
-worker sends a heartbeat while it makes progress, and exits when the other end of the
-socket closes.
+FFmpeg may hang or crash on a broken file, so it runs in a separate process. Requests arrive over a
+socket, one line of JSON each. Pictures or sound are written to memory that is shared with the
+caller. The worker sends a heartbeat while it makes progress, and exits when the other end of the
+socket is closed.
 
     python -m obygaze_features.video.worker SOCKET MEMORY     (both are file descriptors)
 """
@@ -40,27 +40,27 @@ from obygaze_features.video.index import FrameIndex, fingerprint, index_file, op
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
-"""The most frames of one answer, in full size, and their bytes. A caller requests the other parts
-of a clip, from this or other processes, with each of the ``skips`` of the first answer."""
+"""The maximum number of full-size frames in an answer, and of bytes. For the other parts of a
+clip, the caller sends further requests, to any worker, with the ``skips`` from the first answer."""
 MEMORY_BYTES, MEMORY_BYTES_PER_PIXEL = 2**30, 32
-"""The memory of a worker, and more per pixel of the largest picture: 4 GiB, unless
-OBYGAZE_MAX_PIXELS is set. A decoder holds up to 17 pictures.
+"""The memory that a worker may use, plus an allowance per pixel of the largest picture. The total
+is 4 GiB unless OBYGAZE_MAX_PIXELS is set. A decoder holds up to 17 pictures.
 """
 READY = b"ready\n"
-"""The first message: requests are answered from then on."""
+"""The first message, sent when the worker is ready for requests."""
 HEARTBEAT = b".\n"
 """Sent at most once per second while a request makes progress."""
 
 
 class Memory:
-    """Memory that two processes share through a file descriptor; it grows as needed."""
+    """Memory that grows as needed and that two processes share through a file descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._map: mmap.mmap | None = None
 
     def array(self, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-        """Return the memory from its start, as an array of bytes."""
+        """Return an array of bytes at the start of the memory."""
         size = int(np.prod(shape))
         if self._map is None or len(self._map) < size:
             if os.fstat(self._descriptor).st_size < size:
@@ -70,7 +70,7 @@ class Memory:
 
 
 def main() -> None:
-    """Answer requests until the caller is gone."""
+    """Answer requests until the caller exits."""
     channel, memory = socket.socket(fileno=int(sys.argv[1])), Memory(int(sys.argv[2]))
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, requests), daemon=True).start()
@@ -83,16 +83,17 @@ def main() -> None:
             answer = worker.answer(request)
         except MemoryError:
             allowed = f"{limit / 2**30:.1f} GiB"
-            answer = {"error": f"cannot be decoded: it takes more memory than {allowed}"}
-        except Exception as problem:  # a bug of ours fails only this file, and is named
+            answer = {"error": f"cannot be decoded: it needs more memory than {allowed}"}
+        except Exception as problem:  # a bug in our code fails only this file
             answer = {"error": f": {type(problem).__name__}: {problem}"}
         channel.sendall(json.dumps({"source": None, **answer}).encode() + b"\n")
 
 
 def limit_memory() -> int:
-    """Keep this process from taking more memory; return the bytes that it may take.
+    """Limit the memory of this process, and return the limit in bytes.
 
-    A film of a few bytes can request any amount. Memory shared with the caller does not count.
+    Without a limit, a film of a few bytes could request any amount. Memory that is shared with the
+    caller does not count.
     """
     limit = MEMORY_BYTES + MEMORY_BYTES_PER_PIXEL * max_pixels()
     if sys.platform == "win32":
@@ -109,12 +110,12 @@ def limit_memory() -> int:
 
 
 def _listen(channel: socket.socket, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Receive requests while another is answered, so that the end is noticed immediately."""
+    """Receive requests in a thread, so that a closed socket is noticed immediately."""
     try:
         with channel.makefile("rb") as lines:
             for line in lines:
                 requests.put(json.loads(line))
-    finally:  # even if the caller was killed while it waited for an answer
+    finally:  # even if the caller was killed while waiting for an answer
         os._exit(0)
 
 
@@ -130,14 +131,14 @@ class _Heartbeat:
 
 
 class Worker:
-    """Answers requests, and remembers what a clip's next part needs.
+    """Answers requests, and keeps the state that is needed for the next part of a clip.
 
     Parameters
     ----------
     memory
-        The memory for the pictures or the sound of an answer, until the next answer.
+        The memory for pictures or sound, which are valid until the next answer.
     tick
-        Called at every packet.
+        A function that is called at every packet.
     """
 
     def __init__(self, memory: Memory, tick: Callable[[], None]) -> None:
@@ -146,23 +147,23 @@ class Worker:
         self._index: FrameIndex
         self._parts: Iterator[Frames] = iter(())
         self._next: object = None
-        """The clip whose parts these are, and the number of its frames that were sent."""
+        """The clip that `_parts` belongs to, and the number of its frames that were sent."""
 
     def _find_index(self, path: Path, changed: int, *, decode: bool) -> FrameIndex:
-        """Index a film with `index_file`, and remember the index for its next span."""
+        """Index a film with `index_file`, and cache the index for the film's next span."""
         if self._indexed not in ((path, changed, True), (path, changed, decode)):
             self._index = index_file(path, tick=self._tick, decode=decode)
             self._indexed = path, changed, decode
         return self._index
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON values that answer a request to decode, hear or examine."""
+        """Return the JSON answer to a request to decode, hear or examine a clip."""
         path, start, end = Path(request["path"]), request["start"], request["end"]
         changed = path.stat().st_mtime_ns if path.is_file() else 0
         try:
             if request["task"] == "hear":
                 index = None
-                with contextlib.suppress(VideoError):  # a file may have only sound
+                with contextlib.suppress(VideoError):  # the file may have only sound
                     index = self._find_index(path, changed, decode=False)
                 answer = self._hear(request, index)
             else:
@@ -218,7 +219,7 @@ class Worker:
         parts = divide_frames(index, left, frames_per_part(index.picture_bytes))
         clip, part = {**request, "skip": 0}, parts[0]
         if self._next != (clip, skip):
-            due = parts if index.why_slow else parts[:1]  # another process may decode the others
+            due = parts if index.why_slow else parts[:1]  # other processes may do the rest
             self._parts = decode_parts(
                 path, due, index=index, tick=self._tick, allocate=self._memory.array
             )
@@ -245,7 +246,7 @@ class Worker:
 
 
 def frames_per_part(picture_bytes: int) -> int:
-    """Return the most pictures of a size that fit one answer.
+    """Return how many pictures of this size fit into an answer.
 
     Examples
     --------
@@ -264,16 +265,17 @@ def examine(
     samplings: Sequence[Sampling],
     tick: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Decode the frames that extraction would, and describe the film, or its span in seconds.
+    """Decode the same frames as extraction would, and describe the film (or a span in seconds).
 
-    Raises `VideoError` if its features could not be extracted. `tick` is called at every packet.
+    Raise `VideoError` if features cannot be extracted. `tick` is called at every packet.
 
-    Returns FFmpeg's names of ``codec`` and ``container``; ``width``, ``height`` and ``rotation``
-    (counter-clockwise) of the upright pictures; ``frames``, ``fps`` and ``seconds`` of the span;
-    ``decode_seconds``, and ``why_slow`` it is decoded from its start. None of its ``problems``
-    prevents extraction: ``short`` (fewer frames than a backbone takes: some are repeated or
-    missing), ``ends early`` (the film ends before the span does), ``variable frame rate``,
-    ``decoded in order`` and ``no sound``, for backbones that hear.
+    The result has FFmpeg's names of the ``codec`` and the ``container``; ``width``, ``height`` and
+    ``rotation`` (counter-clockwise) of the upright pictures; ``frames``, ``fps`` and ``seconds`` of
+    the span; ``decode_seconds``; and ``why_slow``, the reason why the film must be decoded from its
+    start. It also has a list of ``problems`` that do not prevent extraction: ``short`` (fewer
+    frames than a backbone needs, so some are repeated or missing), ``ends early`` (the film ends
+    before the span), ``variable frame rate``, ``decoded in order``, and ``no sound`` (for audio
+    backbones).
     """
     span = index.span(path, start, end)
     times = index.times[span.start : span.stop]
@@ -313,7 +315,7 @@ def examine(
 
 
 def _is_variable(times: NDArray[np.float64]) -> bool:
-    """Return True if frames are shown for different times, beyond rounding to 1 ms."""
+    """Return True if the durations of frames differ by more than rounding to 1 ms explains."""
     steps = np.diff(times)
     return len(steps) > 0 and bool(np.ptp(steps) > 0.1 * np.median(steps) + 0.002)
 

@@ -295,7 +295,7 @@ def test_results_depend_on_the_seed_not_the_order_of_annotators(agreement):
     [remark] = merged["remarks"]
     assert (remark["annotator"], remark["code"]) == ("merged", "merge-of-compared")
     text = agreement(films, "--labels", "ann", "--labels", "merged")
-    assert "merged: contains the labels of ann, from which it was merged" in text
+    assert "merged: was merged from ann, so it agrees" in text
     assert agreement(films, "--json", "--labels", "ann", "--labels", "bea")["remarks"] == []
     text = agreement(films | {"two": {"ann": A}}, code=3)
     assert "made: ann and bea give the same level to" in text
@@ -312,7 +312,7 @@ def test_one_label_set_needs_a_second(agreement, obygaze, tmp_path):
     refused(result, "(ann, bea)", "--labels cleo --labels ann", code=2)
     make_manifest({"one": {"ann": A}}).save(tmp_path / "alone")
     result = obygaze("annotations", "agreement", tmp_path / "alone", "--labels", "ann")
-    refused(result, "no labels of another annotator", code=2)
+    refused(result, "no labels from another annotator", code=2)
 
 
 def test_concepts_are_in_text_json_tables_and_figures(agreement, tmp_path):
@@ -333,7 +333,7 @@ def test_concepts_are_in_text_json_tables_and_figures(agreement, tmp_path):
     order = [line[0] for line in lines if line[:1] and line[0] in kappas]
     assert order == ["Body", "Look", "Voice"]  # the best agreed on first
     more = "ann marks Sure 1.5 times as often as bea: 3 clips against 2. "
-    assert f"{more}Sure to either: 4, to both: 1." in " ".join(text.split())
+    assert f"{more}Sure from either: 4, from both: 1." in " ".join(text.split())
     assert text.index("films: gamma") < text.index("Concepts:") < text.index("Juno (2007)")
     [row] = [row for row in csv_rows(tmp_path / "out/concepts.csv") if row["concept"] == "Look"]
     assert float(row["kappa"]) == pytest.approx(kappas["Look"], abs=1e-6)

@@ -72,7 +72,7 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
         "Juno 2007.eaf, tier 'shots'": f"unknown label '?'; {LEVELS}",
         "Juno 2007.eaf, tier 'Bob'": f"unknown label 'nothing'; {LEVELS}",
         "Juno 2007.eaf, tier 'dialogue'":
-            "names no level in 1 annotation (the first: 'Hello: Look')",
+            "has no known level in 1 annotation (the first: 'Hello: Look')",
     }  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
     # Files with other levels are not read with the levels of the first file.
     call = ("annotations", "import", "elan", folder, "-o", tmp_path / "t")
     put(of.Timelines.of("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
-    refused(obygaze(*call), "a.eaf has other levels (c, t)", "--scheme FILE")
+    refused(obygaze(*call), "a.eaf has different levels (c, t)", "--scheme FILE")
     for damage, fact in (("[]", "scheme is malformed"), ("{", "not valid JSON")):
         path = folder / "a.eaf"
         text = re.sub('(NAME="obygaze scheme">)[^<]*', rf"\g<1>{damage}", path.read_text())

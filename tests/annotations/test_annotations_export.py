@@ -271,7 +271,7 @@ def test_show_summarises_timelines(marked, tmp_path, obygaze):
     segments = [Segment(f"f{n:02d}", "a", 0, 1, "S") for n in range(50)]
     of.Timelines.of("many", segments).save(tmp_path / "many")
     result = obygaze("annotations", "show", tmp_path / "many")
-    assert "and 10 more; --json has all" in result.stdout.splitlines()
+    assert "and 10 more; --json lists all" in result.stdout.splitlines()
 
 
 def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):

@@ -55,7 +55,7 @@ def test_shares_equal_those_of_the_full_label_table(annotators):
     order = [film.film for film in marked.by_difference]
     assert sorted(gaps[order], reverse=True) == gaps[order].tolist()
     if annotators == 1:
-        with pytest.raises(AnnotationError, match="comparing annotators"):
+        with pytest.raises(AnnotationError, match="no film has two annotators to compare"):
             levels_by_film(marked)
 
 

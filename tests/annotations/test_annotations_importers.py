@@ -59,19 +59,19 @@ def test_every_row_of_mobygaze_is_imported(tmp_path):
     assert actual == sorted(expected)
     assert result.films["tt0467406"] == Film("Juno (2007)")  # as everywhere
     missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
-    with pytest.raises(ManifestError, match=f"is not MObyGaze's table: it has no {missing}; "):
+    with pytest.raises(ManifestError, match=f"not MObyGaze's table, because it has no {missing}; "):
         of.Timelines.from_mobygaze(table(tmp_path, "f,a,0,1,S"))
 
 
 def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
     bad = {
         "1;a;Sure;[];[];60;49;tt1;25": ("ends (frame 49) before it starts (60)", "left out"),
-        "2;a;Sure;[];[];60;70;tt1;0": ("framerate '0' is not above 0", "left out"),
+        "2;a;Sure;[];[];60;70;tt1;0": ("framerate must be above 0 (got '0')", "left out"),
         "3;a;Sure;[];[];60;70;tt1;": ("framerate '' is not a number", "left out"),
         "4;a;Sure;Body;[];60;70;tt1;25": ("'Body' is not a list", "left out"),
         "5;a;Sure;['Body'];[];0;49;tt1;25": ("repeats m.csv, line 2", "left out"),
         "6;a;Sure;['Lighting|Body'];no list;100;149;tt1;25": ("unknown concept 'Light", "kept"),
-        "9;a;Sure;[];[];60;9999999;tt1;0.001": ("which is not a time in a film", "left out"),
+        "9;a;Sure;[];[];60;9999999;tt1;0.001": ("which is too late for a film", "left out"),
         "7;b;Sure;[];[];250;300;tt1;25": ("past the film's end 0:00:10", "left out"),
         "8;b;Sure;[];[];200;300;tt1;25": ("ends at 0:00:12.04, past the film's end", "cut"),
     }
@@ -113,10 +113,10 @@ def test_unreadable_rows_are_left_out(tmp_path):
         "f,a,-1,2,S": "start '-1' is not a time; write seconds or h:mm:ss",
         "f,a,0,2,Maybe": "unknown label 'Maybe'",
         "f,a,0:75:00,2:00:00,S": "start '0:75:00' is not a time",
-        "f,a,1,2000000000,S": "end '2000000000' is not a time in a film",
+        "f,a,1,2000000000,S": "end '2000000000' is too large for a time in a film",
         "f,a,2,2,S": "ends where it starts (0:00:02)",
         "f,a,2,1,S": "ends (0:00:01) before it starts (0:00:02)",
-        "f,a,1,2,": "has no level, at 0:00:01; choose one of Easy Negative",
+        "f,a,1,2,": "has no level (at 0:00:01); choose from Easy Negative",
         ",a,1,2,S": "has no film",
         f"f,{'x' * 200},1,2,S": "is longer than 128 characters",
         "f,a,2,3,S,": "6 cells where the header has 5",
@@ -144,13 +144,13 @@ def test_columns_and_names_are_mapped(tmp_path):
     assert result.annotators == ["Anna_B"]
     result.save(tmp_path / "t")
     assert of.Timelines.load(tmp_path / "t") == result
-    with pytest.raises(AnnotationError, match="'A B' and 'a_b' would both be called 'a_b'"):
+    with pytest.raises(AnnotationError, match="'A B' and 'a_b' would both get the id 'a_b'"):
         read(tmp_path, "f,A B,0,1,S", "f,a_b,0,1,S")
     result = read(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S")
     assert (result.annotators, list(result.films)) == (["Ann"], ["F"])
     assert [(problem, action) for _, problem, action in remarks(result)] == [
-        ("'ann' and 'Ann' differ by case only", "read as one, Ann"),
-        ("'f' and 'F' differ by case only", "read as one, F"),
+        ("'ann' and 'Ann' differ only in case", "both read as Ann"),
+        ("'f' and 'F' differ only in case", "both read as F"),
     ]
 
 

@@ -55,7 +55,7 @@ def test_project_writes_into_the_grid_itself(annotations, timelines, spans):
     assert of.Manifest.load(spans).default_labels is None
     text = annotations("merge", spans)
     assert "merged.csv (the default)" in text
-    assert "Sure to both 1, to either 1 (100% of the merged Sure)" in text
+    assert "Sure from both: 1, from either: 1 (100% of the merged Sure)" in text
     manifest = of.Manifest.load(spans)
     assert (manifest.default_labels, manifest.digest) == ("merged", before)
     assert manifest.labels().about["of"]["two"]["timelines"]["name"] == "worked"
@@ -108,7 +108,7 @@ def test_merges_are_removed_with_their_sources(obygaze, annotations, timelines, 
         annotations("merge", folder, *names("one", "two"), "--name", called)
     text = annotations(*project, "--overwrite")
     for called in ("ours", "theirs"):
-        assert f"{called}: was merged from one, two, which are replaced (removed" in text
+        assert f"{called}: was merged from one, two, which were replaced (removed" in text
     assert of.Manifest.load(folder).label_names == ["one", "two"]
     for line in text.splitlines():
         if line.startswith("next: obygaze "):
@@ -181,15 +181,15 @@ def test_left_out_segments_are_named_with_exit_code_3(annotations, tmp_path, spa
     drawn = (worked().segments, segments("one", late), segments("two", late, "other"))
     project = ("project", saved(tmp_path / "late", *drawn), "--grid", spans)
     text = annotations(*project, code=3)
-    assert "other: the grid has no clips of it (left out)" in text
+    assert "other: the grid has no clips of this film (left out)" in text
     assert "from 500 to 505 s (S) is in no clip (left out)" in text
-    assert "(left out); and 11 more like this: --json has all" in text
+    assert "(left out); and 11 more like this: --json lists all" in text
     # Who stopped early; in a film of 420 s who marked something in its second half did not.
     early = segments("early", [(0, 90, "S", "Look"), (150, 205, "HN")])
     late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
     text = annotations("project", saved(tmp_path / "t", early, late), "--grid", spans)
     stopped = "film early: nothing is marked after 0:03:25 of 0:07:00"
-    assert f"{stopped}; check if the annotator stopped there (the rest counts as" in text
+    assert f"{stopped}; please check if the annotator stopped there (the rest counts as" in text
     assert "film late: nothing" not in text
 
 

@@ -159,7 +159,7 @@ def test_the_grids_scheme_must_have_the_same_levels():
     foreign = of.Manifest("other", grid().items, scheme=calm)
     assert project(worked(), foreign).grid.scheme.codes == LEVELS  # nothing is labelled yet
     labels = LabelSet("mine", ["film-0"], ["tense"], [()])
-    with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) are not those"):
+    with pytest.raises(AnnotationError, match=r"levels \(calm, tense\) differ"):
         project(worked(), foreign.with_parts(labels=[labels]))
     # The grid calls a concept by another name, and lacks another.
     names = (Concept("Gaze", aliases=("Look",)), Concept("Body"))
@@ -232,18 +232,18 @@ def test_films_missing_on_one_side_are_named():
     items = [*grid([(0, 100)]), *grid([(0, 100)], "third")]
     cells, remarks = read_grid(of.Manifest("two", Items.of(items)), timelines)
     assert problems(remarks) == [
-        ("other", "the grid has no clips of it", "left out"),
-        ("unseen", "nobody annotated it", "no labels"),
-        ("third", "nobody annotated it", "no labels"),
+        ("other", "the grid has no clips of this film", "left out"),
+        ("unseen", "nobody annotated this film", "no labels"),
+        ("third", "nobody annotated this film", "no labels"),
     ]
     assert project(timelines, cells).label_sets[0].ids == ["film-0"]
 
 
 @pytest.mark.parametrize(("cells", "fact"), [
-    ("0", "a grid needs clips longer than 0 s"),
-    ("0.00001", "would have 42,000,000 clips; use longer ones"),
+    ("0", "the clips of a grid must be longer than 0 s"),
+    ("0.00001", "would have 42,000,000 clips; use longer clips"),
     ("-60", "-60 is not a grid"),
-    (grid(film="FILM"), "no clips of any film .*it has FILM.*did you mean FILM"),
+    (grid(film="FILM"), "no clips of any film .*It has clips of FILM.*did you mean FILM"),
 ])  # fmt: skip
 def test_invalid_grids_are_refused_in_one_line(cells, fact):
     with pytest.raises((AnnotationError, UsageError), match=fact):

@@ -57,7 +57,7 @@ def test_the_worked_example_is_exact():
     rule = "the levels of 5 clips; threshold 0.2, grid grid"
     assert any(rule in line for line in words(worked(), merged))
     calm = LabelScheme("mood", (Level("calm", "calm"), Level("tense", "tense")))
-    with pytest.raises(AnnotationError, match="are not those of the timelines"):
+    with pytest.raises(AnnotationError, match="differ from the timelines' levels"):
         words(worked(), of.Manifest("other", merged.items, scheme=calm))
     [axes] = film_figure(worked(), merged, "film").axes
     bars = axes.patches[-5:]
@@ -120,7 +120,7 @@ def test_unusually_long_segments_are_named():
     [remark] = timelines.remarks
     assert (remark.film, remark.annotator, remark.done) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in remark.what
-    assert "the next longest of the film is 4.0" in remark.what
+    assert "the film's next longest is 4.0" in remark.what
     assert "0:20:45 to 1:08:26" in remark.what
     assert long_stretches(240, 700).remarks == ()  # not three times as long
     assert long_stretches(100, 599).remarks == ()  # under ten minutes

@@ -98,7 +98,7 @@ def test_a_package_that_cannot_be_imported_is_not_ready(tmp_path, monkeypatch, o
         assert fact in reason
     (tmp_path / "lab_crash.py").write_text("import os; os._exit(7)")
     assert doctor.try_imports(["colorsys", "lab_crash", "wave"]) == {
-        "colorsys": "", "lab_crash": "its import ended the process (exit code 7)", "wave": "",
+        "colorsys": "", "lab_crash": "importing it ended the process (exit code 7)", "wave": "",
     }  # fmt: skip
 
 
@@ -138,6 +138,6 @@ def test_loading_names_the_package_that_cannot_be_imported(tmp_path, lazy) -> No
     begins = ("torchvision", "timm:test_vit cannot", "torchvision:r3d_18 cannot", "Error: torchv")
     assert [line[: len(text)] for line, text in zip(lines, begins, strict=True)] == [*begins]
     for line in lines:
-        assert "torchvision 0.28.0 is installed, but cannot be imported (RuntimeError: op" in line
+        assert "torchvision 0.28.0 is installed but cannot be imported (RuntimeError: op" in line
         assert f"build for torch {torch.__version__}, or remove it" in line
     assert run.returncode == 1

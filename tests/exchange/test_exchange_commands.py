@@ -47,7 +47,7 @@ SLIPS = [
     (1, "import pth empty", "for any of the 40 items", "no tt1/tt1_0.pth in empty"),
     (1, "import pth text", "can be read; tt1/tt1_0.pth: it is not a PyTorch file"),
     (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
-    (2, "import npy features other", "are for the array native; set others with ARRAY=PATH"),
+    (2, "import npy features other", "are for the array native; name the arrays with ARRAY=PATH"),
     (2, "import npy features --recipe made.toml --backbone x", "recipe", "backbone"),
     (2, "import npy features --recipe nowhere.toml", "nowhere.toml cannot be read"),
     (2, "import npy X.npy", "X.npy has rows without ids; pass --ids FILE"),

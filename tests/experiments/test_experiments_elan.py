@@ -258,7 +258,7 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     assert params["CONTROLLED_VOCABULARY_REF"] == "levels"
     assert Timelines.from_elan(out / "Titanic.eaf").segments == timelines.segments
     alone = run_obygaze("annotations", "import", "elan", out / "Juno.eaf", "-o", tmp_path / "tl")
-    assert "has a model's predictions, but no annotations" in alone.output
+    assert "contains a model's predictions, but no annotations" in alone.output
 
 
 @pytest.mark.parametrize(("titles", "named"), [

@@ -188,4 +188,4 @@ def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obyga
     again = obygaze(*draw, "-o", out, "--film", "tt*1", "--json")
     assert json.loads(again.stdout) == {"made": 0, "there": 4, "failed": {}}
     bad = obygaze(*draw, "-o", library / "bad", "--film", "tt0000002", "--limit", 2, code=1)
-    assert "Error: none of 2 clips has a picture" in bad.stderr
+    assert "Error: no picture could be made from 2 clips" in bad.stderr

@@ -130,7 +130,7 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     two.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
     printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
-    assert "1 clip with several sound tracks: heard 1 of 2 (fra)" in printed
+    assert "1 clip with several sound tracks: used 1 of 2 (fra)" in printed
     assert '"tracks": {"1 of 2 (fra)": 1}' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, "tiny-clap", tmp_path / "s", audio_track=2)

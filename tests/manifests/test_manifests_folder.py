@@ -203,7 +203,7 @@ def test_the_digest_follows_the_specification(manifest):
     assert loaded.items.take(range(len(loaded) - 1, -1, -1)).digest != loaded.digest
     write(manifest / "labels/paper.csv", "id,level", "tt0108160-001,S")
     assert Manifest.load(manifest).digest == loaded.digest
-    with pytest.raises(ManifestError, match="item 3: id 'a' differs from 'A' by case only"):
+    with pytest.raises(ManifestError, match="item 3: id 'a' differs from 'A' only in case"):
         Items.of([Item(identifier) for identifier in "bAa"])
 
 

@@ -132,14 +132,14 @@ def test_labels_name_clips_missing_on_either_side(films, tmp_path, obygaze):
     assert of.Manifest.load(folder).labels("mine").level_of == {"S1-ep_1": "S"}
     # With a second label set, as a file, there is no default.
     write(folder / "labels/other.csv", "id,level", "alone,Sure")
-    refused(obygaze("manifests", "split", folder), "mine, other; name one (--labels NAME", code=2)
+    refused(obygaze("manifests", "split", folder), "mine, other. Pick one (--labels NAME", code=2)
 
 
 @pytest.mark.parametrize(("rows", "fact"), [
     (["video,label", "ep 1.mp4,S"], "line 2: 'ep 1.mp4' matches S1-ep_1, S1.*folders"),
     (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
     (["video,label", "alone,tense", "S1/ep 1,calm"], "'tense'; choose .* --levels LOWEST,"),
-    (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; it has ids"),
+    (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; the manifest has ids"),
     (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .the columns are clip, label"),
 ])  # fmt: skip
 def test_labels_that_do_not_fit_are_refused(films, tmp_path, rows, fact):
@@ -162,6 +162,6 @@ def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obyga
     obygaze("manifests", "import", "folder", films, "-o", folder, "--overwrite")
     for command in (("manifests", "locate"), ("features", "probe")):
         result = obygaze(*command, folder, "--videos", films / "A")
-        refused(result, f"{films}/A/s1/1.mp4 would be the file of A-s1-1 and of B-s1-1")
+        refused(result, f"{films}/A/s1/1.mp4 matches both A-s1-1 and B-s1-1")
     result = obygaze("manifests", "locate", folder, "--videos", films)
     assert result.stdout.startswith("found      2")

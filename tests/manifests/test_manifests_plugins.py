@@ -114,7 +114,7 @@ def test_built_in_names_win_and_listing_imports_nothing(install, obygaze):
     install({"x.py": "raise OSError"}, {"folder": "mylab.x:import_manifest"}, group=GROUP)
     text = obygaze("manifests", "import", "--help").stdout
     assert re.search(r"folder +mylab.x:import_manifest of mylab 0.1.0 \(ignored: thi", text)
-    assert "SOURCE has the files" in obygaze("manifests", "import", "folder", "--help").stdout
+    assert "SOURCE contains the files" in obygaze("manifests", "import", "folder", "--help").stdout
 
 
 def test_importers_are_named_by_path(install, tmp_path, obygaze):
@@ -142,10 +142,10 @@ BROKEN = {
     f"{COMMAND}\n@click.option('--output')\n{LOAD}: pass": "x: its option output conflicts with",
     f"{COMMAND}\n{LOAD}: return {{}}['key']": r"mylab 0.1.0: KeyError: 'key' \(mylab/x.py:11\)",
     f"{COMMAND}\n{LOAD}: return []": "mylab.x:load of mylab 0.1.0 returned a list, not a Manifest",
-    f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([]))": "has no items",
+    f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([]))": "but no items",
     f"{COMMAND}\n{LOAD}: return of.Manifest('x', [1])": r"x:load of mylab 0.1.0: AttributeError: ",
     f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([Item('a')]), licence=5)": (
-        "a Manifest that cannot be read: manifest.json: licence must be a text"
+        "a Manifest that cannot be read: manifest.json: licence must be a string"
     ),
     f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([Item('a')])).with_parts("
     "splits=[Split('s', ['b'], [0])])": "cannot be read: splits/s.csv, line 2: id 'b'",

@@ -70,7 +70,7 @@ def test_each_clip_gets_its_words(films, tmp_path, name, data):
     assert words.ids == [clip for clip in films.ids if clip.startswith(JUNO)]
     assert set(words.items.kinds) == {"text"}
     assert words.items.texts == WORDS
-    assert words.notes == [f"{TITANIC}: no subtitles, so 3 clips left out"]
+    assert words.notes == [f"{TITANIC}: no subtitles; 3 clips left out"]
     later = films.with_subtitles(tmp_path, shift=60)
     assert later.items.texts[:3] == ["", *WORDS[:2]]
 
@@ -102,11 +102,11 @@ def test_each_unusable_file_is_named_on_a_line(films, tmp_path, obygaze):
     messages = result.stderr.splitlines()
     for line, facts in zip(
         sorted(messages),
-        [["alien.srt", "--film-table"], ["titanic.srt", "no lines"],
+        [["alien.srt", "--film-table"], ["titanic.srt", "no subtitles"],
          ["tt0120338.vtt", "not a text"],
-         ["tt0467406.srt", "already"], [JUNO, "1 of 3 lines", "9:01:05", "--shift"],
-         ["typo.srt", "'typo' is no"], ["x: ", "no file gone.srt"],
-         ["zz.srt", "4 lines", "row 15: 00:00:02,000 -> 00:00:05,000"]],
+         ["tt0467406.srt", "already"], [JUNO, "1 of 3 subtitles", "9:01:05", "--shift"],
+         ["typo.srt", "'typo' is no"], ["x: ", "lists gone.srt"],
+         ["zz.srt", "4 subtitles", "line 15: 00:00:02,000 -> 00:00:05,000"]],
         strict=True,
     ):  # fmt: skip
         assert all(fact in line for fact in facts), line
@@ -169,7 +169,7 @@ def test_the_mobygaze_dump_is_read(films, tmp_path, obygaze):
         assert films.with_subtitles(source).items.texts[:3] == expected
     (tmp_path / "tractive_movies.sql").unlink()
     for clips, fact in (
-        (films, "beside it"),
+        (films, "next to it"),
         (of.Manifest("x", Items.of([Item("a")])), "start and"),
     ):
         with pytest.raises(ManifestError, match=fact):
@@ -184,7 +184,7 @@ def test_an_hour_of_many_digits_is_invalid(films, tmp_path, digits):
     )
     words = films.with_subtitles(source)
     assert list(words.items.texts) == WORDS
-    assert "row 14: 9999" in words.notes[0]
+    assert "line 14: 9999" in words.notes[0]
 
 
 @pytest.mark.parametrize("shift", ["nan", "inf", "-inf", "1e308"])

@@ -162,7 +162,7 @@ def test_search_covers_films_of_several_stores(source, store, query, tmp_path):
     assert of.search(store, vector=query, films="TT2", top=1)[0].film == "tt2"
     backbone = {**TOY, "weights_sha256": "cd" * 32}
     make_search_store(tmp_path / "c.zarr", 8, backbone=backbone, partial=False)
-    with pytest.raises(UsageError, match=r"c\.zarr is from another backbone .*cdcdcdcd"):
+    with pytest.raises(UsageError, match=r"c\.zarr has a different backbone .*cdcdcdcd"):
         of.search([source.path, tmp_path / "c.zarr"], vector=query)
 
 
@@ -348,7 +348,7 @@ def test_random_weights_give_one_warning(obygaze, tmp_path):
 def test_invalid_options_are_refused_in_one_line(obygaze, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for options, facts in (
-        (["-o", "x.txt"], "x.txt: matches are saved as .csv, .html, .json"),
+        (["-o", "x.txt"], "x.txt: matches can only be saved as .csv, .html, .json"),
         (["--thumbnails", "t"], "-o PAGE.html"),
         (["-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
         (["-o", "x.csv", "--report", "r.html"], "-o PAGE.html"),
@@ -357,7 +357,7 @@ def test_invalid_options_are_refused_in_one_line(obygaze, source, tmp_path, monk
     ):
         command = ("stores", "search", source.path, "--like", "tt1-000", *options)
         refused(obygaze(*command), facts, code=2)
-    with pytest.raises(of.ObygazeError, match="no picture of any"):
+    with pytest.raises(of.ObygazeError, match=r"no picture \(ID\.jpg\) of any"):
         matches_page([Match("b", "", "s", 0.5)], describe_clips([]), thumbnails=tmp_path)
 
 

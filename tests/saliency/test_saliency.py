@@ -179,14 +179,14 @@ def test_unreadable_images_are_named(draw, library):
     for path in (library / "images").iterdir():
         path.unlink()
     result = draw("--overwrite", backbone="tiny-xclip", code=1)
-    assert "Error: none of 20 images has a map: no " in result.stderr
+    assert "Error: no map could be made from 20 images: no " in result.stderr
     assert len(csv_rows(library / "out/images.csv")) == 18  # the old folder is still there
 
 
 def test_user_errors_are_one_line_and_write_nothing(draw, library):
     for text, options, facts in (
         ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
-        ("a {emotion", [], "a brace without its partner"),
+        ("a {emotion", [], "unmatched brace"),
         ("a person", ["--by", "film"], "--by film: the column is empty"),
         ("a {film} person", [], "the column 'film' has empty cells"),
     ):

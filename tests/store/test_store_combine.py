@@ -100,7 +100,7 @@ SLIPS = {
     ),
     "case of ids": (
         lambda s, t: of.merge(films(t.parent, "tta", "TTA"), t), ManifestError,
-        "differs from 'tta-000' by case only",
+        "differs from 'tta-000' only in case",
     ),
 }  # fmt: skip
 

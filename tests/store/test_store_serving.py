@@ -104,7 +104,7 @@ def test_the_command_prints_its_address_and_stops_on_ctrl_c(folder, sound):
     with Popen(command, stdout=PIPE, stderr=PIPE, text=True, preexec_fn=interrupted) as process:
         served, there = process.stdout.readline(), process.stdout.readline()
         assert served.startswith(f"{folder} is served at http://127.0.0.1:")
-        store = open_store(there.removeprefix("there: obygaze stores info ").strip())
+        store = open_store(there.removeprefix("on other machines: obygaze stores info ").strip())
         assert store.where.endswith("/toy.zarr")
         os.kill(process.pid, signal.SIGINT)
         assert process.communicate(timeout=30)[1] == "ended\n"

@@ -140,7 +140,7 @@ def test_unusual_spans_are_reported_by_name(tmp_path):
     assert rounded["problems"] == ["ends early", "no sound"]
     for span, reason in (
         ({"start": 40.0}, "no frame from 40 s"),
-        ({"end": 99.0}, r"\(0 s to 99 s\) is after the film's end: the film is 15.000 s long"),
+        ({"end": 99.0}, r"\(0 s to 99 s\) is after the end of the film, which is 15.000 s long"),
     ):
         with pytest.raises(VideoError, match=reason):
             examine(path, index_file(path), **span, samplings=BOTH)

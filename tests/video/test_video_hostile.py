@@ -71,8 +71,8 @@ def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
     film = write_sound(tmp_path / "film.wav", "pcm_s16le", NOISE)
     for path, end, reason in (
         (tmp_path / "list.mp4", None, "a list of other files"),
-        (slow, None, "of 7 samples per second; only 1,000 to 1,000,000"),
-        (fast, None, "of 100,000,007 samples per second"),
+        (slow, None, "with 7 samples per second; only 1,000 to 1,000,000"),
+        (fast, None, "with 100,000,007 samples per second"),
         (write_gap(tmp_path / "gap.mkv", 20), None, "more than 12 hours"),
         (film, 10**9, "more than 12 hours"),
     ):

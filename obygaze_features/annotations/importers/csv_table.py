@@ -1,4 +1,4 @@
-"""Any CSV table of segments: columns are found by their names, or by --column."""
+"""Import any CSV table of segments; columns are recognised by name, or set by --column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
 TIMES = ("start", "end")
-#: Further names of each meaning's column.
+#: The alternative column names for each meaning.
 MEANINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("film", "annotator", *TIMES, "concepts", "comment"), ()),
     "level": ("label",),
@@ -43,10 +43,10 @@ def import_timelines(
 ) -> Timelines:
     """Read any CSV table of segments, with a column mapping.
 
-    A row is a segment. Columns called film, annotator, start, end, level, concepts and comment
-    are understood; name others with --column. Times are seconds (75.5) or h:mm:ss (0:01:15.5).
-    Several concepts in a cell are separated by bars or commas. Ends with exit code 3 if rows were
-    left out.
+    Each row is a segment. Columns called film, annotator, start, end, level, concepts and comment
+    are recognised; map other names with --column. Times are in seconds (75.5) or h:mm:ss
+    (0:01:15.5). Separate several concepts in a cell by bars or commas. Exits with code 3 if rows
+    were left out.
 
     \b
     Examples:
@@ -58,16 +58,16 @@ def import_timelines(
     Parameters
     ----------
     source
-        The table. Columns without a meaning are ignored.
+        The table. Columns that are not recognised are ignored.
     columns
-        Columns by meaning (film, annotator, start ...), for columns with another name.
+        Column names by meaning (film, annotator, start ...), for columns with other names.
     films
-        Titles and ends of the films, or a table with them.
+        Titles and lengths of the films, or the path of a table with them.
     delimiter
-        The character between cells (default: read from the header).
+        The character between cells (default: detected from the header).
     levels
-        Your levels, from lowest to highest, with any concepts; or a `LabelScheme`, a TOML or JSON
-        file, or the folder of a manifest or of timelines (default: ObyGaze12's).
+        Your levels, from lowest to highest (concepts are taken from the table); or a `LabelScheme`,
+        a TOML or JSON file, or the folder of a manifest or of timelines (default: ObyGaze12's).
     """
     source = Path(source)
     bad_rows: list[tuple[int, int]] = []
@@ -88,7 +88,7 @@ def import_timelines(
         return tuple(parse_time(cells[name], name, delimiter) for name in TIMES)
 
     rows += read_rows(table, read_span)
-    del table  # whose cells take as much memory as the rows
+    del table  # its cells take as much memory as the rows
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
@@ -98,7 +98,10 @@ def read_rows(
     read_span: Callable[[Mapping[str, str]], Iterable[float]],
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
 ) -> Iterator[SourceRow | Remark]:
-    """Yield the segments of a table whose columns are named after `MEANINGS`."""
+    """Yield a segment, or a remark if it cannot be read, for each row of a table.
+
+    Columns must have the names in `MEANINGS`.
+    """
     concepts_of = cache(lambda cell: tuple(parse_concepts(cell)))
     for line, cells in zip(table.lines, table.rows(), strict=True):
         location = f"{table.path.name}, line {line}"

@@ -1,9 +1,9 @@
-"""ELAN's own files as timelines.
+"""Import ELAN files as timelines.
 
-Each tier belongs to one annotator: the one it names, or else its participant, or else its own name.
-If files in several folders use that name for a tier, the folder's name is used. An annotation has a
-level and, after a colon, concepts: ``Sure: Body, Look``. Dependent tiers whose names contain level,
-concepts or comment hold these instead.
+Each tier belongs to one annotator: the tier's annotator, or else its participant, or else the
+tier's own name. If files in several folders use that name for a tier, the folder's name is used. An
+annotation has a level and, after a colon, concepts: ``Sure: Body, Look``. Alternatively, dependent
+tiers whose names contain level, concepts or comment hold these.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from obygaze_features.manifests.labels import (
     suggest_levels,
 )
 
-#: The kinds of tier that `annotations export` writes; only the first has annotations.
+#: The kinds of tier that `annotations export` writes; only the first kind contains annotations.
 SEGMENT_KIND, CLIP_KIND, DISCUSS_KIND = "segment", "label of a clip", "to discuss"
-#: The kinds that the zoo writes: a model's predictions, not annotations.
+#: The kinds of tier that contain a model's predictions, not annotations.
 MODEL_KINDS = ("prediction", "held-out prediction", "moment")
 TITLE, END, TIMES, NAME = "obygaze title", "obygaze end", "obygaze times", "obygaze name"
 FILE, SCHEME = "obygaze file", "obygaze scheme"
-#: The properties of a file's data set, by their names in `Timelines`.
+#: The properties of an ELAN file that describe its data set, by their names in `Timelines`.
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
 ReadTier = tuple[Tier, list[Segment]]
-#: The default names of tiers in ELAN and our template.
+#: The default names of tiers in ELAN and in our template.
 UNNAMED_TIERS = ("annotator1", "default")
-#: The field of a dependent tier, by a word in its name, in the singular.
+#: The field that a dependent tier holds, by a word in the tier's name (in the singular).
 _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note": "comment"}
 
 
@@ -61,17 +61,17 @@ _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note"
 def import_timelines(
     *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
 ) -> Timelines:
-    """Read ELAN's files.
+    """Read ELAN files.
 
     SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
-    one annotator: the annotator that it names, or else its participant, or else the file's folder
-    within a SOURCE, or else the tier's own name.
+    one annotator: the tier's annotator, or else its participant, or else the file's folder within a
+    SOURCE, or else the tier's own name.
 
-    An annotation has its level and, after a colon, its concepts: "Sure: Body, Look". Dependent
-    tiers whose names contain level, concepts or comment hold these instead. A tier without any
-    level is left out. Files from `obygaze annotations export`, and those made from a template of
-    `obygaze manifests thesaurus`, contain their levels and concepts, so no option is needed.
-    Nothing that a file refers to is fetched. Ends with exit code 3 if anything was left out.
+    An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
+    dependent tiers whose names contain level, concepts or comment hold these. Tiers without any
+    level are left out. Files from `obygaze annotations export`, and files made from a template of
+    `obygaze manifests thesaurus`, contain their levels and concepts, so they need no option.
+    Nothing that a file refers to is fetched. Exits with code 3 if anything was left out.
 
     \b
     Examples:
@@ -83,13 +83,14 @@ def import_timelines(
     Parameters
     ----------
     sources
-        ``.eaf`` files, and folders of them.
+        ``.eaf`` files, or folders of them.
     films
-        Titles and ends of the films, or a table of them; they replace those in the files.
+        Titles and lengths of the films, or the path of a table with them; they take precedence
+        over those in the files.
     film
         The film of all files (default: the film that each file is named after).
     levels
-        Your levels, as for a table (default: those in the files, or ObyGaze's).
+        Your levels; see `csv_table` (default: the levels in the files, or ObyGaze's).
     """
     files = dict(_files([Path(source) for source in sources]))
     if not files:
@@ -115,7 +116,7 @@ def import_timelines(
 def _read_files(
     paths: Iterable[Path], rows: list[SourceRow | Remark], film: str | None, *, carried: bool
 ) -> tuple[dict[Path, Document], dict[Path, LabelScheme]]:
-    """Read files and the label schemes in them; `rows` gets remarks on odd or ignored parts."""
+    """Read files and the label schemes in them; add remarks on ignored parts to `rows`."""
     documents: dict[Path, Document] = {}
     schemes: dict[Path, LabelScheme] = {}
     errors: list[AnnotationError] = []
@@ -133,7 +134,7 @@ def _read_files(
         for location, problem in left_out:
             rows.append(Remark(f"{path.name}, {location}", name, "", problem, LEFT_OUT))
         if document.tiers and all(tier.kind in MODEL_KINDS for tier in document.tiers):
-            problem = "has a model's predictions, but no annotations"
+            problem = "contains a model's predictions, but no annotations"
             rows.append(Remark(path.name, name, "", problem, LEFT_OUT))
         rows += [Remark(path.name, name, "", problem, KEPT) for problem in ignored]
     if not documents:
@@ -142,39 +143,39 @@ def _read_files(
 
 
 def _parse_scheme(text: str, path: Path) -> LabelScheme:
-    """Read the label scheme in a file."""
+    """Parse the label scheme in a file."""
     try:
         return LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
     except ManifestError as error:
         raise AnnotationError(
-            f"{path}: its label scheme cannot be read ({error}); pass another: --scheme FILE"
+            f"{path}: its label scheme cannot be read ({error}); pass one: --scheme FILE"
         ) from None
 
 
 def _shared_scheme(schemes: Mapping[Path, LabelScheme]) -> LabelScheme | None:
-    """Return the files' scheme, with all their concepts; raise if their levels differ."""
+    """Return the files' common scheme, with the concepts of all; raise if their levels differ."""
     scheme = None
     for path, own in schemes.items():
         scheme = scheme or own
         if own.levels != scheme.levels:
             raise AnnotationError(
-                f"{path} has other levels ({', '.join(own.codes)}) than {next(iter(schemes))} "
-                f"({', '.join(scheme.codes)}); import them one by one, or pass a common scheme: "
-                "--scheme FILE"
+                f"{path} has different levels ({', '.join(own.codes)}) from {next(iter(schemes))} "
+                f"({', '.join(scheme.codes)}); import each file separately, or pass a common "
+                "scheme: --scheme FILE"
             )
         scheme = scheme.with_concepts(own.concepts)
     return scheme
 
 
 def _about(paths: Sequence[Path], documents: Mapping[Path, Document]) -> dict[str, str]:
-    """Return the files' statements about their data set; if they differ, only the names."""
+    """Return what the files say about their data set; if files differ, join their statements."""
     stated = {
         name: [*dict.fromkeys(d.properties[key] for d in documents.values() if key in d.properties)]
         for name, key in ABOUT.items()
     }
     about = {name: "; ".join(texts) for name, texts in stated.items()}
     first, *others = (path.name for path in paths)
-    source = f"{first} and {counted(len(others), 'more file')} of ELAN's" if others else first
+    source = f"{first} and {counted(len(others), 'more ELAN file')}" if others else first
     if len(stated["name"]) != 1:
         about["name"] = "elan" if others else safe_id(Path(first).stem)
     return about | {"source": about["source"] or source}
@@ -185,7 +186,7 @@ def _update(before: Film, new: Film) -> Film:
 
 
 def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield files and their folders' names, except the name of the only source."""
+    """Yield each file with its folder's name; "" for files directly in the only source."""
     several = len(sources) > 1
     for source in sources:
         if source.is_dir():
@@ -201,7 +202,7 @@ def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 
 def _shared_tier_names(documents: Mapping[Path, Document], folders: Mapping[Path, str]) -> set[str]:
-    """Return names of tiers that identify no annotator: default names, and shared ones."""
+    """Return tier names that do not identify an annotator: default names and shared names."""
     folders_of: dict[str, set[str]] = {}
     for path, document in documents.items():
         for tier in document.tiers:
@@ -210,7 +211,7 @@ def _shared_tier_names(documents: Mapping[Path, Document], folders: Mapping[Path
 
 
 def _check_film_names(segments: Sequence[Segment]) -> Iterator[Remark]:
-    """Yield a remark if no film has two annotators: files may be named after people."""
+    """Yield a remark if no film has two annotators, because files may be named after people."""
     annotators: dict[str, set[str]] = {}
     for segment in segments:
         annotators.setdefault(safe_id(segment.film), set()).add(safe_id(segment.annotator))
@@ -218,13 +219,13 @@ def _check_film_names(segments: Sequence[Segment]) -> Iterator[Remark]:
     if alone and len(set().union(*annotators.values())) > 1:
         problem = (
             f"no film has two annotators (films: {join_some(sorted(annotators), 4)}); name each "
-            "file after its film, in a folder for each annotator: anna/Juno.eaf, ben/Juno.eaf"
+            "file after its film, in a folder per annotator: anna/Juno.eaf, ben/Juno.eaf"
         )
         yield Remark("films", "", "", problem, KEPT)
 
 
 def field_of(tier: str) -> str | None:
-    """Return the field of a segment that a dependent tier holds, by a word in its name.
+    """Return the field of a segment that a dependent tier holds, according to its name.
 
     Examples
     --------
@@ -236,7 +237,7 @@ def field_of(tier: str) -> str | None:
 
 
 def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[ReadTier]:
-    """Return the tiers of people's annotations, as segments without an annotator."""
+    """Return the tiers that people annotated, with their segments (without an annotator)."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
     offered = {text for texts in document.pick_lists.values() for text in texts}
     return [
@@ -249,7 +250,7 @@ def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[Read
 def _suggestions(
     documents: Mapping[Path, Document], read: Mapping[Path, Sequence[ReadTier]]
 ) -> dict[str, str]:
-    """Suggest how to read tiers with unknown levels, by their names in all files."""
+    """Return, for each tier name, a hint how to read levels that the scheme does not have."""
     texts_of: dict[str, set[str]] = {}
     order: dict[str, Sequence[str]] = {}
     for path, tiers in read.items():
@@ -268,7 +269,10 @@ def _rows(
     shared: set[str],
     hints: Mapping[str, str],
 ) -> Iterator[SourceRow | Remark]:
-    """Yield the rows of a document; its only tier with a `shared` name belongs to `folder`."""
+    """Yield the rows of a document.
+
+    If only one tier has a `shared` name, it belongs to the annotator called `folder`.
+    """
     have_levels = [any(scheme.has_level(s.level) for s in segments) for _, segments in read]
     unnamed = [
         tier.name
@@ -284,7 +288,7 @@ def _rows(
                 yield SourceRow(f"{file}, {note.location}", segment)
         else:
             problem = (
-                f"names no level in {counted(len(segments), 'annotation')} "
+                f"has no known level in {counted(len(segments), 'annotation')} "
                 f"(the first: {shorten(tier.annotations[0].value)})"
             )
             if not any(have_levels):
@@ -293,16 +297,16 @@ def _rows(
 
 
 def _film_of(document: Document) -> Film:
-    """Return the film's title and end that `annotations export` wrote."""
+    """Return the title and end of the film, as written by `annotations export`."""
     text = document.properties.get(END, "")
     end = float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", text) else None
     return Film(document.properties.get(TITLE, ""), end or None)
 
 
 def film_name(document: Document, stem: str) -> str:
-    """Return the film's name that `annotations export` wrote; else the file's name.
+    """Return the film's name as written by `annotations export`, or else the file's name.
 
-    A renamed file belongs to the film that it is now named after.
+    If the file was renamed, its current name counts.
     """
     name, written = (document.properties.get(key, "") for key in (NAME, FILE))
     return name if name and safe_id(stem) in (safe_id(name), safe_id(written)) else stem
@@ -315,7 +319,7 @@ def _segment(
     scheme: LabelScheme,
     offered: Collection[str],
 ) -> Segment:
-    """Return a segment without its annotator; an entry of a pick-list is one concept."""
+    """Return a segment without an annotator; an entry of a pick-list is always a single concept."""
     texts: dict[str, list[str]] = {"concepts": []}
     for tier, detail in note.details.items():
         if name := field_of(tier):
@@ -323,11 +327,11 @@ def _segment(
             texts.setdefault(name, []).extend(part for part in parts if part.strip())
     fields = {name: ", ".join(parts) for name, parts in texts.items() if parts}
     level, concepts = note.value, ""
-    if not scheme.has_level(level):  # which may contain a colon
+    if not scheme.has_level(level):  # a level may contain a colon
         level, _, concepts = level.partition(":")
     comment = fields.get("comment", "")
     if "level" in fields and not scheme.has_level(level):
-        # Then the annotation's own text is a comment.
+        # The level is in a dependent tier, so the annotation's own text is a comment.
         concepts, comment = "", comment or note.value
     named = ((text,) if text in offered else parse_concepts(text) for text in texts["concepts"])
     names = (*chain(*named), *parse_concepts(concepts))
@@ -337,7 +341,7 @@ def _segment(
 
 
 def _parse_exact_times(text: str) -> dict[int, float]:
-    """Return exact times by millisecond; a time that was moved in ELAN matches none."""
+    """Return the exact times by millisecond; times that were moved in ELAN are not among them."""
     exact = {}
     for word in text.split():
         if re.fullmatch(r"[0-9]{1,10}\.[0-9]{1,6}", word):

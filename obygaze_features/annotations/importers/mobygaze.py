@@ -1,4 +1,4 @@
-"""MObyGaze: the segments of 20 films, as published."""
+"""Import MObyGaze as published: the segments of 20 films."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def import_timelines(
 ) -> Timelines:
     """Read MObyGaze's segments of 20 films.
 
-    SOURCE is mobygaze_dataframe.csv, or let --download fetch it. Frames become seconds by each
-    row's own frame rate; the end frame belongs to the segment. Ends with exit code 3 if rows were
-    left out.
+    SOURCE is mobygaze_dataframe.csv; or use --download to fetch it. Frames are converted to seconds
+    with each row's own frame rate; the end frame is part of the segment. Exits with code 3 if rows
+    were left out.
 
     \b
     Examples:
@@ -50,9 +50,9 @@ def import_timelines(
     source
         ``mobygaze_dataframe.csv`` (default: downloaded).
     films
-        Titles and ends of the films, by IMDb key, or a table of them.
+        Titles and lengths of the films by IMDb key, or the path of a table with them.
     url
-        Another address to download from.
+        An alternative address to download from.
     """
     table = _read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
@@ -66,24 +66,24 @@ def import_timelines(
 
 
 def _read_mobygaze(source: Path | str | None, url: str | None) -> Table:
-    """Read the table as published, with all columns that segments need."""
+    """Read the published table; raise if it lacks a required column."""
     with source_or_download("mobygaze", source, url) as path:
         table = map_columns(read_table(path, delimiter=None), {"index": [""]})
     if missing := [name for name in REQUIRED if name not in table.columns]:
         raise ManifestError(
-            f"{table.path} is not MObyGaze's table: it has no {', '.join(missing)}; "
-            "import any other table with: obygaze annotations import csv"
+            f"{table.path} is not MObyGaze's table, because it has no {', '.join(missing)}; "
+            "to import any other table: obygaze annotations import csv"
         )
     return table
 
 
 def _concepts(cell: str) -> list[str]:
-    """Return the names in a list; a bar within a name separates two, as in our tables."""
+    """Parse a list of concepts; a bar within a name separates two concepts, as in our tables."""
     return [name for text in parse_list(cell) for name in split_concepts(text)]
 
 
 def _comment(cell: str) -> str:
-    """Return comments, which are published as a list; keep any other cell unchanged."""
+    """Join comments, which are published as a list; return any other cell unchanged."""
     try:
         return "; ".join(parse_list(cell))
     except ManifestError:
@@ -91,22 +91,22 @@ def _comment(cell: str) -> str:
 
 
 def _frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
-    """Return a segment's start and end in seconds, by its own frame rate.
+    """Return a segment's start and end in seconds, using the row's own frame rate.
 
-    The end frame belongs to the segment, which therefore lasts until the next frame begins.
+    The end frame is part of the segment, so the segment lasts until the next frame begins.
     """
     rate = _number(cells["framerate"], "framerate")
     first = _number(cells["start_frame"], "start_frame")
     last = _number(cells["end_frame"], "end_frame")
     if not rate > 0:
-        raise ManifestError(f"framerate {cells['framerate']!r} is not above 0")
+        raise ManifestError(f"framerate must be above 0 (got {cells['framerate']!r})")
     if last < first:
         raise ManifestError(f"the segment ends (frame {last:g}) before it starts ({first:g})")
     return round(first / rate, 6), round((last + 1) / rate, 6)
 
 
 def _number(text: str, column: str) -> float:
-    """Parse a number, which a spreadsheet may have saved with a decimal comma or a space."""
+    """Parse a number, even if a spreadsheet saved it with a decimal comma."""
     plain = text.strip().replace(",", ".")
     if _NUMBER.fullmatch(plain) is None:
         raise ManifestError(f"{column} {shorten(text)} is not a number")

@@ -1,4 +1,4 @@
-"""LIRIS-ACCEDE and MediaEval 2015: clips of films with violence, valence and arousal."""
+"""Import LIRIS-ACCEDE and MediaEval 2015: film clips with violence, valence and arousal."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
 
-#: MediaEval's own file wins for a clip in both.
+#: If a clip is in both, MediaEval's file takes precedence.
 FAMILIES = ("ACCEDE", "MEDIAEVAL")
 SETS = {"1": "learning", "2": "validation", "0": "test"}
-#: The conversions of values in ACCEDEranking.txt to scores from -1 to 1.
+#: The lowest and highest value in ACCEDEranking.txt for each scale.
 SCALES = {"1-5": (1.0, 5.0), "scores": (-1.0, 1.0)}
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 
@@ -31,14 +31,14 @@ def _scheme(name: str, *levels: tuple[str, str]) -> LabelScheme:
     return LabelScheme(name, tuple(Level(code, code, (alias,)) for code, alias in levels))
 
 
-#: Words for levels, because "0 vs 1" would name no task; the files' numbers are aliases.
+#: Levels have words as names, because "0 vs 1" would not describe a task; numbers are aliases.
 VIOLENCE = _scheme("MediaEval violence", ("non-violent", "0"), ("violent", "1"))
 VALENCE = _scheme("MediaEval valence", ("negative", "-1"), ("neutral", "0"), ("positive", "1"))
 AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("active", "1"))
 
 
 class _Rows(NamedTuple):
-    """The rows of one kind of file, by the clips' names; and the files."""
+    """The rows of a kind of file by clip name, and the names of the files."""
 
     rows: Mapping[str, Mapping[str, str]]
     files: str
@@ -49,7 +49,7 @@ class _Rows(NamedTuple):
 @click.option(
     "--threshold",
     type=float,
-    help="Without a file of affect classes, scores beyond this are positive or active.",
+    help="Without a file of affect classes, the score above which clips are positive or active.",
 )
 @click.option(
     "--values",
@@ -58,11 +58,11 @@ class _Rows(NamedTuple):
     help="The scale of the values in ACCEDEranking.txt.",
 )
 def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
-    """Read violence, valence and arousal of LIRIS-ACCEDE.
+    """Read the violence, valence and arousal labels of LIRIS-ACCEDE.
 
-    SOURCE is the folder of text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
-    MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the same of ACCEDE. Without a file of affect
-    classes, they are computed from the values in ACCEDEranking.txt.
+    SOURCE is the folder with the text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
+    MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the same for ACCEDE. Without a file of affect
+    classes, the classes are computed from the values in ACCEDEranking.txt.
 
     \b
     Examples:
@@ -73,18 +73,18 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     Parameters
     ----------
     source
-        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least sets, affect,
-        violence or ranking.
+        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least one file of sets,
+        affect, violence or ranking.
     threshold
-        Without a file of affect classes, scores below minus this are negative or calm, scores
-        above it positive or active.
+        Without a file of affect classes, clips with scores above `threshold` are positive or
+        active, and clips with scores below ``-threshold`` are negative or calm.
     scale
-        The scale of values in ``ACCEDEranking.txt``: from 1 to 5 (the score is (v - 3) / 2, an
-        inference, because the files do not say so), or scores from -1 to 1.
+        The scale of values in ``ACCEDEranking.txt``: from 1 to 5 (the score is then (v - 3) / 2,
+        which is our assumption, because the files do not say so), or scores from -1 to 1.
     """
     folder = Path(source)
     if not 0 <= threshold < 1:
-        raise UsageError(f"a threshold is at least 0 and below 1 (got {threshold:g})")
+        raise UsageError(f"the threshold must be at least 0 and below 1 (got {threshold:g})")
     sets = _read(folder, "sets", {"set": SETS})
     affect = _read(
         folder, "affect", {"valenceClass": _classes(VALENCE), "arousalClass": _classes(AROUSAL)}
@@ -95,7 +95,7 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     if not names:
         patterns = ", ".join(f"{family}*.txt" for family in FAMILIES)
         raise ManifestError(
-            f"{folder} has no clips of LIRIS-ACCEDE; it needs files called {patterns}, such as "
+            f"{folder} has no clips of LIRIS-ACCEDE; it must have files called {patterns}, such as "
             "MEDIAEVALsets.txt, MEDIAEVALviolence.txt and MEDIAEVALaffect.txt"
         )
     labels, notes = [], []
@@ -103,15 +103,15 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
         labels.append(_labels("violence", VIOLENCE, violence, "trec_average_precision"))
     if ranking.rows and not affect.rows:
         affect = _classes_from_values(ranking, threshold, scale)
-        notes.append(f"valence and arousal: of {affect.files}")
+        notes.append(f"valence and arousal: from {affect.files}")
     if affect.rows:
         labels.append(_labels("valence", VALENCE, affect, "accuracy", ranking))
         labels.append(_labels("arousal", AROUSAL, affect, "accuracy", ranking))
     if not sets.rows:
         files = " or ".join(f"{family}sets.txt" for family in reversed(FAMILIES))
         notes.append(
-            f"NOTE: no official split without {files}: put it beside the others and import "
-            "again, or make folds (obygaze manifests split)"
+            f"NOTE: there is no official split without {files}; put it next to the other files and "
+            "import again, or make folds (obygaze manifests split)"
         )
     return Manifest(
         name="accede",
@@ -132,7 +132,7 @@ def _classes(scheme: LabelScheme) -> dict[str, str]:
 
 
 def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> _Rows:
-    """Read one kind of file; translate cells of the columns that have a translation."""
+    """Read one kind of file, and translate its columns by the mappings in `columns`."""
     rows: dict[str, Mapping[str, str]] = {}
     files = []
     for path in (folder / f"{family}{kind}.txt" for family in FAMILIES):
@@ -156,7 +156,7 @@ def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
-    """Return classes of the values, for lack of a file with classes."""
+    """Compute affect classes from values, for data without a file of classes."""
     low, high = SCALES[scale]
     middle, half = (low + high) / 2, (high - low) / 2
     rows: dict[str, dict[str, str]] = {name: {} for name in ranking.rows}
@@ -166,8 +166,8 @@ def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
             value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
             if not low <= value <= high:
                 raise ManifestError(
-                    f"{ranking.files}: {name} has the {quantity}Value {shorten(cell)}, but "
-                    f"values are numbers from {low:g} to {high:g}; name the scale with --values"
+                    f"{ranking.files}: {name} has the {quantity}Value {shorten(cell)}, but values "
+                    f"must be numbers from {low:g} to {high:g}; set the scale with --values"
                 )
             score = (value - middle) / half
             number = 1 + (score > threshold) - (score < -threshold)
@@ -179,7 +179,7 @@ def _classes_from_values(ranking: _Rows, threshold: float, scale: str) -> _Rows:
 def _labels(
     name: str, scheme: LabelScheme, source: _Rows, measure: str, ranking: _Rows | None = None
 ) -> LabelSet:
-    """Return a label set; with each clip's rank, value and variance, if there are any."""
+    """Return a label set, with each clip's rank, value and variance if `ranking` has them."""
     columns = [f"{name}{part}" for part in ("Rank", "Value", "Variance")]
     values = ranking.rows if ranking else {}
     return LabelSet(
@@ -200,7 +200,7 @@ def _labels(
 
 
 def _splits(sets: _Rows) -> list[Split]:
-    """Return the official sets as folds, test last, and a split with one training fold."""
+    """Return two splits: the official sets as folds (test last), and one training fold and test."""
     set_of = {media_stem(name): cells["set"] for name, cells in sets.rows.items()}
     present = [name for name in SETS.values() if name in set_of.values()]
     folds_of = {"official": present} if present else {}

@@ -1,4 +1,4 @@
-"""Any CSV table of clips and labels: columns are found by their names, or by --column."""
+"""Import any CSV table of clips and labels; columns are recognised by name, or set by --column."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from obygaze_features.manifests.labels import (
 )
 from obygaze_features.manifests.manifest import Manifest
 
-#: Further names of each meaning's column.
+#: The alternative column names for each meaning.
 MEANINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*items.COLUMNS, *labels.COLUMNS), ()),
     "media": ("video", "video_name", "file_name", "filename", "file", "file_path", "path", "image"),
@@ -62,10 +62,10 @@ def import_manifest(
     """Read any CSV table, with a column mapping.
 
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-    and concepts are understood; name others with --column. Without ids, or where ids are names of
-    files, ids are made of the files' names. Times are seconds or h:mm:ss. Several concepts in a
-    cell are separated by a bar: Body|Look. A row without a level is a clip without a label.
-    Spans of a file (start, end) without a film are of the film that the file is named after.
+    and concepts are recognised; map other names with --column. If ids are missing, or are file
+    names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
+    concepts in a cell by a bar: Body|Look. A row without a level is an unlabelled clip. Spans of a
+    file (start, end) that have no film belong to the film that the file is named after.
 
     \b
     Examples:
@@ -77,22 +77,23 @@ def import_manifest(
     Parameters
     ----------
     source
-        The table. Columns without a meaning are kept unchanged.
+        The table. Columns that are not recognised are kept unchanged.
     columns
-        Columns by meaning (id, film, media, level ...), for columns with another name.
+        Column names by meaning (id, film, media, level ...), for columns with other names.
     delimiter
-        The character between cells (default: read from the header).
+        The character between cells (default: detected from the header).
     levels
-        Your levels, from least to most objectifying, with any concepts; or a `LabelScheme`, a TOML
-        or JSON file, or the folder of a manifest or of timelines (default: ObyGaze12's).
+        Your levels, from least to most objectifying (concepts are taken from the table); or a
+        `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines (default:
+        ObyGaze12's).
     name
         The manifest's name (default: the file's).
     annotator
-        The annotator, if one person made the labels; the label set gets this name.
+        The annotator, if one person made all labels; the label set gets this name.
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError(
-            f"a manifest is read from a file (got a {type(source).__name__}). "
+            f"source must be the path of a file (got a {type(source).__name__}). "
             'Save the table first: table.to_csv("clips.csv", index=False)'
         )
     source = Path(source)
@@ -129,23 +130,23 @@ def read_labels(
     name: str | None = None,
     annotator: str | None = None,
 ) -> tuple[LabelSet, list[str]]:
-    """Read labels of a manifest's items, and the names in the table that match no item.
+    """Read labels for a manifest's items; also return the names in the table that match no item.
 
     Parameters
     ----------
     source
-        The table. It names items by their ids, their files (with or without folders) or the
-        files' names without extension. Rows without a level are left out.
+        The table. It identifies items by their ids, files (with or without folders) or file names
+        without extension. Rows without a level are left out.
     manifest
         The manifest of the items.
     columns, delimiter
-        As for `import_manifest`.
+        See `import_manifest`.
     levels
-        Your levels, as for `import_manifest` (default: the manifest's).
+        Your levels; see `import_manifest` (default: the manifest's).
     name
         The label set's name (default: the annotator's, or else the file's).
     annotator
-        The annotator, if one person made the labels.
+        The annotator, if one person made all labels.
     """
     table = _read(source, columns, delimiter, "level")
     table = table.select(table.columns, _labelled_rows(table))
@@ -156,7 +157,7 @@ def read_labels(
         matches = [manifest.ids[match] for match in find_rows(film, cell)]
         if len(matches) > 1:
             raise table.problem(
-                row, f"{cell!r} matches {join_some(matches)}; add its folders, or use its id"
+                row, f"{cell!r} matches {join_some(matches)}; add folders to it, or use the id"
             )
         if matches:
             rows.append(row)
@@ -167,9 +168,9 @@ def read_labels(
         files = [media for media in manifest.items.media if media]
         raise ManifestError(
             f"{source}: no row names an item of {manifest.name} (got "
-            f"{join_some(unmatched, 2)}; it has ids such as {join_some(manifest.ids, 2)}"
+            f"{join_some(unmatched, 2)}; the manifest has ids such as {join_some(manifest.ids, 2)}"
             + (f" and files such as {join_some(files, 2)})" if files else ")")
-            + "; choose the column that names them with --column id=NAME"
+            + "; choose the column of ids or files with --column id=NAME"
         )
     label_table = table.select((c for c in table.columns if c not in items.COLUMNS), rows)
     label_table = replace(label_table, columns={"id": ids, **label_table.columns})
@@ -184,14 +185,14 @@ def read_labels(
 def _read(
     source: Path, columns: Mapping[str, str] | None, delimiter: str | None, *required: str
 ) -> Table:
-    """Read a table with the `required` columns, and ids or names of files."""
+    """Read a table that has the `required` columns, and ids or file names."""
     return read_mapped_table(
         source, MEANINGS, columns, delimiter=delimiter, required=[*required, ("id", "media")]
     )
 
 
 def _with_items(table: Table) -> Table:
-    """Return the table with safe ids, names of files and times in seconds."""
+    """Return the table with safe ids, relative file names, and times in seconds."""
     columns = _plain_names(table) or _safe_names(table)
     suffixes = {_suffix(name) for name in {*columns["media"]}}
     if "kind" not in table.columns and suffixes and suffixes <= IMAGE_SUFFIXES:
@@ -202,7 +203,7 @@ def _with_items(table: Table) -> Table:
 
 
 def _plain_names(table: Table) -> dict[str, list[str]] | None:
-    """Read safe ids, beside names of files without folders; return None for any others."""
+    """Return the columns as they are, or None if an id is unsafe or a file name has folders."""
     ids, films = table.get("id"), table.get("film")
     media = map_cells(_relative, table.get("media"))
     if not are_ids(ids) or "." in "".join(ids) or any("/" in name for name in {*media}):
@@ -214,7 +215,7 @@ def _plain_names(table: Table) -> dict[str, list[str]] | None:
 
 
 def _seconds_texts(table: Table, name: str) -> list[str]:
-    """Return the times of a column in seconds, as text."""
+    """Return a column of times, converted to seconds, as text."""
     texts = {}
     for cell in dict.fromkeys(table[name]):
         try:
@@ -226,7 +227,7 @@ def _seconds_texts(table: Table, name: str) -> list[str]:
 
 
 def _safe_names(table: Table) -> dict[str, list[str]]:
-    """Make ids, films and files row by row."""
+    """Return columns of safe ids, films and files, made row by row."""
     numbers: Counter[str] = Counter()
     rows: list[tuple[str, str, str]] = []
     for identifier, film, media, start in zip(
@@ -239,7 +240,7 @@ def _safe_names(table: Table) -> dict[str, list[str]]:
             item = item_of_file(media or identifier, film)
             film, media = item.film, item.media
             numbers[safe] += 1
-            safe = f"{safe}-{numbers[safe]:03d}" if start else safe  # which are spans of one file
+            safe = f"{safe}-{numbers[safe]:03d}" if start else safe  # a span of a file
         else:
             safe = safe_id(identifier) if id_problem(identifier) else identifier
             media = media or (identifier if safe != identifier else "")
@@ -256,15 +257,15 @@ def _suffix(name: str) -> str:
 
 
 def _relative(path: str) -> str:
-    """Return a path with slashes; of an absolute path, on any system, only the file's name."""
+    """Return a path with forward slashes, or only the file name if the path is absolute."""
     path = path.strip().replace("\\", "/").removeprefix("./")
     return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
 
 
 def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
-    """Return a function from a film and an id or file, as a table names them, to rows."""
+    """Return a function that finds the rows for a film and an id or file as written in a table."""
     row_of_id = {identifier.casefold(): [row] for row, identifier in enumerate(all_items.ids)}
-    rows_of_file: dict[str, list[int]] = {}  # also by a path without its first folders
+    rows_of_file: dict[str, list[int]] = {}  # also under paths without their first folders
     rows_of_path: dict[str, list[int]] = {}
     for row, (film, media) in enumerate(zip(all_items.films, all_items.media, strict=True)):
         if media:
@@ -284,7 +285,7 @@ def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
 
 
 def _ends_of_path(path: str) -> list[str]:
-    """Return a file's path in lower case without its extension, and without first folders."""
+    """Return a path in lower case without extension, then the same path with fewer folders."""
     path = path.casefold().replace("\\", "/").lstrip("/")
     parts = (path.rpartition(".")[0] if _suffix(path) in MEDIA_SUFFIXES else path).split("/")
     return ["/".join(parts[first:]) for first in range(len(parts))]
@@ -314,7 +315,7 @@ def _label_set(
 
 
 def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
-    """Return the chosen scheme, with the table's concepts if it has none."""
+    """Return the chosen scheme; if it has no concepts, add those in the table."""
     chosen = choose_scheme(table.path.stem, levels)
     if chosen is None or chosen.concepts:
         return chosen

@@ -1,4 +1,4 @@
-"""Any folder of videos, sound files or images: one folder per film or group, or a flat one."""
+"""Import a folder of videos, sound files or images, flat or with one folder per film or group."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 @click.option(
     "--ids",
     type=click.Choice(["moviegraphs", "names"]),
-    help="The rule for ids (default: chosen for each file by its name).",
+    help="The rule for ids (default: chosen by each file's name).",
 )
 @click.option(
     "--kind",
     type=click.Choice(["clip", "image"]),
-    help="The files to list.  [default: clips; images in a folder without videos]",
+    help="The files to list.  [default: clips, or images if there are no videos]",
 )
 def import_manifest(
     source: Path | str, *, ids: str | None = None, kind: str | None = None
 ) -> Manifest:
-    """List the videos, sound files or images of any folder.
+    """List the videos, sound files or images in any folder.
 
-    SOURCE has the files, or a folder for each film or group of images. Folders may be nested.
-    A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is beside it.
+    SOURCE contains the files, or one folder per film or group of images. Folders may be nested.
+    A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is next to it.
     tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations, except with --ids names.
-    Then add labels: obygaze manifests label --help.
+    To add labels afterwards, see obygaze manifests label --help.
 
     \b
     Examples:
@@ -53,10 +53,10 @@ def import_manifest(
     Parameters
     ----------
     source
-        The folder; the outermost folder in it is a file's film.
+        The folder. A file's film is the outermost folder that contains it within `source`.
     ids
-        ``names``: the file's name is the id, prefixed by its film's unless it already starts with
-        it. By default, tt0108160_scene_1.avi is tt0108160-001.
+        ``names``: the id is the file's name, prefixed by its film unless it already starts with
+        the film. By default, tt0108160_scene_1.avi becomes tt0108160-001.
     kind
         ``clip`` or ``image`` (default: clips, or images in a folder without videos).
     """
@@ -81,7 +81,7 @@ def import_manifest(
         first = by_id.setdefault(item.id.lower(), (item, path))[1]
         if first != path:
             raise ManifestError(
-                f"{first} and {path} would both be {item.id!r}; keep one of them, or rename one"
+                f"{first} and {path} would both get the id {item.id!r}; rename or remove one"
             )
     ordered = sorted((item for item, _ in by_id.values()), key=_film_and_scene)
     items = Items.of([replace(item, kind=kind) for item in ordered])
@@ -90,23 +90,23 @@ def import_manifest(
 
 
 def _film_and_scene(item: Item) -> tuple[str, int, str]:
-    """Return a sort key that puts scenes of MovieGraphs in the order of their numbers."""
+    """Return a sort key that puts MovieGraphs scenes in numeric order."""
     scene = id_from_file(item.media.rpartition("/")[2])
     return item.film, scene[2] if scene and scene[0] == item.id else 0, item.media
 
 
 def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
-    """Yield the files of a kind in a folder and below, without hidden ones."""
+    """Yield the files with these suffixes in a folder and its subfolders, except hidden files."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_dir():
-            if not folder.resolve().is_relative_to(path.resolve()):  # else a link in a circle
+            if not folder.resolve().is_relative_to(path.resolve()):  # otherwise, a link loops back
                 yield from _files(path, suffixes)
         elif path.suffix.lower() in suffixes and path.is_file():
             try:
                 path.name.encode()
             except UnicodeEncodeError:
                 name = repr(os.fsencode(path))
-                raise ManifestError(f"{name} has a name that is not UTF-8; rename it") from None
+                raise ManifestError(f"{name} has a name that is not in UTF-8; rename it") from None
             yield path

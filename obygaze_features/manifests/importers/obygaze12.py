@@ -1,7 +1,7 @@
-"""The authors' files of ObyGaze12: annotations of 1,914 clips under three rules, splits and runs.
+"""Import the authors' files of ObyGaze12: annotations of 1,914 clips, splits and runs.
 
-The released code of the paper has an unusual way of drawing its training folds. It is rebuilt here,
-so that results can be compared with exactly the published runs.
+The paper's released code draws its training folds in an unusual way. This module reproduces it, so
+that results can be compared with exactly the published runs.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet, obygaze_sch
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Run, RunSet, Split
 
-#: The rules by which raw annotations become labels, each a label set over the same items.
+#: The rules that turn raw annotations into labels; each makes a label set over the same items.
 RULES = {
-    "paper": "visual concepts only; a clip left with none becomes Easy Negative",
-    "released": "visual concepts only; a clip left with none is dropped unless Easy Negative",
-    "raw": "as annotated, with the concepts that cannot be seen",
+    "paper": "visual concepts only; a clip without any becomes Easy Negative",
+    "released": "visual concepts only; a clip without any is dropped unless Easy Negative",
+    "raw": "as annotated, including concepts that are not visual",
 }
 REQUIRED = ("clip", "label", "overlap_ratio", "concepts", "id", "movie", "video_name")
 UNUSED = ("idx", "util", "clip", "srt_name", "graph_number")
-#: The split files that the released code trains on; it only tests on the others.
+#: The split files that the released code trains on; it uses the others only for testing.
 TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
@@ -44,14 +44,14 @@ CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "
 @click.command()
 @source_or_download_options
 @click.option(
-    "--rule", type=click.Choice([*RULES]), help="The default label set; all three are written."
+    "--rule", type=click.Choice([*RULES]), help="The default label set; all three are saved."
 )
 def import_manifest(
     source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
 ) -> Manifest:
     """Read the annotations of the ObyGaze12 paper.
 
-    SOURCE is ObyGaze12_thresh_02.csv of the authors' repository; or let --download fetch it.
+    SOURCE is ObyGaze12_thresh_02.csv from the authors' repository; or use --download to fetch it.
 
     \b
     Examples:
@@ -64,9 +64,9 @@ def import_manifest(
     source
         ``ObyGaze12_thresh_02.csv`` or a similar file (default: downloaded).
     rule
-        The default label set; there is one for each of `RULES`.
+        The name of the default label set, one of `RULES`.
     url
-        Another address to download from.
+        An alternative address to download from.
     """
     with source_or_download("obygaze12", source, url) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
@@ -114,14 +114,15 @@ def _apply_rule(rule: str, raw: LabelSet, scheme: LabelScheme) -> LabelSet:
 
 
 def read_released_splits(source: Path, manifest: Manifest) -> tuple[list[Split], list[RunSet]]:
-    """Read the folders ``balanced_level`` and ``movieset``, and rebuild the released runs.
+    """Read the folders ``balanced_level`` and ``movieset``, and reproduce the released runs.
 
-    `source` has one or both folders; every id must be in `manifest`, that of ``obygaze12``.
+    `source` contains one or both folders. Every id must be in `manifest`, the manifest of
+    ``obygaze12``.
     """
     files = [*sorted(source.glob("balanced_level/*.csv")), *sorted(source.glob("movieset/*.csv"))]
     if not files:
         raise ManifestError(
-            f"{source} has no split files; pass the folder that has balanced_level/ or movieset/"
+            f"{source} has no split files; pass the folder with balanced_level/ or movieset/"
         )
     splits = [_read_split(path, manifest) for path in files]
     with_media = {item.id for item in manifest if item.media}
@@ -153,16 +154,16 @@ def _read_split(path: Path, manifest: Manifest) -> Split:
 
 
 def released_runs(split: Split, with_media: Set[str]) -> RunSet:
-    """Return the eight runs of the released code on one of its split files.
+    """Return the eight runs that the released code makes from one of its split files.
 
-    The test fold is the last one; run `v` validates on fold `v`. Each class gets a number of slots
-    in inverse proportion to its size, and takes that many folds from a wheel of the folds 1 to 9
-    without `v + 1`; each run continues around the wheel where the previous run stopped. A slot that
-    hits the validation or the test fold is lost, so that fold 0 never trains and classes are only
-    roughly balanced. Rows without a media file are left out.
+    The last fold is the test fold, and run `v` validates on fold `v`. Each class gets a number of
+    slots in inverse proportion to its size, and takes that many folds from a wheel of folds 1 to 9
+    without `v + 1`. Each run continues around the wheel where the previous run stopped. A slot that
+    lands on the validation or test fold is lost, so fold 0 is never used for training, and classes
+    are only roughly balanced. Clips without a media file are left out.
     """
     if not split.classes:
-        raise ManifestError(f"the split {split.name!r} lacks the class of each clip")
+        raise ManifestError(f"the split {split.name!r} has no classes")
     test = split.test_fold
     usable = [
         (identifier, fold, name)
@@ -175,8 +176,8 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
         tenths = {name: count // 10 for name, count in Counter(r[2] for r in pool).items()}
         if scarce := [name for name, tenth in tenths.items() if not tenth]:
             raise ManifestError(
-                f"the split {split.name!r} has fewer than ten clips of class {scarce[0]!r} to "
-                "train on; the released code draws tenths of each class"
+                f"the split {split.name!r} has fewer than ten clips of class {scarce[0]!r} in "
+                "training, but the released code draws tenths of each class"
             )
         wheel = [fold for fold in range(1, test + 1) if fold != validation + 1]
         chosen = {}

@@ -1,4 +1,4 @@
-"""Options that importers share."""
+"""Command-line options that several importers share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ name_option = click.option("--name", help="The manifest's name (default: the fil
 annotator_option = click.option(
     "--annotator",
     metavar="NAME",
-    help="The annotator, if one person made the labels; annotators are compared.",
+    help="The annotator, if one person made all labels, so that annotators can be compared.",
 )
 film_table_option = renamed_option(
     "--films", "--film-table", "films", type=PATH,
@@ -34,7 +34,7 @@ def _check_source(ctx: click.Context, param: click.Parameter, source: Path | Non
     return source
 
 
-#: The argument SOURCE, or options instead of it: an importer gets `source` and `url`.
+#: The argument SOURCE, and the options to download it instead; sets `source` and `url`.
 source_or_download_options: Callable[[Command], Command] = join_options(
     click.argument("source", type=PATH, required=False, callback=_check_source),
     click.option(
@@ -42,6 +42,6 @@ source_or_download_options: Callable[[Command], Command] = join_options(
         help="Download the file from its public address.",
     ),
     click.option(
-        "--url", is_eager=True, help="Another address of the same file; its checksum must match."
+        "--url", is_eager=True, help="Another address for the same file; the checksum must match."
     ),
 )  # fmt: skip

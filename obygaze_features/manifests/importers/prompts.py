@@ -1,4 +1,4 @@
-"""Prompts: each stimulus of a table in each template, as texts."""
+"""Make prompts: texts that combine each stimulus of a table with each template."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from obygaze_features.manifests.manifest import Manifest
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
 """The templates of Wolfe et al. (2023), common prompts for CLIP."""
 SHIPPED = ("emotion", "professions")
-"""The batteries that come with obygaze."""
+"""The test batteries that come with obygaze."""
 ARTICLES = ("letter", "always-a")
-"""The rules for an ``a`` before a stimulus: "an" before a vowel, or always "a"."""
+"""The rules for the article before a stimulus: "an" before a vowel, or always "a"."""
 _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
@@ -43,7 +43,7 @@ _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
     "--article",
     type=click.Choice(ARTICLES),
     help="The article before the stimulus: an before a vowel (an engineer), or always a (a "
-    "engineer), as some published prompts are.",
+    "engineer), as in some published prompts.",
 )
 @name_option
 def import_manifest(
@@ -53,11 +53,11 @@ def import_manifest(
     article: str = "letter",
     name: str | None = None,
 ) -> Manifest:
-    """Make texts: each stimulus in each template.
+    """Make texts by putting each stimulus into each template.
 
     SOURCE is a CSV table with the column stimulus, and optionally set; or a battery of
     association tests: emotion, professions or a JSON file. The manifest keeps set, stimulus and
-    template, so that you can choose texts by them. An id is the set and the text.
+    template, so that you can select texts by them. An id consists of the set and the text.
 
     \b
     Examples:
@@ -70,12 +70,12 @@ def import_manifest(
     Parameters
     ----------
     source
-        A table with the column ``stimulus``, and optionally ``set``; other columns are kept. Or a
-        battery of association tests: a JSON file, or the name of a shipped one.
+        A table with the column ``stimulus``, and optionally ``set`` (other columns are kept); or a
+        battery of association tests, as a JSON file or the name of a built-in battery.
     templates
         Texts with ``{}`` for the stimulus (default: the battery's, or `TEMPLATES`).
     article
-        One of `ARTICLES`: the rule for an ``a`` before the stimulus.
+        The rule for the article before the stimulus, one of `ARTICLES`.
     name
         The manifest's name (default: the file's).
     """
@@ -94,7 +94,7 @@ def import_manifest(
     for row, cells in enumerate(table.rows()):
         stimulus = cells["stimulus"].strip()
         if not stimulus:
-            raise table.problem(row, "an empty stimulus")
+            raise table.problem(row, "the stimulus is empty")
         for template in templates:
             text = with_article(template, stimulus, article)
             identifier = _id(cells.get("set", ""), text)
@@ -123,7 +123,7 @@ def import_manifest(
 
 
 def with_article(template: str, stimulus: str, article: str = "letter") -> str:
-    """Return a template with a stimulus for ``{}``; adapt an ``a`` right before it.
+    """Return a template with ``{}`` replaced by a stimulus, and an article before it adapted.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def with_article(template: str, stimulus: str, article: str = "letter") -> str:
 
 
 def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
-    """Return the rows of stimuli, and the templates that belong to them."""
+    """Return the table of stimuli and the templates to use with it."""
     shipped = str(source) in SHIPPED and not source.is_file()
     path = reference_file(f"batteries/{source}.json") if shipped else source
     if path.suffix != ".json":
@@ -158,7 +158,7 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
         for stimulus in (members.stimuli if isinstance(members, _Set) else ())
     ]
     if not pairs:
-        raise ManifestError(f"{path} has no sets of stimuli; its tests use ids")
+        raise ManifestError(f"{path} has no sets of stimuli (its tests use ids)")
     names, stimuli = map(list, zip(*pairs, strict=True))
     lines = range(1, len(stimuli) + 1)
     table = Table(path, ",", {"set": names, "stimulus": stimuli}, lines)
@@ -166,7 +166,7 @@ def _read_stimuli(source: Path) -> tuple[Table, tuple[str, ...]]:
 
 
 class _Set(msgspec.Struct):
-    """A set of a battery; a single text is one stimulus, as for `obygaze bias eat`."""
+    """A set of stimuli in a battery; a string is a single stimulus, as in `obygaze bias eat`."""
 
     stimulus: tuple[str, ...] | str = ()
 
@@ -176,14 +176,14 @@ class _Set(msgspec.Struct):
 
 
 class _Battery(msgspec.Struct):
-    """The fields of a battery that are read; sets of ids are ignored."""
+    """The fields that are read from a battery; sets of ids are ignored."""
 
     sets: dict[str, _Set | list[Any] | str | None]
     templates: tuple[str, ...] = ()
 
 
 def _id(set_name: str, text: str) -> str:
-    """Return ``SET-the_text`` as an id; a long text ends in a piece of its hash."""
+    """Return the id ``SET-the_text``; if it is too long, shorten it and add part of its hash."""
     identifier = "-".join(filter(None, [safe_id(set_name) if set_name else "", safe_id(text)]))
     if len(identifier) <= MAX_ID_LENGTH:
         return identifier

@@ -1,4 +1,4 @@
-"""Helpers of importers: list literals, times, clips from file names, pinned downloads."""
+"""Helpers for importers: list literals, times, clips from file names, pinned downloads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STRINGS = re.compile(_STRING)
 
 
 def parse_list(text: str) -> list[str]:
-    """Return the strings of a list literal as Python prints it; it is never evaluated.
+    """Parse a list of strings as Python prints it, without evaluating it.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def parse_list(text: str) -> list[str]:
 
 
 def parse_time(text: str, column: str, delimiter: str = ",") -> float:
-    """Read a time in seconds from a cell that holds seconds, m:ss or h:mm:ss.
+    """Parse a cell that holds seconds, m:ss or h:mm:ss, and return the time in seconds.
 
     Examples
     --------
@@ -59,12 +59,12 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
     if not _SECONDS.fullmatch(plain):
         raise ManifestError(f"{cell} is not a time; write seconds or h:mm:ss")
     if float(plain) > MAX_TIME_S:
-        raise ManifestError(f"{cell} is not a time in a film")
+        raise ManifestError(f"{cell} is too large for a time in a film")
     return round(float(plain), 6)
 
 
 def parse_times(cells: Sequence[str], column: str) -> list[float]:
-    """Return `parse_time` of each cell; plain numbers are read together, which is faster."""
+    """Parse each cell with `parse_time`, or faster if all cells are plain numbers."""
     if not "".join(cells).encode().translate(None, b"0123456789."):
         with contextlib.suppress(ValueError):  # such as an empty cell
             seconds = [round(float(cell), 6) for cell in cells]
@@ -74,10 +74,10 @@ def parse_times(cells: Sequence[str], column: str) -> list[float]:
 
 
 def decimal_point(text: str, delimiter: str) -> str:
-    """Return a number with a decimal point, from a table with this delimiter.
+    """Return a number from a table, written with a decimal point.
 
-    If the delimiter is not the comma, as in spreadsheets of many languages, a comma is a decimal
-    point.
+    If the table's delimiter is not a comma, as in spreadsheets in many languages, a comma is read
+    as the decimal point.
 
     Examples
     --------
@@ -89,9 +89,9 @@ def decimal_point(text: str, delimiter: str) -> str:
 
 
 def item_of_file(path: str, film: str = "", *, by_name: bool = False) -> Item:
-    """Return the clip in a file, by its path; the outermost folder is its film.
+    """Return the clip for a file's path; the outermost folder is its film.
 
-    A file that is named like a MovieGraphs clip has the clip's id, unless `by_name`.
+    A file named like a MovieGraphs clip gets that clip's id, unless `by_name` is true.
 
     Examples
     --------
@@ -119,7 +119,7 @@ start=None, end=None)
 
 
 def published(dataset: str) -> dict[str, Any]:
-    """Return name, source, licence and citation of a published data set, as in manifests."""
+    """Return the name, source, licence and citation of a published data set."""
     about = reference_json("sources.json")[dataset]
     source = f"{about['repository']} at {about['revision']}"
     facts = {key: about[key] for key in ("licence", "citation")}
@@ -128,7 +128,7 @@ def published(dataset: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def at_row(table: Table, row: int) -> Iterator[None]:
-    """Name the file and line in errors about a row's content."""
+    """Add the file and line to errors about a row's content."""
     try:
         yield
     except (AnnotationError, ManifestError) as error:
@@ -139,7 +139,7 @@ def at_row(table: Table, row: int) -> Iterator[None]:
 def source_or_download(
     dataset: str, source: Path | str | None, url: str | None = None
 ) -> Iterator[Path]:
-    """Yield the source if there is one, else the pinned public file in a temporary folder."""
+    """Yield the path of the source, or of the downloaded public file if `source` is None."""
     if source is not None:
         yield Path(source)
         return
@@ -151,13 +151,13 @@ def source_or_download(
 
 
 def download_pinned(url: str, path: Path, *, sha256: str) -> None:
-    """Download `url` into `path`; a file with another checksum is not written.
+    """Download `url` to `path`; raise without writing if the checksum differs.
 
-    The address must be http or https: no local file is read by it.
+    The address must start with http or https, so that it cannot read local files.
     """
     if not url.startswith(("https://", "http://")):
         raise ManifestError(f"{url} is not an http address")
-    import http.client  # imported here, because every command would wait for these
+    import http.client  # imported here, because these imports would slow down every command
     import urllib.error
     import urllib.request
 
@@ -170,7 +170,7 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
             error.close()
         raise ManifestError(
             f"{url} cannot be downloaded ({reason or type(error).__name__}); "
-            "download it elsewhere and pass its path as SOURCE"
+            "download it by other means and pass its path as SOURCE"
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
