@@ -101,7 +101,7 @@ def test_a_linear_models_parts_are_bars(explain, saved, world):
         assert float(amount) == pytest.approx(part, abs=0.006)
         assert set("".join(bar)) <= {"+" if part > 0 else "-"}
     odds = model.predict_proba(world.features[[3]])[0]
-    assert lines[-1] == f"  together {np.log(odds[1] / odds[0]):+.2f}: the log-odds of S"
+    assert lines[-1] == f"  sum {np.log(odds[1] / odds[0]):+.2f}: the log-odds of S"
 
 
 def other_store(world, folder, **backbone):
@@ -159,7 +159,7 @@ SLIPS = [
     ((NETWORK, STORE), 2, "Name clips"),
     ((BOTTLENECK, STORE, "--significance"), 2, "Add --manifest"),
     ((NETWORK, *ON_CLIPS, "--tcav"), 2, "Add --concepts"),
-    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "Leave out the IDs"),
+    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "takes no IDs"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
     ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
     ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "Use a model of a run"),
@@ -346,7 +346,7 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
         (("moments", mil, others, *output), "extract both with the same --frames", 1),
         (("moments", lab.folder / "run", others, *output), "obygaze models train", 1),
         ((evaluate, *own, timelines, "-o", tmp_path / "x.png"), "obygaze models moments -o", 2),
-        ((*moments, "--film", FILM), "CSV files have all films", 2),
+        ((*moments, "--film", FILM), "CSV files always have all films", 2),
         ((*moments, "--frames", "16"), "CSV file (got 16)", 2),
         ((*moments, "--frames", output[1]), "-o, --frames and --figure need different files", 2),
         ((evaluate, *own, timelines, "--positives", "Surely"), "unknown label 'Surely'", 1),
