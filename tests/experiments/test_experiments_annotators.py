@@ -329,7 +329,7 @@ def test_runs_learn_the_targets_they_state(study: Study, tmp_path: Path) -> None
     assert run.record.manifest.labels == "both"
     first = next(iter(run.annotations()["EN vs S"].values()))
     assert set(first) <= {*names}
-    assert "label of each annotator" in "\n".join(plan_notes(make_plan(experiment)))
+    assert "labels of each annotator" in "\n".join(plan_notes(make_plan(experiment)))
     assert {om.load_model(line["folder"])[1]["targets"] for line in run.models()} == {"soft"}
 
 

@@ -128,7 +128,7 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     write_store(store, part, dict.fromkeys(part.ids, np.ones(8, np.float32)), recipe)
     run = benchmark.run(tmp_path / "runs", store=store, **VIOLENCE)
     [warning] = [warning for warning in run.warnings if warning.code == "no-features"]
-    assert warning.text.startswith("1 test clip has no features (ACCEDE00149): left out here")
+    assert warning.text.startswith("1 test clip has no features (ACCEDE00149). They are left out here")
     model = run.folder / "models/logistic/non-violent-vs-violent-0"
     result = write_run(model, benchmark, tmp_path / "run", "--name", "ours", store=store)
     assert "1 test clip without features, such as ACCEDE00149" in result.output
@@ -198,7 +198,7 @@ def test_the_page_leads_with_the_official_measures(benchmark, violence, tmp_path
     scores = violence.record.scores[0]
     fact = f"{scores.model}, AP (trec_eval) {scores.mean['trec_average_precision']:.2f}"
     assert fact in text
-    assert "No films are named. No interval can be given" in text
+    assert "No films are named. An interval needs five" in text
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', page)
     for official, second in (("AP (trec_eval)", "F1 positive"), ("Accuracy", "F1 macro")):
         assert heads[heads.index(official) + 1] == second

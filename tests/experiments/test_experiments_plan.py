@@ -219,7 +219,7 @@ REFUSED = [
     (with_gaps, ["goes up to fold 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
     (selected("leak-free", range(9)), ["'ten' lost its test fold (9)", 'protocol = "split"']),
     (selected("official", range(1, 10)), ["set 0 of the official sets 'ten' has no clip left"]),
-    (without_sure_tests, ["nothing can be learned", "--name few --overwrite", "9      5  0"]),
+    (without_sure_tests, ["no model can be trained", "--name few --overwrite", "9      5  0"]),
     (partial(without_sure_tests, folds=3), ["no clip of S; label more clips\n"]),
     (of_files(2, groups="media"), ['groups = "media" has 2 files', "need three"]),
     (of_files(2, groups="media", protocol="leave-film-out"), [

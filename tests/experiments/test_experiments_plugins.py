@@ -223,7 +223,7 @@ def test_a_model_that_cannot_be_read_back_is_not_saved(install, tmp_path, write)
     for name, fact in (("flip", "n_features_in_"), ("mylab.bare:Flip", remedy)):
         toml, run, model = write(name), tmp_path / "run", tmp_path / "model"
         result = run_obygaze("models", "run", toml, "--overwrite", "-o", run, code=0)
-        text = f"{name} is not among the saved models: .*{re.escape(fact)}"
+        text = f"{name} was not saved: .*{re.escape(fact)}"
         assert re.search(text, result.stderr)
         assert not (run / "models").exists()
         result = run_obygaze("models", "train", toml, "-o", model)

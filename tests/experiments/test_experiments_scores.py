@@ -400,7 +400,7 @@ def test_clips_that_leaked_are_counted(run, tmp_path):
     record |= {"leaked": 3, "files": record["files"] | {"clips.csv": sha256_of(table)}}
     path.write_text(json.dumps(record))
     result = run_obygaze("models", "compare", a.folder, tmp_path / "leaky")
-    leaked = r"LEAKAGE: 3 of these \d+ clips of HN vs S were used to train or to stop leaky, "
+    leaked = r"LEAKAGE: 3 of these \d+ clips of HN vs S were used to train or validate leaky, "
     assert re.search(leaked, " ".join(result.stderr.split()))
 
 
