@@ -452,9 +452,9 @@ def read_record(folder: Path) -> RunRecord:
     if content["format_version"] < FORMAT_VERSION:
         raise ExperimentError(
             f"{path} has format version {content['format_version']} of an earlier obygaze, "
-            f"but this version reads {FORMAT_VERSION}. Run it again with: {MAKE}"
+            f"but this version reads {FORMAT_VERSION}. Run the experiment again: {MAKE}"
         )
-    return convert(content, RunRecord, path, f"run it again with: {MAKE}")
+    return convert(content, RunRecord, path, f"run the experiment again: {MAKE}")
 
 
 def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:

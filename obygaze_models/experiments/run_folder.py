@@ -329,7 +329,7 @@ def _read_tables(run: Run) -> Tables:
         if not models <= {*run.record.models} or not ids <= known_ids:
             raise ExperimentError(
                 f"{run.folder}: the tables name other models or clips than run.json and clips.csv. "
-                f"One was edited or is damaged. Run it again with: {MAKE}"
+                f"One was edited or is damaged. Run the experiment again: {MAKE}"
             )
     parts = split_by(predictions, "model", "test").items()
     fits_of = {key: own["fit"].unique().tolist() for key, own in parts}
@@ -338,7 +338,7 @@ def _read_tables(run: Run) -> Tables:
         if scores.fits != fits or len(scores.by_fit) != len(fits):
             raise ExperimentError(
                 f"{run.folder}: the scores of {scores.model} on {scores.test} are of other fits "
-                f"than those predicted. Run it again with: {MAKE}"
+                f"than those predicted. Run the experiment again: {MAKE}"
             )
     return Tables(predictions, clips, reasons)
 
@@ -349,12 +349,12 @@ def _check_digest(run: Run, name: str) -> None:
     require_readable(path, ExperimentError)
     if not path.is_file():
         raise ExperimentError(
-            f"{run.folder} is not complete: it has no {name}. Run it again with: {MAKE}"
+            f"{run.folder} is not complete: it has no {name}. Run the experiment again: {MAKE}"
         )
     if sha256_of(path) != run.record.files.get(name):
         raise ExperimentError(
             f"{path} was changed since the run wrote it (its digest differs), but run.json has "
-            f"scores of the original. Run it again with: {MAKE}"
+            f"scores of the original. Run the experiment again: {MAKE}"
         )
 
 
@@ -415,7 +415,7 @@ def _read_clips(path: Path) -> pd.DataFrame:
         | {"leaked": row["leaked"] == "yes"}
         for row in rows
     ]
-    clips = convert(content, list[Clip], path, f"run it again with: {MAKE}", strict=False)
+    clips = convert(content, list[Clip], path, f"run the experiment again: {MAKE}", strict=False)
     for clip in clips:
         if not (math.isfinite(clip.start or 0.0) and math.isfinite(clip.end or 0.0)):
             raise ExperimentError(f"{path}: the clip {clip.id} has a time that is not finite")

@@ -123,7 +123,7 @@ def test_a_variant_is_recognised_by_its_record_not_its_name(alone, senses, tmp_p
     own = {"name": "logistic", "as": "logistic on hear alone", "stores": ["hear"]}
     file = experiment(senses[0], estimators=["logistic", own])
     run = om.run_experiment(file, tmp_path / "run")
-    with pytest.raises(ExperimentError, match="nothing to compare"):
+    with pytest.raises(ExperimentError, match="no model to compare"):
         om.compare(run, stores=True)
 
 

@@ -62,12 +62,12 @@ BROKEN = {
     "fit = lambda self, X, y: {}['nokey']": r"KeyError: 'nokey' \(mylab/broken.py:\d+\)",
     "def fit(self, X, y):\n        assert 0, 'two\\nlines'": r"AssertionError: two lines \(mylab/",
     "def fit(self, X, y): raise GeneratorExit": r"GeneratorExit \(mylab/broken.py:\d+\)",
-    "def fit(self, X, y): return self": "fit did not set classes_",
+    "def fit(self, X, y): return self": "fit must set classes_",
     "def predict_proba(self, X):\n        raise RuntimeError('no')": r"RuntimeError: no \(mylab/",
     "predict_proba = lambda self, X: np.ones(len(X))": r"shape \((\d+),\), not \(\1, 2\)",
     "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": "not probabilities.*nan",
     "predict_proba = lambda self, X: np.ones((len(X), 2))": "rows sum to 2 to 2, not 1",
-    "facts_ = {'rule': object()}": "facts_ must be JSON values .got a object",
+    "facts_ = {'rule': object()}": "facts_ must have only JSON values .got a object",
     "def __init__(self): raise LookupError('gone')": r"LookupError: gone \(mylab/broken.py:\d+\)",
 }
 
@@ -410,9 +410,9 @@ def test_predictions_may_cover_some_fits(make_run, predicted, tmp_path):
 
 
 TABLES = [
-    ("id,probability\na,1.5", "line 2: a probability is 1.5, not from 0 to 1"),
+    ("id,probability\na,1.5", "line 2: probability must be from 0 to 1 .got 1.5"),
     ("id,fit,probability\na,0,.5\na,0,.5", "line 3: duplicate a in fit 0"),
-    ("id,fit,probability\na,0,.5", "theirs has no prediction of tt"),
+    ("id,fit,probability\na,0,.5", "theirs has no prediction for the test clip tt"),
     ("id,fit,probability,model\na,0,.5,majority", "two models are called 'majority'"),
 ]
 

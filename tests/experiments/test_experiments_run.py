@@ -375,7 +375,7 @@ def test_groups_of_a_column_work_like_films(world, spans, experiment, make_run):
         assert [rows.tolist() for rows in own] == [rows.tolist() for rows in expected]
     changed = structs.replace(experiment, **changes, split=None, protocol=None)
     notes = plan_notes(make_plan(changed))
-    assert "folds are drawn: ten splits directors" in notes  # it is the only split
+    assert "folds are drawn, because ten divides directors" in notes  # it is the only split
 
 
 def test_left_out_files_are_named(spans, experiment):
@@ -483,7 +483,7 @@ def test_unknown_origins_are_warned_of(make_run, tmp_path):
     assert all(fact in text for fact in ("UNKNOWN ORIGIN", "tiny", "weights, preprocessing"))
     bad = {"name": "pcbm-logistic", "as": "sum", "negatives": "b", "bank__C": 1e-9}
     assert texts("bad", {}, estimators=("majority", bad)) == [
-        "CONCEPTS: sum: 3 concepts are unreliable and 1 is left out in some of 9 fits; "
+        "CONCEPTS: sum: 3 concepts are unreliable and 1 is left out in some of 9 fits. "
         "See the report for the reasons."
     ]
 
