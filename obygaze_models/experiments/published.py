@@ -130,7 +130,7 @@ def published_scores(record: RunRecord, model: str, train: str, test: str) -> di
 def published_film(
     record: RunRecord, model: str, train: str, test: str, film: str
 ) -> Published | None:
-    """Return the number of Table 4 for a film that was left out, without balancing."""
+    """Return the number in Table 4 for a film that was left out, if the run is comparable."""
     is_the_papers = (
         record.protocol == "leave-film-out"
         and record.balance in ("", "none")
@@ -142,7 +142,7 @@ def published_film(
 
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:
-    """Return the paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
+    """Return the paper's column for a training task and a test set, such as ``HN-S/ENHN-S``."""
     tasks = record.task(train), record.task(test)
     if record.manifest.name != DATASET or not all(map(_tells_sure, tasks)):
         return None

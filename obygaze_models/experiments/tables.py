@@ -113,14 +113,14 @@ COLUMNS = {
     "value": "float64", "part": "float64",
     "step": "Int64", "above": "boolean", "threshold": "float64",
 }  # fmt: skip
-"""The columns, with their types in a frame."""
+"""The columns of ``reasons.csv`` and their types."""
 NUMBERS = ["value", "part", "threshold"]
 KINDS = {"sum", "path", "sensitivity", "stores"}
-"""``sensitivity`` is a network's derivatives, which do not add up, in runs of earlier versions."""
+"""The kinds of reasons. Runs of earlier versions have ``sensitivity``: a network's derivatives."""
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
-    """Return the reasons of all models with concepts, and of late fusions."""
+    """Return the reasons of all models with concepts and of late fusions, as a table."""
     from obygaze_models.estimators.fusion import StoreFusion
     from obygaze_models.explain.attributions import attribute, bank_of
 

@@ -212,7 +212,7 @@ REFUSED = [
     ({"array": "cls"}, ["unknown array 'cls'; choose from native, frames"]),
     ({"array": "frames"}, ["'frames' has 2 axes per clip", "or a pooling"]),
     ({"pooling": "max"}, ["'native' has one vector per clip"]),
-    ({"estimators": ()}, ["estimators is empty. Name one, or add --pred"]),
+    ({"estimators": ()}, ["estimators is empty. Add an estimator, or add --pred"]),
     ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "so use leak-free"]),
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
     (other_clips, ["none of the 150 clips of toy", "o.zarr, which has clips such as clip-1, cl"]),

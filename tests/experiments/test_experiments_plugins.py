@@ -405,7 +405,7 @@ def test_predictions_may_cover_some_fits(make_run, predicted, tmp_path):
     part = write_lines(tmp_path / "part.csv", *(line for line in lines if ",3," not in line))
     run = make_run("part", estimators=("majority",), predictions=(part,))
     assert [(skip.fit, skip.why) for skip in run.record.skipped] == [
-        (3, "part.csv has no predictions of fit 3")
+        (3, "part.csv has no predictions for fit 3")
     ]
 
 

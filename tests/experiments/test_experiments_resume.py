@@ -88,8 +88,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     output, partial = tmp_path / "run", tmp_path / "run.partial"
     for stop, remaining in ((1, 0), (8, 1), (17, 9)):
         _, lines = run(several, output, stop)
-        assert lines[-1] == f"{remaining + stop} of 27 fits are kept in {partial}; " + (
-            "the same command resumes."
+        assert lines[-1] == f"{remaining + stop} of 27 fits are kept in {partial}. " + (
+            "Run the same command to resume."
         )
         assert not remaining or lines[0].startswith(f"Resuming: {remaining} finished fit")
     fits = sorted(partial.glob("fits/*/*"))
@@ -197,7 +197,7 @@ def test_a_run_that_was_killed_at_its_end_is_complete(small, run, tmp_path, monk
         with pytest.raises(OutputExists):
             om.run_experiment(small, output)
     else:
-        assert run(small, output) == (0, [f"{output} was complete already."])
+        assert run(small, output) == (0, [f"{output} was already complete."])
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"} - {"annotators.csv"}
     assert (output / "predictions.csv").read_bytes() == table
