@@ -331,13 +331,13 @@ def edit(change):
 DAMAGE = [
     *((name, None, [name, "obygaze models run"])
       for name in ("run.json", "predictions.csv", "fits.csv", "reasons.csv")),
-    ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed since"]),
-    ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed since"]),
+    ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed after"]),
+    ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed after"]),
     ("run.json", lambda t: t.replace('"format_version": 7', '"format_version": 9'),
      ["format version 9, this obygaze reads up to 7"]),
     ("run.json", lambda t: t.replace('"format_version": 7', '"format_version": 6'),
      ["format version 6", "Run the experiment again: obygaze models run"]),
-    ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are of other fits than"]),
+    ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are from other fits than"]),
     ("run.json", edit(lambda r: next(iter(r["scores"][0]["groups"].values())).pop("auroc")),
      ["no score 'auroc'", "`$.scores[0]`"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
