@@ -140,7 +140,7 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     ({"column": None, "levels": ["A", "B", "C"]}, ["needs column"]),
     ({"target": "classes"}, ["column", 'target = "number"']),
     ({"target": "numbr"}, ["did you mean number"]),
-    ({"balance": "undersample"}, ["is for classes"]),
+    ({"balance": "undersample"}, ["works only for classes"]),
     ({"score": "auroc"}, ["auroc", "spearman"]),
     ({"estimators": [{"name": "ridge", "threshold": "validation"}]}, ["threshold"]),
     ({"positives": ["S"], "train_negatives": ["EN"]}, ["positives and column"]),
@@ -346,7 +346,7 @@ def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
 
 def test_regressors_are_not_fused(rated):
     stores = [rated[0] / "toy.zarr", rated[0] / "other.zarr"]
-    with pytest.raises(ExperimentError, match="reads one store"):
+    with pytest.raises(ExperimentError, match="needs a single store"):
         numbers(rated[0], store=stores)
     keys = {"target": "ordered", "column": None, "levels": ["A", "B", "C"]}
     with pytest.raises(ExperimentError, match="ridge predicts numbers"):

@@ -86,14 +86,17 @@ SLIPS = [
     ("seed = ?", ["is not valid TOML", "line 7"]),
     ("labels = [1]", ["labels must be the name of a label set", "(got"]),
     ('test_negatives = [["S"]]', ["level S is both positive and negative"]),
-    ('test_negatives = [["EN"], ["EN"]]', ["the same test set twice"]),
+    ('test_negatives = [["EN"], ["EN"]]', ["test_negatives has a duplicate test set"]),
     ('balance = "wieghts"', ["unknown balance 'wieghts'"]),
-    ('protocol = "paper"\nbalance = "none"', ["the protocol paper fixes the training clips"]),
-    ('protocol = "official"\ngap = 5', ["fixes the training clips; leave gap out"]),
+    (
+        'protocol = "paper"\nbalance = "none"',
+        ["the protocol paper, which fixes the training clips"],
+    ),
+    ('protocol = "official"\ngap = 5', ["gap has no effect with the protocol official"]),
     ("min_clips = 3", ['min_clips needs protocol = "leave-film-out"']),
     ('protocol = "split"\nvalidation_films = 5', ["validation_films", '"leave-film-out"']),
     ('pooling = "median"', ["unknown pooling 'median'; did you mean m"]),
-    ('concepts = ["Look"]', ["has both positives and concepts"]),
+    ('concepts = ["Look"]', ["both positives and concepts are set"]),
     ('estimators = [{name = "knn", negatives = "b"}]', ["'knn' uses no concepts"]),
     ("estimators = [{hidden = 8}]", ["estimators are names, or tables with a name", "hidden"]),
     ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
@@ -129,7 +132,7 @@ def test_mistyped_keys_and_files_are_named(tmp_path):
         (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different levels (got EN, S)"),
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
         (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
-         NO_LEVELS, "for two classes, but mlp predicts 3"),
+         NO_LEVELS, "needs two classes (but mlp predicts 3)"),
         (('levels = ["EN", "HN", "S"]', 'score = "f1"'), NO_LEVELS,
          "unknown score of several classes 'f1'; choose from f1_macro"),
         (('concepts = ["Look"]', 'score = "f1_macro"'), NO_LEVELS, "unknown score 'f1_macro'"),
@@ -138,7 +141,7 @@ def test_mistyped_keys_and_files_are_named(tmp_path):
         with pytest.raises(ExperimentError) as caught:
             names(load(tmp_path, *lines, without=without))
         assert fact in str(caught.value)
-    with pytest.raises(ExperimentError, match="levels go into train_negatives"):
+    with pytest.raises(ExperimentError, match="for levels, use train_negatives"):
         om.Experiment("x", "m", "s", positives=["chase"], negatives=["quiet"])
 
 
@@ -514,8 +517,8 @@ def test_models_and_variants_have_titles():
     }  # fmt: skip
     for titles, message in (
         ({"logstic": "words"}, "titles: unknown model or store 'logstic'; did you mean logistic"),
-        ({"logistic": "majority"}, "titles: two are called 'majority'"),
-        ({"a": "b"}, "titles: two are called 'b'"),
+        ({"logistic": "majority"}, "titles: the title 'majority' is used twice"),
+        ({"a": "b"}, "titles: the title 'b' is used twice"),
     ):
         with pytest.raises(ExperimentError, match=message):
             om.Experiment("x", **asked, titles=titles)

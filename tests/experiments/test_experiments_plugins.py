@@ -588,7 +588,7 @@ def test_protocol_options_are_a_table(own, world, tmp_path):
         ('repeats = "two"', 'protocol: repeats = "two": Expected `int`'),
         ("random_state = 1", "unknown option 'random_state'"),
         ("min_clips = 3", "min_clips needs protocol ="),
-        ('balance = "none"', "the protocol repeated fixes the training clips; leave balance out"),
+        ('balance = "none"', "balance has no effect with the protocol repeated"),
     ):
         with pytest.raises(ExperimentError, match=re.escape(fact)) as caught:
             om.load_experiment(write(option))
