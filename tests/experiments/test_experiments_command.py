@@ -311,7 +311,7 @@ def test_what_became_of_each_clip_is_printed(world, tmp_path):
         in plain.stdout
     )
     assert "held out" not in plain.stdout
-    assert "and 0 to" not in (tmp_path / "plain/README.md").read_text()
+    assert "and 0 for" not in (tmp_path / "plain/README.md").read_text()
     _, stopped = train(tmp_path, world, {"name": "mlp", "max_iter": 2}, "stopped", **keys)
     assert "on 90 of 150 clips: 45 were left out at random" in stopped.stdout
     assert "15 held out for validation" in stopped.stdout
@@ -362,11 +362,11 @@ def test_impossible_requests_to_models_are_refused(world, model, tmp_path):
     prior, _ = train(tmp_path, world, "film-prior", "prior")
     lost = ["tt0-000", "tt2-0017"]
     for call, fact in (
-        (lambda: om.predict(model, world.store, band=(0.7, 0.3)), "two probabilities in order"),
+        (lambda: om.predict(model, world.store, band=(0.7, 0.3)), "two ascending probabilities"),
         (lambda: om.predict(model, world.store, ids=lost), "no clip tt2-0017; did you mean tt2-0"),
         (
             lambda: om.predict(prior, world.store),
-            "predicts from each clip's film, not its features",
+            "predicts from the film of a clip, not from features",
         ),
         (lambda: om.predict_frames(model, world.store), "does not predict frames"),
     ):
@@ -404,7 +404,7 @@ def test_clips_trained_on_are_recognised_under_other_ids(world, model, tmp_path)
     table, tables = tmp_path / "said.csv", tmp_path / "tables"
     outputs = ("-o", table, "--csv", tables)
     result = run_obygaze("models", "predict", model, store, *outputs, code=0)
-    assert "2 clips show seconds of files that it was trained on, under other ids" in result.stderr
+    assert "2 clips show parts of files that it was trained on, under other ids" in result.stderr
     assert [row["seen_in_training"] for row in csv_rows(table)] == predictions.seen
     assert f",{RENAMED}\n" in (tables / "b.csv").read_text(encoding="utf-8")
 

@@ -156,7 +156,7 @@ def test_only_leave_film_out_uses_groups(data):
 REFUSED = [
     (
         lambda d: om.LeaveFilmOut().split(d.X, d.y),
-        "needs groups: pass the film of each clip .data.gr",
+        "needs groups: pass the film of each clip (data.gr",
     ),
     (
         lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y),

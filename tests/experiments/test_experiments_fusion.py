@@ -193,7 +193,7 @@ def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
     np.testing.assert_allclose(table, shares, atol=1e-4)
     answer = run_obygaze("models", "evaluate", model, *stores, folder / "manifest", "--json")
     assert json.loads(answer.stdout) == asdict(om.evaluate(model, stores, folder / "manifest"))
-    with pytest.raises(ExperimentError, match="reads 3 stores, of tiny, tiny, tiny, in this order"):
+    with pytest.raises(ExperimentError, match=r"needs 3 stores: tiny, tiny, tiny .got"):
         om.predict(model, stores[0])
 
 

@@ -132,7 +132,7 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     expected = r2_score(truth["valence"][use], [predicted[clip] for clip in use])
     assert scored.every.scores["r2"] == pytest.approx(expected)
     onnx = obygaze("models", "export", tmp_path / "m", "-o", tmp_path / "m.onnx")
-    refused(onnx, "ONNX needs a model that tells classes apart")
+    refused(onnx, "ONNX needs a model that predicts classes")
 
 
 @pytest.mark.parametrize(("keys", "words"), [
@@ -232,7 +232,7 @@ def test_ordered_levels_are_printed_divided_and_predicted(ordered, obygaze, tmp_
     words = ("models", "predict", folder, world.store, "--json")
     rows = json.loads(obygaze(*words, code=0).stdout)
     assert {*rows[0]["probabilities"]} == {"position"}
-    refused(obygaze("models", "explain", folder, world.store, "s0-00"), "tells classes apart")
+    refused(obygaze("models", "explain", folder, world.store, "s0-00"), "predicts classes")
     scored = om.evaluate(folder, world.store, world.manifest)
     assert scored.every.scores["weighted_kappa"] is not None
 

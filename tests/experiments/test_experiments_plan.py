@@ -223,7 +223,7 @@ REFUSED = [
     (selected("leak-free", range(9)), ["'ten' lost its test fold (9)", 'protocol = "split"']),
     (selected("official", range(1, 10)), ["set 0 of the official sets 'ten' has no clips left"]),
     (without_sure_tests, ["no model can be trained", "--name few --overwrite", "9      5  0"]),
-    (partial(without_sure_tests, folds=3), ["no clip of S; label more clips\n"]),
+    (partial(without_sure_tests, folds=3), ["no clips of S; label more clips\n"]),
     (of_files(2, groups="media"), ['groups = "media" has 2 files', "need three"]),
     (of_files(2, groups="media", protocol="leave-film-out"), [
         "needs three files with clips of", "without groups"]),
