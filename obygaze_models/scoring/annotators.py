@@ -118,7 +118,7 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
             texts.append(_number(value) + interval)
         f1s = map(" against ".join, zip(texts, self.annotators, strict=False))
         return (
-            f"F1 of {name or model}: {', '.join(f1s)}; between annotators {texts[-1]} "
+            f"F1 of {name or model}: {', '.join(f1s)}; annotator against annotator {texts[-1]} "
             f"(pooled over {self.which_clips})."
         )
 

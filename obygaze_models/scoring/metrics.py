@@ -2,8 +2,8 @@
 
 `weighted_scores` computes all metrics for many weightings of the clips at once, for resampling: a
 clip that was drawn twice has the weight 2. `score` uses the weight 1 for all clips. Tests check
-that the values equal scikit-learn's, in about a tenth of the time. Undefined metrics are ``None`` (NaN
-in arrays), without a warning.
+that the values equal scikit-learn's, in about a tenth of the time. Undefined metrics are ``None``
+(NaN in arrays), without a warning.
 
 Two averages of F1 are always reported together. The authors' code scores networks by the
 support-weighted F1 and concept models by the F1 of the positive class. For the same predictions,
