@@ -257,7 +257,7 @@ def export_files(
         lines.append(f"{counted(len(films), 'table')}, one per film -> {outputs.tables}")
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
-            raise ExperimentError(f"{elan} is in {annotations}. Choose a folder outside it")
+            raise ExperimentError(f"{elan} is inside {annotations}. Choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
         lists = {"levels": levels.values(), "concepts": concepts}

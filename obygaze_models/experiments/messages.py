@@ -53,7 +53,7 @@ RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 
 FOLLOWS = {
     "synthetic": "The pipeline works; the scores mean nothing.",
-    "leak": "Do not compare these scores with others. Methods counts the clips.",
+    "leak": "Do not compare these scores with others. Methods has the numbers of clips.",
     "neighbours": "Clips this close are often alike, so expect lower scores on other files.",
     "zeros": "Predictions for these clips come without reasons.",
     "missing": "For these clips, models use only the other stores.",

@@ -169,13 +169,13 @@ def describe_scores(record: RunRecord) -> str:
             text += f" No interval below {MIN_GROUPS} {noun}s: {join_some([*too_few])}."
     if pooled := dict.fromkeys(scores.test for scores in record.scores if scores.pooled):
         text += (
-            f" For all test clips together, without an interval, as fewer than two {noun}s have "
-            f"clips of every class: {join_some([*pooled])}."
+            f" Scored on all test clips together, without an interval, because fewer than two "
+            f"{noun}s have clips of every class: {join_some([*pooled])}."
         )
     text += describe_left_out(means, record.films.titles)
     unnamed = max(scores.unnamed for scores in record.scores)
     if unnamed:
-        text += f" Not counted: {counted(unnamed, 'clip')} without a {noun}."
+        text += f" Left out: {counted(unnamed, 'clip')} without a {noun}."
     return fill(text, WIDTH)
 
 
@@ -183,7 +183,7 @@ def describe_left_out(means: Sequence[ModelScores], titles: Mapping[str, str]) -
     """Return a sentence on the groups left out of means; "" if none is left out."""
     left_out = dict.fromkeys(name for scores in means for name in scores.left_out)
     names = join_some([titles.get(name, name) for name in left_out])
-    return f" Not counted, without clips of every class: {names}." if names else ""
+    return f" Left out, without clips of every class: {names}." if names else ""
 
 
 def describe_official(record: RunRecord) -> str:

@@ -191,7 +191,7 @@ def check_savable(model: Any) -> None:
 def _encode(value: Any, name: str, parts: _Parts) -> Any:
     """Convert a value to JSON, and add its arrays to `parts` under descriptive names."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        # safetensors ignores byte order and strides.
+        # Normalised, because safetensors ignores byte order and strides.
         parts.arrays[name] = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
         return {"array": name}
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "UO":

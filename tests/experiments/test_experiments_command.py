@@ -214,14 +214,14 @@ def test_each_test_set_names_its_average(make_run):
     for part in (
         f"means over 3 to {FILMS} films; the interval is a t interval",
         "No interval below 5 films: Short.",
-        "all test clips together, without an interval, as fewer than two films have clips of "
+        "all test clips together, without an interval, because fewer than two films have clips of "
         "every class: Rare.",
-        "Not counted, without clips of every class: The Fifth.",
+        "Left out, without clips of every class: The Fifth.",
     ):
         assert part in text
     assert mixed.lacks_interval == "some scores are over 1 film, and 5 are needed"
     description = describe_scores(record)
-    assert not re.search("together|No interval|Not counted", description)
+    assert not re.search("together|No interval|Left out", description)
 
 
 def test_at_most_five_warnings_print_by_default(capsys):
