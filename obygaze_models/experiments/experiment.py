@@ -125,17 +125,15 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "of `items.csv` with each clip's number. Clips with an empty cell are left out.",
         examples=["valence"])] = None
     labels: Annotated[_Name | _Names | None, Meta(
-        description="The name of a label set, or a list of annotators' label sets. The labels to "
-        "use; by default the manifest's default. A list stands for the label set that was merged "
-        "from these.",
+        description="The name of a label set, or a list of annotators' label sets. By default the "
+        "manifest's default. A list stands for the label set that was merged from these.",
         examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
         description='`"merged"` or `"soft"`. What models learn from: the merged label of a clip, '
         "or the labels of all its annotators with equal weights. Tests are the same with both.",
         examples=["soft"])] = "merged"
     array: Annotated[_Name, Meta(
-        description="The name of an array in the store. The features to use.",
-        examples=["native"])] = "native"
+        description="The name of an array. The features to use.", examples=["native"])] = "native"
     pooling: Annotated[_Name | None, Meta(
         description="The name of a pooling. How to pool an array with several tokens into one "
         "vector: `max`, `mean` or `first`.", examples=["max"])] = None
@@ -160,9 +158,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "drawn for each tested film, that are each used for validation in one fit; by default all. "
         "It affects only estimators that use validation clips.", examples=[3])] = None
     gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
-        description="A number of seconds from 0 up. Clips of a tested file are used in training "
-        "only if they are further than this from its test clips. Drawn folds are then stretches "
-        "of files.",
+        description="A number of seconds from 0 up. Clips of a tested file are used in training if "
+        "they are further than this from its test clips. Drawn folds are then stretches of files.",
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
         description='`"undersample"`, `"weights"` or `"none"`. How to balance the classes in '
