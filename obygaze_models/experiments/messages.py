@@ -228,8 +228,8 @@ def _without_features(plan: Plan) -> Iterator[RunWarning]:
     if lost := [clip for clip in absent if division.fold_of.get(clip) == division.last]:
         text = (
             f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
-            f"({join_some(lost, 3)}). They are left out here, but the official measure counts "
-            "them against a run file (obygaze mediaeval write-run and score-run)."
+            f"({join_some(lost, 3)}): left out here, but counted against a run file by the "
+            "official measure (obygaze mediaeval write-run and score-run)."
         )
         yield RunWarning("no-features", "", text)
 

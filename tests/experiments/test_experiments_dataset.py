@@ -154,14 +154,8 @@ def test_only_leave_film_out_uses_groups(data):
 
 
 REFUSED = [
-    (
-        lambda d: om.LeaveFilmOut().split(d.X, d.y),
-        "needs groups: pass the film of each clip (data.gr",
-    ),
-    (
-        lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y),
-        "folds has 3 entries, but there are 150 clips",
-    ),
+    (lambda d: om.LeaveFilmOut().split(d.X, d.y), "pass the film of each clip (data.groups)"),
+    (lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y), "3 entries, but there are 150 clips"),
     (lambda d: om.LeakFree(d.folds, balance="nome").split(d.X, d.y), "did you mean none"),
     (lambda d: om.ManifestSplit([0] * 99).get_n_splits(), "1 fold, but training and test need two"),
     (lambda d: next(om.LeaveFilmOut().split(d.X, d.y, [""] * len(d.y))), 'groups = "media"'),

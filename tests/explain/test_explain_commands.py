@@ -175,8 +175,7 @@ def test_mismatched_clips_and_models_are_refused(explain, world):
     missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
     refused(
-        explain("prior", "tt0-003"),
-        "(film-prior) predicts from the film of a clip, not from features",
+        explain("prior", "tt0-003"), "(film-prior) predicts from the film of a clip, not from feat"
     )
     with pytest.raises(ValueError, match="does not record its features"):
         check_features({}, of.open_store(world.store))
