@@ -123,7 +123,7 @@ def test_the_concept_model_of_the_docs_runs(install, tmp_path, write):
     toml = write(dict(zip(("name", "negatives"), table, strict=True)))
     result = run_obygaze("models", "run", toml, "-o", tmp_path / "run", code=0)
     assert re.search(r"near-concepts +0\.[6-9]", result.stdout)
-    assert "not among the saved models" not in result.output
+    assert "was not saved" not in result.output
 
 
 def test_errors_of_our_own_models_are_raised(tmp_path, write, monkeypatch):
