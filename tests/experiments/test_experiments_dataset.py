@@ -444,8 +444,8 @@ def test_stores_and_models_that_do_not_fit_are_one_line(planted, model, tmp_path
 
     for call, fact in (
         (lambda: run("frames"), r"'frames' .*is not in.*a vector per frame: other$"),
-        (lambda: run("native"), r"'native' .*no sequ.*a vector per frame: other$"),
-        (lambda: om.predict(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
+        (lambda: run("native"), r"'native' .*no frame sequ.*a vector per frame: other$"),
+        (lambda: om.predict(model, short), r"\[20, 8\] per clip, not \[32, 8\]"),
         (lambda: om.predict(model, second), r"no array 'frames' \(it has native, frame_time, ot"),
         (lambda: om.predict_frames(tmp_path / "bare", planted.store), "not record its features"),
         (

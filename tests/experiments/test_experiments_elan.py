@@ -274,7 +274,7 @@ def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named
     lines = run_obygaze("models", "predict", run.folder, *call, code=0).stdout.splitlines()
     assert len([*(tmp_path / "out").glob("*.eaf")]) == len(FILMS)
     lacking = [line for line in lines if line.startswith("only the models' tiers for")]
-    line = f"only the models' tiers for {named}: no file in {annotated}"
+    line = f"only the models' tiers for {named} without a file in {annotated}"
     assert lacking == ([line] if named else [])
 
 
@@ -325,7 +325,7 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
     ("{run} --estimator mpl", "did you mean mlp"),
     ("{run} --elan {out}/e --annotations {out}/a", "no .eaf files"),
     ("{run} --elan {out}/e --annotations {out}", "folder outside"),
-    ("{out}", "Name it: STORE"),
+    ("{out}", "predict MODEL STORE"),
 ])  # fmt: skip
 def test_incompatible_options_are_refused(run, tmp_path, arguments, fact):
     (tmp_path / "a").mkdir()

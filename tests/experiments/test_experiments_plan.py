@@ -213,7 +213,7 @@ REFUSED = [
     ({"array": "frames"}, ["'frames' has 2 axes per clip", "or add a pooling"]),
     ({"pooling": "max"}, ["'native' has one vector per clip"]),
     ({"estimators": ()}, ["estimators is empty. Add an estimator, or --pred"]),
-    ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "so use leak-free"]),
+    ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "use the leak-free"]),
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
     (other_clips, ["none of the 150 clips of toy", "o.zarr (which has clip-1, cl"]),
     (with_gaps, ["has folds up to 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
