@@ -156,7 +156,7 @@ def test_tcav_explains_a_saved_network(obygaze):
 
 
 SLIPS = [
-    ((NETWORK, STORE), 2, "Name clips"),
+    ((NETWORK, STORE), 2, "no clips to explain"),
     ((BOTTLENECK, STORE, "--significance"), 2, "Add --manifest"),
     ((NETWORK, *ON_CLIPS, "--tcav"), 2, "Add --concepts"),
     ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "takes no IDs"),
