@@ -357,9 +357,9 @@ class PaperSplit(ByFolds):
     """The last fold is the test set, the second to last the validation set, the others train.
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
-    whole folds, so many that their number is closest to the number of positives. Fit r uses the
-    folds from r on, continuing with the first after the last. If there are no more negatives than
-    positives, all fits train on the same clips.
+    whole folds, so that there are about as many negatives as positives. Fit r uses the folds from r
+    on, continuing with the first after the last. If negatives do not outnumber positives, all fits
+    train on the same clips.
 
     Parameters
     ----------

@@ -154,9 +154,7 @@ def test_facts_warnings_and_versions_are_recorded(install, tmp_path, write, worl
     assert om.load_model(model)[0].predict_proba(np.ones((3, 16))).shape == (3, 2)
     install()
     result = run_obygaze("models", "predict", model, world.store, code=1)
-    assert (
-        "needs the estimator mylab.flip.Flip from mylab 0.1.0, which is not inst" in result.output
-    )
+    assert "needs the estimator mylab.flip.Flip from mylab 0.1.0, which is not i" in result.output
 
 
 def test_a_saved_model_that_fails_is_one_line(install, tmp_path, write, world):
