@@ -2,7 +2,7 @@
 # mypy: implicit-reexport
 """The zoo: from features to models, their evaluation, and reports.
 
-Every everyday name is here, imported when it is first used, and each command calls one of them::
+Import the everyday names from here. Each is loaded on first use, and each command calls one::
 
     import obygaze_models as om
 
@@ -107,7 +107,7 @@ def __dir__() -> list[str]:
 
 
 class _FrontDoor(ModuleType):
-    """A module whose names `report` and `reproduce` stay functions when those rooms are loaded."""
+    """A module whose `report` and `reproduce` stay functions after those subpackages load."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _ROOMS and isinstance(value, ModuleType)):

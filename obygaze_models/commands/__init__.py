@@ -1,1 +1,1 @@
-"""Click commands, a module per group. Each is a thin call of a public function."""
+"""Click commands, one module per group. Each command is a thin wrapper of a public function."""

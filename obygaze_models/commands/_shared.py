@@ -1,4 +1,4 @@
-"""Shared parts of commands: options, warnings, and run folders."""
+"""Code that the commands share: options, warnings, and run folders."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 PARTLY_DONE = 3
-"""The exit code if a part is missing or was skipped."""
+"""The exit code if part of the work was skipped or lacks its input."""
 option = partial(click.option, show_default=True)
-"""An option whose help shows its default."""
+"""`click.option` for an option whose help shows its default."""
 path_option = partial(click.option, type=PATH)
-"""An option that takes a path."""
+"""`click.option` for an option that takes a path."""
 seed_option = option("--seed", type=click.IntRange(min=0), default=0, help="The seed of all draws.")
 stores_argument = click.argument(
     "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS
 )
-"""Several stores, for a model that was trained on several, in the same order."""
+"""The store, or the stores in the order that the model was trained on."""
 
 verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="Print all tables, notes and warnings."
@@ -42,18 +42,18 @@ def echo_warnings(
     skip: int = 0,
     verbose: bool = True,
 ) -> None:
-    """Print warnings on standard error, a line each.
+    """Print warnings on standard error, one line each.
 
     Parameters
     ----------
     warnings
-        The warnings; each is printed once.
+        The warnings. Duplicates are printed once.
     heading
         The start of each line.
     skip
-        The number of lines that were printed earlier.
+        The number of lines to skip because they were already printed.
     verbose
-        Print all; else a line for each kind, and at most `MAX_WARNINGS_SHOWN`.
+        Print all warnings. Otherwise print one per kind, up to `MAX_WARNINGS_SHOWN`.
     """
     from obygaze_models.data.warnings import group_warnings
 
@@ -68,9 +68,9 @@ def echo_warnings(
 
 
 def run_folders(runs: Sequence[Path]) -> list[Path]:
-    """Return the folders that the user named, directly or by a header such as ``run.json``."""
+    """Return folders, replacing a path to a header such as ``run.json`` by its folder."""
     headers = ("run.json", "manifest.json", "timelines.json")
     folders = [run.parent if run.name in headers else run for run in runs]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Name it once")
+        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Pass it once")
     return folders

@@ -48,7 +48,7 @@ def bias() -> None:
 
 
 class _Measured(Protocol):
-    """The result of a command, to print, and to write as a table, JSON and a figure."""
+    """A command's result, which can be printed or written as a table, JSON or a figure."""
 
     def describe(self) -> str: ...
     def notes(self) -> Iterable[str]: ...
@@ -58,7 +58,7 @@ class _Measured(Protocol):
 
 
 def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
-    """Add the options ``-o`` (repeatable), ``--overwrite`` and ``--json``, and their behaviour."""
+    """Add the options ``-o`` (repeatable), ``--overwrite`` and ``--json`` to a command."""
 
     @wraps(command)
     def run(outputs: tuple[Path, ...], overwrite: bool, as_json: bool, **options: Any) -> None:
@@ -97,7 +97,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 @bias.command()
 @click.argument("battery", required=False)
 @click.option("--store", type=ADDRESS, required=True, help="Embeddings of X and Y; see above.")
-@click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if stored separately.")
+@click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if in a separate store.")
 @path_option(
     "--manifest", "manifests", multiple=True, help="Columns to select items by; repeatable."
 )
@@ -105,7 +105,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     "--sets",
     multiple=True,
     metavar="NAME=SET",
-    help="Instead of a battery: x=, y=, a= and b= of a single test; see above.",
+    help="The sets x=, y=, a= and b= of a single test, instead of a battery; see above.",
 )
 @option("--array", default="native", help="The array of --store.")
 @click.option("--pooling", help="For an array with several vectors per item: max, mean or first.")
@@ -113,13 +113,13 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     "--ddof",
     type=click.IntRange(0, 1),
     default=1,
-    help="Standard deviation of a sample (1) or of a population (0).",
+    help="Use the standard deviation of a sample (1) or of a population (0).",
 )
 @option(
     "--p",
     type=click.Choice(["auto", "exact", "sampled", "normal"]),
     default="auto",
-    help="Count all partitions or random ones; auto: all, up to 200,000.",
+    help="How p is computed; auto: exact, up to 200,000 partitions.",
 )
 @option(
     "--samples", type=click.IntRange(min=1), default=100_000, help="Number of random partitions."
@@ -142,11 +142,12 @@ def eat(
 ) -> _Measured:
     """Run embedding association tests, such as WEAT.
 
-    BATTERY is emotion, professions, or your own JSON file. Each of its tests asks whether X are
-    nearer to A than to B, more so than Y are. A set for --sets is ids (x=doc,nurse), columns with
-    values (x=gender:woman,profession:science|medicine) or a file with an id per line
-    (x=@women.txt). Without y, each item of x is tested separately. Columns are those of --store or
-    --manifest. Embeddings are a store, NAME.vec, NAME.csv, or a bottleneck (for its concepts).
+    BATTERY is emotion, professions, or your own JSON file. Each test asks whether the items of X
+    are closer to A than to B, compared with the items of Y. For --sets, a set is a list of ids
+    (x=doc,nurse), columns with values (x=gender:woman,profession:science|medicine), or a file with
+    one id per line (x=@women.txt). Without y, each item of x is tested separately. The columns come
+    from --store or --manifest. Embeddings are a store, NAME.vec, NAME.csv, or a bottleneck (for its
+    concepts).
 
     \b
     Examples:
@@ -162,7 +163,7 @@ def eat(
     from obygaze_models.bias.inputs import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
-        raise UsageError("pass either the name of a battery, or --sets of a single test")
+        raise UsageError("pass either a BATTERY or the --sets of a single test")
     return run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
         open_vectors(store, array, pooling),
@@ -213,17 +214,17 @@ def _selector(text: str) -> Selector:
     default=100,
     help="Leave out words that occur less often.",
 )
-@click.option("--all-words", is_flag=True, help="Count each emotion's words in every group.")
+@click.option("--all-words", is_flag=True, help="Count the words of every emotion in every group.")
 @path_option("--lexicon", help="Your own words and groups, in a JSON file.  [default: the paper's]")
 @_with_outputs
 def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None) -> _Measured:
     """Count emotion words per 1000 CAPTIONS for groups of images.
 
     CAPTIONS is a CSV table (image_id, condition, emotion, caption, and optionally intensity), or a
-    folder of files such as ann_AN1_NO_3.txt with a caption per line: subject, emotion (AN, SA, HA)
-    and intensity, condition (NO, O), number. Each group is counted with the words of its emotion.
-    Neutral captions (ann_NE_NO_3.txt) are counted with those of every emotion, for comparison.
-    Words that are rare in all captions are left out.
+    folder of files with one caption per line. A file name such as ann_AN1_NO_3.txt gives the
+    subject, emotion (AN, SA, HA) and intensity, condition (NO, O) and number. In each group, the
+    words of its emotion are counted. In neutral captions (ann_NE_NO_3.txt), the words of every
+    emotion are counted, for comparison. Words that are rare across all captions are left out.
 
     \b
     Examples:
@@ -245,10 +246,11 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
 def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
     """Show the share of images that raters label as sexualised.
 
-    TABLE has image_id, group, and a column of labels for each rater (1 or 0, yes or no, or one of
-    drawings, hentai, neutral, porn, sexy), or five columns with a classifier's probabilities of
-    these classes. Porn, sexy and hentai count as sexualised. Shares have Wilson's 95% interval.
-    With two or more raters, Cronbach's alpha measures their reliability.
+    TABLE has the columns image_id and group, and a column of labels for each rater (1 or 0, yes or
+    no, or one of drawings, hentai, neutral, porn, sexy). Instead of raters, it may have five
+    columns with a classifier's probabilities of these classes. Porn, sexy and hentai count as
+    sexualised. Each share has a 95% Wilson interval. With two or more raters, Cronbach's alpha
+    measures their reliability.
 
     \b
     Examples:
@@ -269,11 +271,12 @@ def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
 def gender_score(scores: Path, cooccurrence: bool) -> _Measured:
     """Measure the gender score of captions and objects.
 
-    Co-occurrence of gender and object is shown beside it. SCORES is a CSV table, your own or from
-    obygaze features caption-scores, with confidence (or P(c)). It has probability (P), similarity
-    (sim) and group (man or woman; else derived from the caption) for the original caption, or
-    probability_man, similarity_man, probability_woman and similarity_woman for both variants.
-    With object, there is a line for each object. A .csv output has a row for each caption, .json
+    The co-occurrence of gender and object is shown as well. SCORES is a CSV table, your own or from
+    obygaze features caption-scores, with the column confidence (or P(c)). For original captions, it
+    also has probability (P), similarity (sim) and optionally group (man or woman, by default
+    derived from the caption). For both variants of a caption, it has probability_man,
+    similarity_man, probability_woman and similarity_woman instead. With a column object, the
+    output has a line for each object. A .csv output has a row for each caption, a .json output has
     everything.
 
     \b

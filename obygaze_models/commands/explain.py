@@ -1,4 +1,4 @@
-"""``obygaze models explain | moments | evaluate-moments``: reasons and times of decisions."""
+"""``obygaze models explain | moments | evaluate-moments``: why, and when, a model decides."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.commands._shared import echo_warnings, option, path_option
 
 BAR = 24
-"""The longest bar, in characters that every terminal and file supports."""
+"""The length of the longest bar, in characters."""
 
 
 @click.command()
@@ -47,9 +47,9 @@ BAR = 24
     "--nearest",
     type=click.IntRange(min=0),
     default=5,
-    help="Number of similar clips of the store to list.",
+    help="Number of similar clips in the store to list.",
 )
-@path_option("--concepts", help="The saved bottleneck with the concepts for --tcav.")
+@path_option("--concepts", help="The saved bottleneck whose concepts --tcav tests.")
 @click.option("--tcav", "analysis", flag_value="tcav", help="Test how a network uses --concepts.")
 @click.option(
     "--significance",
@@ -60,7 +60,7 @@ BAR = 24
 @path_option("--manifest", help="The annotations, for --tcav and --significance.")
 @click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its default]")
 @option("--draws", type=click.IntRange(min=1), default=200, help="Number of random directions.")
-@option("--seed", default=0, help="Fixes the random draws.")
+@option("--seed", default=0, help="The seed of the random draws.")
 @json_option
 def explain(
     model: Path,
@@ -72,17 +72,17 @@ def explain(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Explain a MODEL's predictions of clips, or its concepts.
+    """Explain a MODEL's predictions for clips, or how it uses concepts.
 
-    With IDs: a linear bottleneck shows each concept's contribution to the logit, and these add up.
-    A tree shows which concepts it finds in the clip. A late fusion shows the contribution of each
-    store. Other models, such as networks, give no reasons. Pass as many stores as the model was
-    trained on.
+    With IDs, a linear bottleneck shows each concept's contribution to the logit. The contributions
+    add up to it. A tree shows which concepts it finds in the clip. A late fusion shows each store's
+    contribution. Other models, such as networks, give no reasons. Pass as many stores as the model
+    was trained on.
 
     Without IDs, the annotated clips of --manifest that the model has not seen are used. --tcav
     counts how often a network's logit rises along each concept, and --significance ranks clips by
-    each concept. Both compare with directions of shuffled labels. To show their JSON in a page:
-    obygaze report RUN --analysis FILE.
+    each concept. Both compare the results with directions learned from shuffled labels. To show
+    their JSON on a page: obygaze report RUN --analysis FILE.
 
     \b
     Examples:
@@ -105,7 +105,7 @@ def explain(
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if analysis is not None:
         if ids:
-            raise UsageError(f"--{analysis} uses all annotated clips. Leave out the IDs")
+            raise UsageError(f"--{analysis} uses all annotated clips and takes no IDs. Remove them")
         if manifest is None:
             raise UsageError(f"--{analysis} needs annotations. Add --manifest FOLDER")
         result = analyse(analysis, model, stores, manifest, concepts, **options)
@@ -116,10 +116,10 @@ def explain(
             echo(f"{align(table.header, table.rows)}\n\n{table.note}")
     else:
         if not ids:
-            raise UsageError("no clips. Name clips (ID...), or add --tcav or --significance")
+            raise UsageError("no clips to explain. Pass IDs, or add --tcav or --significance")
         if concepts is not None:
             raise UsageError(
-                "--concepts needs --tcav. Leave it out: a bottleneck explains clips by its own "
+                "--concepts needs --tcav. Leave it out to explain clips: a bottleneck uses its own "
                 "concepts, and a network gives no reasons"
             )
         clips = explain_clips(model, stores, ids, nearest=nearest)
@@ -148,7 +148,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     from obygaze_models.explain.parts import name_log_odds
 
     if why is None:
-        return ["  no reasons: the model gives none, or the clip's features are all zero"]
+        return ["  no reasons: this type of model gives none, or all features of the clip are zero"]
     if "steps" in why:
         shares = ", ".join(f"{share:.0%} {name}" for name, share in why["shares"].items())
         return [
@@ -165,7 +165,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
             f"{('+' if amount > 0 else '-') * round(BAR * abs(amount) / longest)}".rstrip()
             for name, amount in rows
         ),
-        f"  together {why['logit']:+.2f}: the {name_log_odds(classes)}",
+        f"  sum {why['logit']:+.2f}: the {name_log_odds(classes)}",
     ]
 
 
@@ -180,20 +180,20 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     required=True,
     help="A CSV file with a row per moment, or a figure of a film (.svg, .pdf, .png); repeatable.",
 )
-@path_option("--frames", help="A CSV file with a row per frame.")
-@path_option("--elan", metavar="FOLDER", help="A folder for an .eaf file per film.")
-@path_option("--figure", help="The figure, like a second -o.")
+@path_option("--frames", help="A CSV file with one row per frame.")
+@path_option("--elan", metavar="FOLDER", help="A folder for one .eaf file per film.")
+@path_option("--figure", help="The figure file; same as a second -o.")
 @film_option("The film to draw; by default the first.", "film")
 @path_option("--timelines", help="Draw the segments of these timelines.")
 @path_option(
     "--manifest",
-    help="Draw the labels of this manifest. It also locates clips in their films if the "
-    "store does not.",
+    help="Draw the labels of this manifest. It also gives the times of clips in their films "
+    "if the store has none.",
 )
 @click.option(
     "--threshold",
     type=float,
-    help="The probability that frames must reach.  [default: the model's, from validation clips]",
+    help="The least probability of a moment's frames.  [default: the model's, from validation]",
 )
 @click.option(
     "--min-length", type=Seconds(0), default=2.0, help="Drop shorter moments, in seconds."
@@ -201,7 +201,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @click.option(
     "--close-gaps",
     type=Seconds(0),
-    help="Join moments that are less far apart, in seconds.  "
+    help="Join moments separated by a shorter gap, in seconds.  "
     "[default: 5, at most a tenth of the film or unlocated clip]",
 )
 @click.option("--estimator", help="For a run: the estimator, if several read frames.")
@@ -223,13 +223,13 @@ def moments(
     overwrite: bool,
     **options: Any,
 ) -> None:
-    """Find the moments of films that a MODEL rates positive.
+    """Find the moments in films that a MODEL rates positive.
 
-    MODEL is a saved model that reads frames (attention-probe, frame-mil), or a run, whose clips are
-    predicted by the models that were tested on them. STORE has the frames and their times. A moment
-    is an interval in which frames reach the threshold, in seconds of the film (or of the clip, if
-    its position in the film is unknown). With more than two classes, the probability of the last
-    class counts.
+    MODEL is a saved model that reads frames (attention-probe, frame-mil), or a run. In a run, each
+    clip is predicted by the models that were tested on it. STORE has the frames and their times. A
+    moment is an interval in which frames reach the threshold, in seconds of the film (or of the
+    clip, if its position in the film is unknown). With more than two classes, the probability of
+    the last class is used.
 
     \b
     Examples:
@@ -247,8 +247,8 @@ def moments(
     tables = [path for path in (table, frames) if path]
     _check_outputs(tables, picture, elan, overwrite=overwrite)
     if (film or timelines) and not picture:
-        tables_hold = "CSV files have all films (column film)"
-        raise UsageError(f"--film and --timelines are for a figure; {tables_hold}. Add -o FILE.svg")
+        tables_hold = "CSV files always have all films"
+        raise UsageError(f"--film and --timelines need a figure; {tables_hold}. Add -o FILE.svg")
     opened = of.open_store(store)
     clips = options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
     if (model / RECORD).is_file():
@@ -285,20 +285,20 @@ def moments(
 
 
 def _split_outputs(outputs: Sequence[Path], figure: Path | None) -> tuple[Path | None, Path | None]:
-    """Return the table and the figure among some outputs, at most one of each."""
+    """Split the outputs into at most one table and one figure."""
     pictures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
     tables = [path for path in outputs if path not in pictures]
     if figure:
         pictures.append(figure)
     if len(tables) > 1 or len(pictures) > 1:
-        raise UsageError("-o takes a single CSV file, and a single figure (.svg, .pdf or .png)")
+        raise UsageError("-o takes at most one CSV file and one figure (.svg, .pdf or .png)")
     return next(iter(tables), None), next(iter(pictures), None)
 
 
 def _check_outputs(
     tables: Sequence[Path], picture: Path | None, elan: Path | None, *, overwrite: bool
 ) -> None:
-    """Raise if two outputs are the same file, or any cannot be written."""
+    """Raise an error if two outputs are the same file, or if any cannot be written."""
     paths = [*tables, picture] if picture else tables
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("-o, --frames and --figure need different files")
@@ -313,7 +313,7 @@ def _check_outputs(
 
 
 def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str], list[str]]:
-    """Return the ELAN documents of moments if requested, or the reason why there are none."""
+    """Return the ELAN documents of the moments, or the reason why there are none."""
     from obygaze_models.experiments.elan_documents import moment_files
 
     if elan is None:
@@ -331,9 +331,9 @@ def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str
 @click.option(
     "--positives",
     metavar="LEVEL,LEVEL",
-    help="The levels of segments that a model should find.  [default: the timelines' highest]",
+    help="The levels of the segments to find.  [default: the timelines' highest level]",
 )
-@path_option("-o", "--csv", "output", help="A CSV file with a row per score.")
+@path_option("-o", "--csv", "output", help="A CSV file with one row per score.")
 @overwrite_option
 @json_option
 def evaluate_moments(
@@ -347,11 +347,11 @@ def evaluate_moments(
 ) -> None:
     """Score moments and frames against annotated TIMELINES.
 
-    MOMENTS_TABLE and FRAMES_TABLE are from obygaze models moments, or have the columns film,
-    start, end, score, and film, id, start, end, probability. TIMELINES is a folder from obygaze
-    annotations import (from MObyGaze, ELAN or a table). Each annotator is scored separately. Two
-    scorers that know nothing are shown beside the model: constant and random probabilities. For
-    a figure: obygaze models moments -o FILE.svg --timelines FOLDER.
+    MOMENTS_TABLE and FRAMES_TABLE come from obygaze models moments, or are your own: moments have
+    the columns film, start, end and score, and frames have film, id, start, end and probability.
+    TIMELINES is a folder from obygaze annotations import (from MObyGaze, ELAN or a table). The
+    model is scored against each annotator separately. Two baselines are shown next to it: constant
+    and random probabilities. For a figure: obygaze models moments -o FILE.svg --timelines FOLDER.
 
     \b
     Examples:
@@ -359,7 +359,7 @@ def evaluate_moments(
       obygaze models evaluate-moments moments.csv frames.csv timelines/mine --positives S,HN --json
     """
     if output and output.suffix.lower() in SUFFIXES:
-        raise UsageError("scores are a table. To draw a figure: obygaze models moments -o")
+        raise UsageError("-o takes a CSV file here. To draw a figure: obygaze models moments -o")
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
     scored = om.evaluate_moments(

@@ -1,4 +1,4 @@
-"""The `obygaze` command, which joins the two components' commands and has no logic."""
+"""The `obygaze` command, which groups the commands of both components."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ __all__ = ["main"]
         "show_default": True,
     },
 )
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show a traceback on errors.")
 @click.version_option(package_name="obygaze")
 def main(debug: bool) -> None:
-    """Detect how films objectify their characters, or any labels of clips: features to reports.
+    """Detect how films objectify characters, or any other clip labels, from features to reports.
 
     \b
     In four steps:

@@ -25,7 +25,7 @@ _EXTERNAL_DATA = {
 }
 _labels = click.option("--labels", help="The label set.  [default: the manifest's default]")
 _split = option(
-    "--split", default="official", help="The fold column whose last fold is the test set."
+    "--split", default="official", help="The fold column. Its last fold is the test set."
 )
 
 
@@ -58,10 +58,10 @@ def write_run(
     name: str | None,
     overwrite: bool,
 ) -> None:
-    """Rank a MANIFEST's test clips by a MODEL, as a run file.
+    """Rank a MANIFEST's test clips with a MODEL and write a run file.
 
     The file has trec_eval's format. Its tag ends in -external-data if the backbone of the features
-    was trained on other data (its weights are not random), otherwise in -own-data.
+    was pretrained on other data, or in -own-data if its weights are random.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def write_run(
     echo_warnings(run.predictions.warnings)
     if count := sum(seen != "no" for seen in run.predictions.seen):
         seen = counted(count, "test clip was", "test clips were")
-        echo_warnings([f"{seen} used to train the model, so their scores do not test it"])
+        echo_warnings([f"{seen} used to train the model, so their ranks do not test it"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
     echo(f"next: obygaze mediaeval score-run {for_shell(output)} {for_shell(manifest)}{options}")
@@ -94,11 +94,11 @@ def write_run(
 @_split
 @json_option
 def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json: bool) -> None:
-    """Score a RUN on a MANIFEST's test clips by the official measure.
+    """Score a RUN on a MANIFEST's test clips with the official measure.
 
-    For violence, RUN is a run file of trec_eval, scored by average precision. For valence and
-    arousal it is a table id, prediction, scored by accuracy. Test clips that a run leaves out count
-    against it.
+    For violence, RUN is a trec_eval run file, scored by average precision. For valence and arousal,
+    it is a CSV table with the columns id and prediction, scored by accuracy. Test clips missing
+    from a run count against it.
 
     \b
     Examples:
@@ -118,9 +118,9 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
     echo(f"{scored.labels}: {scored.title} {value} ({clips})")
     if scored.missing:
         missing = join_some(scored.missing, 2)
-        echo(f"{len(scored.missing):,} not returned, such as {missing}")
+        echo(f"{len(scored.missing):,} missing from the run, such as {missing}")
     if scored.outside:
         outside = join_some(scored.outside, 2)
-        echo(f"{len(scored.outside):,} returned that are not labelled test clips: {outside}")
+        echo(f"{len(scored.outside):,} in the run that are not labelled test clips: {outside}")
     if scored.tag is not None:
         echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")

@@ -52,9 +52,9 @@ def models() -> None:
 def example(folder: Path, overwrite: bool) -> None:
     """Write the shipped example into a new FOLDER.
 
-    It covers 20 films, without the films: a store of the words spoken in each minute, as numbers; a
-    manifest with two annotators' labels of the minutes; and four experiments. A run takes half a
-    minute.
+    It covers 20 films, but not the films themselves. It has a store with the words spoken in each
+    minute (as numbers), a manifest with the minutes' labels from two annotators, and four
+    experiments. A run takes half a minute.
 
     \b
     Examples:
@@ -77,12 +77,12 @@ def example(folder: Path, overwrite: bool) -> None:
 @path_option(
     "--predictions",
     multiple=True,
-    help="A table id, fit, probability of your own model, to score with the others.",
+    help="Your own model's predictions (columns id, fit, probability), scored with the others.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print what would be trained and tested, and for how long; write nothing.",
+    help="Print what would be trained and tested, and how long it takes; write nothing.",
 )
 @overwrite_option
 @verbose_option
@@ -96,13 +96,13 @@ def run(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Train and test what an EXPERIMENT file describes.
+    """Train and test the models that an EXPERIMENT file describes.
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, fits.csv and models.
     Finished fits are kept in OUTPUT.partial, so the same command resumes after an interruption
-    (with --overwrite it starts again). Exits with 3 if fits or tests were skipped. Prints the
-    result first, and names the films if only some of them are tested. An EXPERIMENT is a TOML file.
-    Its paths are relative to it:
+    (with --overwrite it starts again). Prints the result first, and names the films if only some of
+    them are tested. The exit code is 3 if fits or tests were skipped. An EXPERIMENT is a TOML file.
+    Its paths are relative to the file:
 
     \b
       name = "Sure against the negatives"
@@ -156,7 +156,7 @@ def run(
 
 
 def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> None:
-    """Print what a run would do and skip, its duration, and the warnings about its scores."""
+    """Print what a run would do and skip, how long it takes, and the warnings about its scores."""
     from msgspec import to_builtins
 
     from obygaze_models.experiments.messages import describe_plan, run_warnings
@@ -179,7 +179,7 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
 
 
 def _echo_run(done: om.Run, *, verbose: bool) -> None:
-    """Print what voids the result, the result, and where to read on; then tables and warnings."""
+    """Print a run's result after any warnings that void it, then its tables and other warnings."""
     from obygaze_models.data.warnings import group_warnings
     from obygaze_models.experiments.summary import describe_run, headline
 
@@ -243,7 +243,7 @@ def _echo_estimators(estimators: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 class _MetricOption(click.Option):
-    """An option whose help names all metrics, looked up only when help is printed."""
+    """An option whose help lists all metrics. They are imported only to print the help."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         from obygaze_models.scoring.metrics import METRICS, TREC
@@ -259,7 +259,7 @@ class _MetricOption(click.Option):
     "models",
     multiple=True,
     metavar="NAME",
-    help="Compare only models of this name in all runs, in pairs; repeatable.",
+    help="Compare only models with this name, in all runs; repeatable.",
 )
 @click.option(
     "--metric",
@@ -289,10 +289,10 @@ def compare(
 ) -> None:
     """Compare models of one or more RUNs in a ranked table.
 
-    The reference is the model of the first run's headline, or the first --model. Each model is
-    scored on the clips that both were tested on, film by film. The score is the mean over films.
-    The difference is paired by film, with its 95% interval. p is from the paired t test, adjusted
-    for the number of comparisons by Holm's method.
+    Models are compared with a reference: the model in the first run's headline, or the first
+    --model. Both are scored film by film, on the clips that both were tested on. The score is the
+    mean over films. The difference is paired by film and has a 95% interval. p is from a paired
+    t-test, adjusted for the number of comparisons by Holm's method.
 
     \b
     Examples:
@@ -308,7 +308,7 @@ def compare(
     differences = [note for own in compared.comparisons for note in own.differences]
     notes = [
         RunWarning(
-            "no-metric", own.test, f"{own.test} left out: it has other classes and no {metric}"
+            "no-metric", own.test, f"{own.test} left out: {metric} is not defined for its classes"
         )
         for own in compared.comparisons
         if metric not in (None, *own.scores)
@@ -335,14 +335,14 @@ def compare(
 @click.option(
     "--films",
     show_default="2,5,10,15, or up to as many as possible",
-    help="Films to train on.",
+    help="Numbers of films to train on.",
 )
 @click.option(
     "--draws",
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="Number of random draws of films for each number.",
+    help="Random draws of films for each number of films.",
 )
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
@@ -355,11 +355,11 @@ def curve(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Score an EXPERIMENT by the number of annotated films, to see if more would help.
+    """Score an EXPERIMENT with fewer annotated films, to see if more films would help.
 
-    From each training set, a number of films is drawn several times. Each model is trained on their
-    clips and tested as in a run. A score is a mean over the tested films, with its 95% interval.
-    The last columns show its change from one number of films to the next.
+    For each number of films, films are drawn at random from each training set. Each model is
+    trained on their clips and tested as in a run. A score is the mean over the tested films, with
+    its 95% interval. The last columns show how it changes from each number of films to the next.
 
     \b
     Examples:
@@ -388,10 +388,10 @@ def curve(
 @folder_argument("run")
 @json_option
 def check(run: Path, as_json: bool) -> None:
-    """Compute a RUN's scores again and compare its run.json.
+    """Recompute a RUN's scores and compare them with its run.json.
 
-    Reading a run only compares the digests of its files. This command computes each score, interval
-    and guess again. Exits with 1 if anything differs.
+    Loading a run only checks the digests of its files. This command recomputes every score,
+    interval and guess. The exit code is 1 if anything differs.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``obygaze models train | predict | evaluate | export``: a single model."""
+"""``obygaze models train | predict | evaluate | export``: commands for a single model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_ROWS_SHOWN = 20
 @click.command()
 @folder_argument("experiment")
 @click.option("--estimator", help="The estimator to train.  [default: the experiment's first]")
-@click.option("--concept", help="The concept to train, if it has several.  [default: the first]")
+@click.option("--concept", help="The concept to learn, if there are several.  [default: the first]")
 @output_options(
     "The model's folder; by default models/ and the experiment file's name.", required=False
 )
@@ -46,10 +46,10 @@ def train(
 ) -> None:
     """Train a model for use, on all clips of an EXPERIMENT.
 
-    If the estimator uses validation clips, a fold is held out to stop the training: the last with
-    clips of every class, or the last few if no single fold has. Nothing is left to test the model
-    on, so run the experiment to see how well such a model does. With the official protocol the test
-    set is left out, and the model is that of a run.
+    If the estimator uses validation clips, one fold is held out for early stopping: the last fold
+    that has clips of every class, or the last few folds if none has. No clips are left to test the
+    model on, so run the experiment to see how well such a model performs. With the official
+    protocol, the test set is left out, so the model equals the run's.
 
     \b
     Examples:
@@ -70,8 +70,8 @@ def train(
         echo(f"  {line}")
     parts = [f"{model.task}: trained on {_describe_training(model)}"]
     if model.seen > model.trained + model.validated:
-        use = "its concepts were learned from" if "concepts" in model.facts else "it counted"
-        parts.append(f"with all clips that {use}, it has seen {model.seen:,}")
+        use = "learn its concepts" if "concepts" in model.facts else "count classes"
+        parts.append(f"including the clips used to {use}, it has seen {model.seen:,}")
     echo(f"{'; '.join(parts)} -> {model.path}")
     echo(f"card -> {model.path / 'README.md'}")
     echo_warnings(model.warnings)
@@ -82,57 +82,55 @@ def train(
 
 
 def _describe_training(model: TrainedModel) -> str:
-    """Say how many clips a model learned from, and what became of the others."""
+    """Describe how many clips a model was trained on, and why the others were not used."""
     text = counted(model.trained, "clip")
     if model.drawn_away:
         total = counted(model.trained + model.drawn_away + model.validated, "clip")
         drawn_away = counted(model.drawn_away, "was", "were")
-        text = f"{model.trained:,} of {total}: {drawn_away} drawn away so that classes are "
-        text += "equally large"
+        text = f"{model.trained:,} of {total}: {drawn_away} left out at random so that classes "
+        text += "are equally large"
     if model.validated:
-        text += f", {model.validated:,} held out to choose and to stop"
+        text += f", {model.validated:,} held out for validation"
     return text
 
 
 @click.command()
 @folder_argument("model")
 @click.argument("stores", metavar="[STORE]...", nargs=-1, type=ADDRESS)
-@click.option("--ids", metavar="ID,ID", help="Only these clips.")
+@click.option("--ids", metavar="ID,ID", help="Predict only these clips.")
 @click.option(
     "--band",
     type=(float, float),
     metavar="LOW HIGH",
-    help="Predict 'unsure' if the probability of the second class is from LOW to HIGH.",
+    help="Predict 'unsure' if the probability of the second class is between LOW and HIGH.",
 )
-@path_option("-o", "--output", help="A CSV file with a row per clip.")
-@path_option(
-    "--csv", "tables", metavar="FOLDER", help="A folder for a table per film, for spreadsheets."
-)
+@path_option("-o", "--output", help="A CSV file with one row per clip.")
+@path_option("--csv", "tables", metavar="FOLDER", help="A folder for one CSV table per film.")
 @path_option(
     "--elan",
     metavar="FOLDER",
-    help="A folder for an .eaf file per media file, for ELAN; ideally the folder of the media "
-    "files. It has only clips with a start and an end.",
+    help="A folder for ELAN, with one .eaf file per media file; ideally the folder of the media "
+    "files. Only clips with a start and an end are written.",
 )
 @path_option(
     "--annotations",
     metavar="FOLDER",
-    help="For a run with --elan: the annotators' .eaf files, to copy with the models' tiers.",
+    help="For a run with --elan: the annotators' .eaf files, copied with the models' tiers added.",
 )
 @click.option("--estimator", help="For a run: the estimator.  [default: all]")
 @click.option(
     "--divided",
     is_flag=True,
-    help="For a run: only the clips on which annotators and the model disagree, with the name of "
-    "who disagrees with the rest. Clips that the model is surest about come first.",
+    help="For a run: only the clips on which annotators and the model disagree, and who disagrees "
+    "with the rest. Clips are sorted by the model's confidence, highest first.",
 )
 @click.option(
     "--next",
     "count",
     type=click.IntRange(1),
     metavar="N",
-    help="Only the N clips to annotate next: clips of many films, unlike each other, on which the "
-    "model is least sure, or on which a run's fits differ most.",
+    help="Only the N best clips to annotate next: diverse clips from many films on which the "
+    "model is least certain, or on which a run's fits differ most.",
 )
 @overwrite_option
 @json_option
@@ -154,13 +152,14 @@ def predict(
     """Predict clips of a STORE, or export a run's predictions.
 
     The store must have the features that the model was trained on, or features made the same way.
-    Pass several stores if it was trained on several. Without an output the first clips are printed.
+    Pass several stores if it was trained on several. Without an output option, the first clips are
+    printed.
 
     MODEL may also be a run, which needs no STORE. Its held-out predictions are written: each clip
-    is predicted by the fits that were not trained on it. A row also has the film's title, the
-    annotators' level and concepts, and the concepts' contributions, for models whose contributions
-    sum to the log-odds. With --next, a run needs a STORE: every fit of its model predicts the clips
-    that no fit has seen.
+    is predicted by the fits that were not trained on it. Each row also has the film's title, and
+    the level and concepts from the annotators. For models whose concepts' contributions sum to the
+    log-odds, it has these contributions. With --next, a run does need a STORE: every fit of its
+    model predicts the clips that no fit has seen.
 
     \b
     Examples:
@@ -185,13 +184,13 @@ def predict(
     outputs = Outputs(output, tables, elan, annotations, max_rows)
     if count is not None:
         if not stores or ids or band or annotations or divided:
-            raise UsageError("--next takes a STORE, and no --ids, --band, --annotations, --divided")
+            raise UsageError("--next needs STORE, without --ids, --band, --annotations, --divided")
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
         if stores or band:
             raise UsageError(f"{model} is a run, so leave out STORE and --band (or add --next N)")
         if annotations and not elan:
-            raise UsageError("--annotations needs --elan, the folder of the copies")
+            raise UsageError("--annotations needs a folder for the copies. Add --elan FOLDER")
         written = predict_run(
             om.load_run(model), outputs, estimator=estimator, ids=clips, divided=divided
         )
@@ -211,15 +210,15 @@ def predict(
 
 
 def _check_model(model: Path, stores: tuple[Path | str, ...], *, for_a_run: bool) -> None:
-    """Raise if a single model is missing, has no store, or has options for a run."""
+    """Raise an error if the model or its store is missing, or if options are only for a run."""
     if not model.exists():
         raise UsageError(f"{model} does not exist")
     if for_a_run:
         raise UsageError(
-            f"--annotations, --estimator and --divided are for a run, but {model} is a single model"
+            f"--annotations, --estimator and --divided need a run, but {model} is a single model"
         )
     if not stores:
-        raise UsageError("the store to predict is missing. Name it: STORE")
+        raise UsageError("no store to predict. Pass one: obygaze models predict MODEL STORE")
 
 
 @click.command()
@@ -233,9 +232,9 @@ def evaluate(
 ) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST.
 
-    STORE has the features. Clips that the model has seen in training are counted. The rest are
-    scored separately, and so are those of films that it has not seen. The scores of guessing at the
-    same share of positives are shown below.
+    STORE has the features. Clips that the model has not seen in training are also scored
+    separately, and so are clips of films that it has not seen. The scores of guessing with the same
+    share of positives are shown for comparison.
 
     \b
     Examples:
@@ -261,7 +260,7 @@ def evaluate(
             echo(f"{missing} have no features here, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
-        rest = "; only the rest test it" if scored.unseen.clips else ", so this does not test it"
+        rest = "; only the rest test it" if scored.unseen.clips else ", so these scores are no test"
         echo_warnings(
             [
                 f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "
@@ -274,7 +273,7 @@ def evaluate(
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
-    """Print the scores on some clips, and the scores of guessing at their share of positives."""
+    """Print the scores on a set of clips, and the scores of guessing with the same shares."""
     from obygaze_models.scoring.metrics import column_titles
 
     titles = column_titles(part.scores, measure)
@@ -295,9 +294,9 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
 @click.option("--tensorboard", is_flag=True, help="Write the losses of a run's networks.")
 @output_options("The ONNX file, or the folder for TensorBoard.")
 def export(model: Path, tensorboard: bool, output: Path, overwrite: bool) -> None:
-    """Write a MODEL as ONNX, or how a run's networks learned for TensorBoard.
+    """Export a MODEL to ONNX, or a run's training losses to TensorBoard.
 
-    Networks, logistic regression and bottlenecks with a linear head are supported.
+    ONNX supports networks, logistic regression, and bottlenecks with a linear head.
 
     \b
     Examples:

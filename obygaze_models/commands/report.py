@@ -1,4 +1,4 @@
-"""``obygaze report``: annotations or runs as a page."""
+"""``obygaze report``: an HTML page of annotations or runs."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
 @click.option(
     "--nearest",
     metavar="STORE",
-    help="Show the five nearest clips of each clip, by the cosine of this store's vectors.",
+    help="Show each clip's five nearest clips, by cosine similarity in this store.",
 )
 @path_option(
     "--frames",
-    help="Probabilities of frames (frames.csv from models moments), as a time axis for each film.",
+    help="Frame probabilities (frames.csv from models moments), drawn over time for each film.",
 )
-@path_option("--moments", help="The moments in these frames (moments.csv).")
+@path_option("--moments", help="The moments found in those frames (moments.csv).")
 @path_option(
     "--timelines",
     metavar="FOLDER",
-    help="Annotators' segments from annotations import, as a lane for each annotator.",
+    help="Segments from annotations import, drawn with a lane for each annotator.",
 )
 @path_option(
     "--videos",
-    help="A folder of the films. The page plays each clip at its time, from this computer.",
+    help="A folder of the films. The page plays clips from it, on this computer only.",
 )
-@film_option("Draw one film on a sheet instead, a PDF, SVG or PNG for -o.")
+@film_option("Draw a one-page sheet of this film instead; -o is a .pdf, .svg or .png file.")
 @click.option(
     "--shape",
     type=click.Choice(["a5", "16:9"]),
-    help="The sheet of --film: A5 landscape (the default), or a slide.",
+    help="The format of the --film sheet: A5 landscape (the default) or a 16:9 slide.",
 )
 @overwrite_option
 def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> None:
     """Write annotations, or the results of runs, as an HTML page.
 
     The page is a single file, needs no network, and can be printed. For a MANIFEST with labels, or
-    for TIMELINES (minute by minute), it shows the films as strips, each clip with its annotations,
-    and how far annotators agree. For RUNS it also shows the models' results: the scores beside the
-    paper's and chance, their limits, and explanations.
+    for TIMELINES (minute by minute), it shows each film as a strip, each clip with its annotations,
+    and how well annotators agree. For RUNS it also shows the models' results: scores next to the
+    paper's and to chance, their limitations, and explanations.
 
     \b
     Examples:
@@ -79,22 +79,22 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
         _write_sheet(sources, films, output, shape or "a5", options)
         return
     if shape is not None:
-        raise UsageError("--shape is for the sheet of one film; add --film TITLE")
+        raise UsageError("--shape sets the format of a film's sheet. Add --film TITLE")
     folders, has_pictures = run_folders(sources), options["thumbnails"] is not None
     if output is None:
         if has_pictures:
             raise UsageError(
-                "a page with pictures of films must not be shared, but run folders are. "
-                "Choose another path with -o"
+                "a page with pictures of films must not be shared, so it cannot go into a run "
+                "folder. Choose another path with -o"
             )
         if len(folders) > 1:
             raise UsageError("several runs need an output file. Add -o report.html")
         output = folders[0] / "report.html"
     echo(f"Wrote {om.report(folders, output, **options)}")
     if options["videos"] is not None:
-        echo(f"Its clips play from {options['videos']}, on this computer; open it from your disk.")
+        echo(f"Its clips play from {options['videos']} on this computer. Open the page from disk.")
     if has_pictures:
-        echo("It contains pictures of films: do not share it.")
+        echo("The page contains pictures of films. Do not share it.")
 
 
 def _write_sheet(
@@ -107,7 +107,7 @@ def _write_sheet(
     overwrite = options.pop("overwrite")
     if unused := [name for name, value in options.items() if value]:
         names = ", ".join(f"--{name.replace('analyses', 'analysis')}" for name in unused)
-        raise UsageError(f"--film draws a sheet, which has no {names}. Leave that out")
+        raise UsageError(f"--film cannot be combined with {names}. Leave out either")
     if output is None:
         raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
     path = om.fact_sheet(run_folders(sources), films, output, shape=shape, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""``obygaze reproduce``: the paper's tables and figures, with our numbers beside the paper's."""
+"""``obygaze reproduce``: the paper's tables and figures, with our numbers next to the paper's."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class _Named(click.Choice):  # type: ignore[type-arg]
-    """A choice of names from the library, which is imported only when needed."""
+    """A choice of names that the library defines. It is imported only when needed."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         self.case_sensitive, self._names = True, names
 
     @property
     def choices(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The possible values."""
+        """The names to choose from."""
         return tuple(self._names())
 
 
@@ -51,7 +51,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
             raise click.BadParameter(
-                f"{pair!r} is not NAME=FOLDER. Write, for example, vivit=stores/vivit.zarr"
+                f"not NAME=FOLDER (got {pair!r}). Write, for example, vivit=stores/vivit.zarr"
             )
         if name in stores:
             raise click.BadParameter(f"duplicate store for {name}. Pass one store per backbone")
@@ -64,7 +64,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
 @path_option(
     "--manifest",
     required=True,
-    help="ObyGaze12's manifest, with the authors' splits for the released protocol.",
+    help="ObyGaze12's manifest. The released protocol needs the authors' splits in it.",
 )
 @click.option(
     "--store",
@@ -72,15 +72,15 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     multiple=True,
     callback=_stores,
     metavar="NAME=FOLDER",
-    help="Features of xclip-kinetics, vivit or xclip-lsmdc, under the name that they were "
-    "extracted with. Rows whose store is missing are left out.",
+    help="A store of features and its backbone: xclip-kinetics, vivit or xclip-lsmdc. Rows "
+    "whose store is missing are left out.",
 )
 @click.option(
     "--protocol",
     "protocols",
     multiple=True,
     type=_Named(lambda: _library().PROTOCOLS),
-    help="How clips are split; by default all three.",
+    help="How to split the clips; by default in all three ways.",
 )
 @seed_option
 @figure_options
@@ -100,10 +100,10 @@ def reproduce(
     """Reproduce the paper's tables and figures.
 
     Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run
-    folders, and a report of these runs. Prints a line for each table with the result beside the
-    published numbers. For a single table it prints the leak-free part; for tables 2 and 5 also
-    released, leak-free and their difference side by side. -v prints everything. Exits with 3 if a
-    table has none of our numbers because a store is missing.
+    folders, and a report of these runs. Prints one line per table, with the result next to the
+    published numbers. For a single table, the leak-free part is printed as well. For tables 2 and
+    5, this part compares the released and leak-free results side by side. -v prints everything. The
+    exit code is 3 if a table has no new numbers because a store is missing.
 
     \b
     Examples:
@@ -142,7 +142,7 @@ def reproduce(
 
 
 def _progress(*, verbose: bool) -> Callable[[str], None]:
-    """Return a function that prints the next step: always, or a line now and then."""
+    """Return a function that prints progress: every line if verbose, otherwise now and then."""
     last = time.monotonic()
 
     def log(text: str) -> None:
@@ -155,7 +155,7 @@ def _progress(*, verbose: bool) -> Callable[[str], None]:
 
 
 def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
-    """Print a line per table, and where to read on; then a single table."""
+    """Print one line per table and the names of the files, then the table if there is only one."""
     from obygaze_models.reproduce.render import summary, to_screen, to_text
 
     for table in reproduction.tables:
@@ -169,7 +169,7 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     took = format_duration(reproduction.seconds)
     echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
     if verbose or len(reproduction.artifacts) == 1:
-        # The last table has the others' numbers side by side.
+        # The last table shows the numbers of the others side by side.
         for table in reproduction.tables if verbose else reproduction.tables[-1:]:
             if verbose or table.has_results:
                 echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)

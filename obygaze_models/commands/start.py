@@ -1,4 +1,4 @@
-"""The `obygaze` script, which ends without a traceback on Ctrl-C while it starts."""
+"""The `obygaze` script, which exits without a traceback if Ctrl-C is pressed while it starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 def start() -> None:
     """Run the `obygaze` command.
 
-    Until the command handles signals itself, Ctrl-C ends the process. Nothing is open before that.
+    Ctrl-C ends the process until the command handles signals itself. No file is open before then.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

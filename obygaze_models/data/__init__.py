@@ -1,1 +1,1 @@
-"""Clips, classes and rows: from a manifest and its stores to arrays."""
+"""Load the clips of manifests and stores as arrays, and divide them into folds."""

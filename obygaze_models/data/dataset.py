@@ -1,4 +1,4 @@
-"""Labels, folds and features of clips, joined by id, for estimators and tasks."""
+"""Datasets of clips: labels, folds and features, joined by id."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 NUMBERS = "numbers"
-"""The key under which a label set names its column of numbers."""
+"""The key in a label set's JSON for the name of its column of numbers."""
 NAMED = 5
-"""The number of clips that a message names."""
+"""The maximum number of clips that a message names."""
 _MISSING = {
     "without_fold": "labelled clips have no fold in the split",
     "without_features": "labelled clips have no features in the store or stores",
@@ -37,7 +37,7 @@ _MISSING = {
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClipDataset:
-    """Clips in columns: features, labels and films, one row a clip.
+    """The features, labels and films of clips, as arrays with one row per clip.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class ClipDataset:
     levels
         The level code of each clip.
     groups
-        The film of each clip, or its cell in the column `grouped_by`; "" if it has none.
+        The film of each clip, or its value in the column `grouped_by`; "" if it has none.
     concepts
-        Booleans [N, K]: True for annotated concepts.
+        Booleans [N, K]: True where a clip is annotated with a concept.
     concept_names
         The names of the K concepts.
     folds
@@ -62,16 +62,16 @@ class ClipDataset:
     frames
         Frame features [N, T, D], if requested.
     annotators
-        Each annotator's labels of the clips that they labelled, without features.
+        For each annotator, the clips that they labelled, without features.
     grouped_by
-        The column of the items in `groups`.
+        The column of the items that `groups` is from.
     stores
-        The names of several stores and their numbers of columns of X, in order. If a
-        store lacks a clip, they are NaN. See `StoreFusion`.
+        If there are several stores, their names and how many columns of X are from each, in order.
+        These columns are NaN for clips that the store lacks. See `StoreFusion`.
     scheme
-        What may be annotated: it says what the levels' codes mean.
+        The label scheme, which defines the levels and concepts.
     numbers
-        The number to predict for each clip, if a column was named; NaN if the clip has none.
+        The number to predict for each clip, if requested; NaN for clips without one.
     """
 
     ids: list[str]
@@ -94,7 +94,7 @@ class ClipDataset:
         return len(self.ids)
 
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
-        """Return the clips of some rows: numbers, or a boolean for each clip."""
+        """Return the clips in some rows, given by number or as a boolean for each clip."""
         chosen = np.arange(len(self))[np.asarray(rows)]
         columns: dict[str, Any] = {
             name: [getattr(self, name)[row] for row in chosen.tolist()]
@@ -106,10 +106,10 @@ class ClipDataset:
         return replace(self, **columns)
 
     def to_torch(self) -> list[dict[str, Any]]:
-        """Return the clips for ``torch.utils.data.DataLoader``, a dictionary each.
+        """Return the clips as dictionaries, for ``torch.utils.data.DataLoader``.
 
-        The keys are ``id``, ``film`` (or the column of the groups), ``level`` and ``features``;
-        ``label``, the class, if there is a task; and ``frames`` if they were read.
+        The keys are ``id``, ``film`` (or another column of groups), ``level`` and ``features``;
+        ``label`` (the class) if there is a task; and ``frames`` if they were loaded.
         """
         columns = {"id": self.ids, self.grouped_by: self.groups.tolist(), "level": self.levels}
         arrays = {"features": self.X, "label": self.y, "frames": self.frames}
@@ -117,7 +117,7 @@ class ClipDataset:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def votes(self, task: Task) -> Array:
-        """Return each annotator's class for each clip in a task [A, N], -1 for none."""
+        """Return each annotator's class for each clip in a task [A, N], or -1 for no class."""
         row_of = {clip: row for row, clip in enumerate(self.ids)}
         table = np.full((len(self.annotators), len(self)), -1)
         for votes, own in zip(table, self.annotators.values(), strict=True):
@@ -136,10 +136,11 @@ class ClipDataset:
 
 @dataclass(frozen=True)
 class Join:
-    """The number of clips that were joined, and the clips that were not.
+    """The numbers of clips with labels, folds and features, and the clips that lack any of them.
 
-    `labelled` clips have a level of the task. `used` clips also have a fold and features. The lists
-    name the rest, and the store's clips without such a label.
+    `labelled` is the number of clips with a level of the task, and `used` the number of these that
+    also have a fold and features. The lists have the ids of the others, and of the store's clips
+    without such a label.
     """
 
     labelled: int
@@ -150,23 +151,23 @@ class Join:
 
     @property
     def brief(self) -> Joined:
-        """The summary that a run records, whatever the number of clips."""
+        """A summary of bounded size, for the record of a run."""
         lists = {key: getattr(self, key) for key in _MISSING}
         missing = [Missing(key, len(ids), ids[:NAMED]) for key, ids in lists.items() if ids]
         return Joined(self.labelled, self.used, missing)
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """The number of clips that lack something, and the first of them.
+    """The number of clips that lack a label, a fold or features, and the first of these clips.
 
     Parameters
     ----------
     key
-        The list of `Join` with all of them.
+        The name of the list in `Join`.
     clips
-        Their number.
+        The number of clips.
     first
-        The ids of some.
+        The ids of the first clips.
     """
 
     key: str
@@ -175,25 +176,25 @@ class Missing(msgspec.Struct, frozen=True):
 
     @property
     def lack(self) -> str:
-        """A description of what they lack."""
+        """A description of what the clips lack."""
         return _MISSING[self.key]
 
     @property
     def named(self) -> str:
-        """The first of them, and the number of the rest."""
+        """The ids of the first clips, and the number of the others."""
         more = f" and {self.clips - len(self.first):,} more" if self.clips > len(self.first) else ""
         return ", ".join(self.first) + more
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """The numbers of labelled clips and of clips in use, and what the rest lack."""
+    """The numbers of labelled clips and of used clips, and what the other clips lack."""
 
     labelled: int
     used: int
     missing: list[Missing]
 
     def lines(self) -> list[str]:
-        """Return lines for readers: the numbers of clips, and what is missing on either side."""
+        """Return lines of text: the numbers of clips, and what the other clips lack."""
         lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
         return lines + [f"{part.clips} {part.lack}: {part.named}" for part in self.missing]
 
@@ -214,34 +215,37 @@ def load_dataset(
     groups: str = "film",
     missing: str = "drop",
 ) -> ClipDataset:
-    """Return the clips of a manifest with their features, ready for scikit-learn.
+    """Load the labelled clips of a manifest with their features, ready for scikit-learn.
+
+    Pass `positives` and `negatives`, or `levels`, or `concept`. Without any of them, all labelled
+    clips are returned, and `y` is None.
 
     Parameters
     ----------
     manifest
         The manifest or its folder.
     store
-        The store, its folder, archive or URL; features of several stores are concatenated.
+        The store, or its folder, archive or URL. The features of several stores are concatenated.
     positives, negatives
         The levels of class 1 and of class 0, by code or name.
     levels
-        Levels that each form a class.
+        Three or more levels, each a class.
     concept
-        A concept to detect; `negatives` is then the paper's set ``"a"``, ``"b"`` or ``"c"``, see
-        `obygaze_models.data.tasks.Task`. With no task at all every labelled clip is
-        returned, and `y` is None.
+        A concept to detect. `negatives` is then ``"a"``, ``"b"`` or ``"c"``; see
+        `obygaze_models.data.tasks.Task`.
     array, pooling
-        The store's array, and how its tokens become one vector: ``max``, ``mean`` or ``first``.
+        The array to read, and how to pool its tokens: ``max``, ``mean`` or ``first``.
     labels, split
-        The manifest's label set, by default its default; and the split that fills `folds`.
+        The label set, by default the manifest's default; and the split to read `folds` from.
     frames
-        Read the frame features, too: True for the array ``frames``, or the array's name. Clips
-        that have none are left out.
+        Also read frame features: True for the array ``frames``, or the name of an array. Clips
+        without frames are left out.
     groups
-        The column of the items that fills `groups`: ``film``, ``media``, or another of items.csv.
+        The column of the items to read `groups` from: ``film``, ``media``, or another column of
+        items.csv.
     missing
-        Clips that one of several stores lacks: ``drop``, or ``mean``, which leaves NaN there for
-        `StoreFusion` to fill.
+        What to do with clips that one of several stores lacks: ``drop`` them, or ``mean``, which
+        sets their features to NaN for `StoreFusion` to fill.
 
     Examples
     --------
@@ -298,29 +302,29 @@ def join_clips(
 ) -> tuple[ClipDataset, Join]:
     """Join labels and features by id, in the manifest's order, and count what is missing.
 
-    Clips of other levels are included: they are in no task, but concepts are learned from them.
+    Clips of other levels are included as well, because concepts are learned from them.
 
     Parameters
     ----------
     levels
-        The task's levels, whose clips are counted.
+        The levels of the task. Only clips of these levels are counted.
     frames
-        The array of frame features, if requested. Clips then need both.
+        An array of frame features to read as well. Clips without frames are left out.
     fold_of
         The fold of each id.
     among
-        The ids to include; None for all.
+        The ids to include, or None for all.
     concepts
-        Requested concepts. Concepts that cannot be seen are only included on request.
+        Concepts to include even if they are not visual.
     annotators
-        Label sets to include as well.
+        The annotators' label sets to include.
     groups
-        The column of the items by which clips are grouped.
+        The column of the items to group clips by.
     """
     truth = manifest.labels(labels)
     if absent := sorted(set(levels) - set(truth.levels)):
         raise ExperimentError(
-            f"no clip of {manifest.name} has level {absent[0]} "
+            f"no clip of {manifest.name} has the level {absent[0]} "
             f"(got {', '.join(sorted(set(truth.levels)))})"
         )
     labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
@@ -347,10 +351,10 @@ def join_clips(
     used = [clip for clip in with_fold if clip in have]
     if not used:
         raise ExperimentError(
-            f"none of the {len(with_fold)} clips of {manifest.name} that have a label and a fold, "
-            f"such as {join_some(with_fold, 2) or 'none'}, has features in "
-            f"{store.where}, which has clips such as {join_some(store.ids, 2)}. Use the store "
-            "of this manifest"
+            f"none of the {len(with_fold)} clips of {manifest.name} with a label and a fold "
+            f"(such as {join_some(with_fold, 2) or 'none'}) has features in "
+            f"{store.where} (which has {join_some(store.ids, 2)}). Use the store of this "
+            "manifest"
         )
     return data, Join(
         labelled=len(labelled),
@@ -362,13 +366,13 @@ def join_clips(
 
 
 def missing_from(present: Iterable[str], ids: Iterable[str]) -> list[str]:
-    """Return the ids that are not among those present."""
+    """Return the ids that are not in `present`."""
     available = set(present)
     return [identifier for identifier in ids if identifier not in available]
 
 
 def _with_frames(data: ClipDataset, store: Store, array: str) -> ClipDataset:
-    """Return the clips that have frame features, with these features."""
+    """Return the clips that have frame features, and add these features."""
     ids, frames = read_frames(store, data.ids, array)
     if len(ids) < len(data):
         data = data.select(np.isin(data.ids, ids))
@@ -385,7 +389,7 @@ def label_clips(
     fold_of: Mapping[str, int] = {},
     groups: str = "film",
 ) -> ClipDataset:
-    """Return the annotations of labelled clips with their features, a row each."""
+    """Return a dataset of labelled clips, with `features` as its rows."""
     truth = manifest.labels(labels)
     concepts = [[name in truth.concepts_of[clip] for name in concept_names] for clip in ids]
     cells = manifest.items.column(groups)
@@ -408,14 +412,15 @@ def label_clips(
 def with_numbers(manifest: Manifest, column: str) -> Manifest:
     """Return a manifest with a label set of the clips that have a number in a column.
 
-    The column is of the default label set, or else of the items. The label set is called like it.
+    The column is read from the default label set, or otherwise from the items. The new label set
+    has its name.
     """
     cells = dict(zip(manifest.ids, manifest.items.columns.get(column, ()), strict=False))
     if manifest.label_names and (manifest.default_labels or len(manifest.label_names) == 1):
         truth = manifest.labels()
         cells |= dict(zip(truth.ids, truth.extra.get(column, ()), strict=False))
     if not cells:
-        manifest.items.column(column)  # which names the columns that there are
+        manifest.items.column(column)  # raises an error that lists the columns
     ids = [clip for clip, cell in cells.items() if cell.strip()]
     for clip in ids:
         try:
@@ -428,7 +433,7 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
                 "Correct it, or leave the cell empty."
             )
     if not ids:
-        raise ExperimentError(f"{manifest.name}: the column {column} is empty. Name another.")
+        raise ExperimentError(f"{manifest.name}: the column {column} is empty. Use another column.")
     name = safe_id(column)
     scheme = LabelScheme(name, (Level(NUMBERED, f"clip with {column}"),))
     about = {"label_scheme": scheme.to_json(), NUMBERS: column}

@@ -1,4 +1,4 @@
-"""The shipped example: the words of 20 films by minute, with two annotators' labels."""
+"""The shipped example: the words spoken in each minute of 20 films, labelled by two annotators."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ class Example(Bunch):  # type: ignore[misc]
 
 
 def load_example() -> Example:
-    """Load the words of 2,567 minutes of film, as numbers, with two annotators' labels.
+    """Load the words of 2,567 minutes of film as numbers, with labels by two annotators.
 
     Returns
     -------
     A dictionary whose keys are also attributes, as in scikit-learn's loaders:
-        `X`, hashed words [N, 1024]; `count`, the number of words [N, 1]; `groups`, the film of
-        each minute; `ids`; `titles` by film; `y` and `concepts` by annotator, the level code of
-        each minute and the `concept_names` that it has [N, K]; `levels`, all codes; and `DESCR`.
+        `X` has the hashed words [N, 1024] and `count` the number of words [N, 1] of each minute;
+        `ids` and `groups` have its id and its film; `y` and `concepts` have, for each annotator,
+        its level code and which of the `concept_names` it shows [N, K]. `levels` has all level
+        codes, `titles` the title of each film, and `DESCR` a description.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def load_example() -> Example:
 
 
 def copy_example(folder: Path, *, overwrite: bool = False) -> None:
-    """Write the manifest, the store and the experiments into a new folder."""
+    """Copy the manifest, the store and the experiments into a new folder."""
     with new_folder(folder, overwrite=overwrite, marker=EXPERIMENTS[0]) as new:
         for name in (MANIFEST, STORE):
             shutil.copytree(example_path(name), new / name, copy_function=shutil.copyfile)
@@ -79,5 +80,5 @@ def copy_example(folder: Path, *, overwrite: bool = False) -> None:
 
 
 def example_path(name: str) -> Path:
-    """Return the path of a part of the example."""
+    """Return the path of a file or folder of the example."""
     return reference_file(f"mobygaze/{name}")

@@ -1,4 +1,4 @@
-"""Folds: the rows of each fit, how splitters make them, and the clips that leak between them."""
+"""Folds (the rows of each fit), the base classes of splitters, and leaks within folds."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from obygaze_models.scoring.metrics import Array
 N_FOLDS = 10
 Balance = Literal["undersample", "weights", "none"]
 BALANCES = ("undersample", "weights", "none")
-"""``undersample``: draw as many training clips of each class as the smallest class has.
-``weights``: train on all clips, with estimators weighing each class by the inverse of its size.
-``none``: train on all clips, unweighted.
+"""The ways to balance classes in training. ``undersample`` draws as many clips of each class as the
+smallest class has. ``weights`` uses all clips, and estimators weight each class by its inverse
+size. ``none`` uses all clips without weights.
 """
 BALANCE: Balance = "undersample"
-"""The default of all protocols that draw their training clips. Models then predict every class,
-even those that cannot weigh classes.
+"""The default of all protocols that draw their training clips. With it, even models without class
+weights predict every class.
 """
 RandomState = int | np.random.RandomState | None
 T = TypeVar("T")
@@ -38,10 +38,10 @@ T = TypeVar("T")
 class Fold:
     """The rows of a fit.
 
-    `tests` has the rows of each test set by its name. `group` is shared by some folds, such as
-    those that leave out the same film. `drawn_from` counts the clips from which `train` was drawn,
-    0 if the protocol draws none. `near` are the rows that are left out because they are too near to
-    a test clip.
+    `tests` has the rows of each test set by name. `group` is the same for related folds, such as
+    folds that leave out the same film. `drawn_from` is the number of clips that `train` was drawn
+    from, or 0 if the protocol does not draw. `near` has the rows that are left out because they are
+    too close to a test clip.
     """
 
     index: int
@@ -61,16 +61,16 @@ class Fold:
 
 
 class MadeWhenNeeded(Sequence[T], Generic[T]):
-    """A sequence whose elements are made on demand; only the last is kept.
+    """A sequence whose elements are made on demand. Only the last one is kept in memory.
 
-    If N films are left out in pairs, there are N * (N - 1) folds, each with thousands of rows.
+    This saves memory, because leaving out pairs of N films makes N * (N - 1) folds.
 
     Parameters
     ----------
     count
         The number of elements.
     make
-        A function that makes an element by its number.
+        A function that returns the element with a number.
 
     Examples
     --------
@@ -103,24 +103,24 @@ class MadeWhenNeeded(Sequence[T], Generic[T]):
 
 
 FoldParts = tuple[str, Array, Array, Array | Mapping[str, Array], str]
-"""A fold before its training rows are drawn: its name; booleans for the clips that train, validate
-and test (perhaps by test set); and its group.
+"""A fold before training rows are drawn: its name, boolean masks of the training, validation and
+test clips (or a mask per test set), and its group.
 """
 
 
 Near = Callable[[Array], Array] | None
-"""A function from the rows of test clips to booleans for clips too near to them, or None."""
+"""A function that takes the rows of test clips and returns a mask of clips too close to them."""
 
 
 class Splitter(BaseCrossValidator):  # type: ignore[misc]
-    """The common base of all splitters; `protocol` sets the class attributes."""
+    """The base class of all splitters. `protocol` sets the class attributes."""
 
     title: ClassVar[str]
     short: ClassVar[str]
     default_balance: ClassVar[str]
     in_turn: ClassVar[bool]
     from_clips: ClassVar[frozenset[str]] = frozenset({"random_state"})
-    """The keywords that `of_clips` passes, not experiments."""
+    """The keywords that `of_clips` passes, so experiments cannot."""
     balance: Balance | None = None
     random_state: RandomState = 0
 
@@ -131,12 +131,12 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips, with the manifest's division."""
+        """Return the splitter for an experiment's clips and the division of the manifest."""
         return cls(**options)
 
     @abstractmethod
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterable[FoldParts]:
-        """Return what each fold trains on (before balancing), validates and tests."""
+        """Return the training (before balancing), validation and test clips of each fold."""
 
     def make_folds(
         self,
@@ -151,14 +151,14 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         Parameters
         ----------
         y
-            The training class of each clip, from 0; -1 for clips that are left out.
+            The class of each clip in training, from 0; -1 for clips that are left out.
         tests
-            The same for each test set, by its name.
+            The class of each clip in each test set, by the name of the test set.
         groups
-            The film of each clip, or another group that is kept together.
+            The film (or other group) of each clip.
         near
-            A function from the rows of a fold's test clips to a boolean for each clip: True
-            if it is too near to one of them to train or to validate.
+            A function that takes the rows of a fold's test clips and returns a boolean for each
+            clip: True if it is too close to a test clip to be used in training.
         """
         check_balance(self.balance)
         fold_parts = self._parts(y, groups, near)
@@ -188,11 +188,11 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            Features; only their number matters.
+            Features. Only the number of rows is used.
         y
-            The class of each clip. Classes are sorted, so the last is positive.
+            The class of each clip. The last class in sorted order is positive.
         groups
-            Ignored, with a warning.
+            Ignored with a warning.
         """
         codes = self._codes_without_groups(X, y, groups)
         for fold in self.make_folds(codes, {"test": codes}):
@@ -201,12 +201,12 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
     def _codes_without_groups(self, X: Any, y: Any, groups: Any) -> Array:
         if groups is not None:
             warnings.warn(
-                f"{type(self).__name__} ignores groups; LeaveFilmOut uses them", stacklevel=3
+                f"{type(self).__name__} ignores groups. LeaveFilmOut uses them", stacklevel=3
             )
         return self._check(X, y)[0]
 
     def _check(self, X: Any, y: Any, groups: Any = None) -> tuple[Array, Any]:
-        """Return each clip's class from 0 and the groups; raise like scikit-learn's splitters."""
+        """Return the class codes and the groups; raise the same errors as scikit-learn."""
         if y is None:
             raise ValueError(f"{type(self).__name__} needs y, the class of each clip")
         _, y, groups = indexable(X, y, groups)
@@ -216,7 +216,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class ByFolds(Splitter):
-    """The base of splitters that use a fold column."""
+    """The base class of splitters that use a fold column."""
 
     from_clips = Splitter.from_clips | {"folds", "last"}
     folds: Sequence[int] | Array | None = None
@@ -226,7 +226,7 @@ class ByFolds(Splitter):
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips, with the manifest's division."""
+        """Return the splitter for an experiment's clips and the division of the manifest."""
         return cls(data.folds, last=division.last, **options)
 
     def _column(self, y: Array) -> Array:
@@ -236,7 +236,7 @@ class ByFolds(Splitter):
         folds = np.asarray(self.folds)
         if len(folds) != len(y):
             raise ExperimentError(
-                f"{type(self).__name__}: folds has {len(folds)} entries for {len(y)} "
+                f"{type(self).__name__}: folds has {len(folds)} entries, but there are {len(y)} "
                 "clips. Pass the fold of each clip, such as data.folds"
             )
         return folds
@@ -251,17 +251,17 @@ class ByFolds(Splitter):
         if last < 2:
             raise ExperimentError(
                 f"the split has {counted(last + 1, 'fold')}; training, validation and test need "
-                'three (split = "" in an experiment draws new ones)'
+                'three. To draw new folds, set split = "" in the experiment'
             )
         return last
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Clips of a fold's test set that the same fold trains on, or that stop its training.
+    """The clips of a fold's test set that leak: models of the same fold have used them.
 
-    `otherwise` are clips that a model of the fold saw in another way, for example to learn its
-    concepts.
+    `train` and `validation` are the leaked clips in these sets. `otherwise` are clips that a model
+    used in another way, such as to learn concepts.
     """
 
     fold: int
@@ -284,15 +284,15 @@ def find_leaks(
     seen: Mapping[int, Array] | None = None,
     meet: Callable[[list[str], list[str]], list[str]] | None = None,
 ) -> list[Leak]:
-    """Return the leaks of each fold and test set that has any.
+    """Find the leaks of all folds, one for each test set that has any.
 
     Parameters
     ----------
     seen
-        The rows that the models of a fold saw in any way, by the fold's index.
+        The rows that the models of a fold have used in any way, by the fold's index.
     meet
-        Which of the first ids are among the second, or show the same seconds of a film; by
-        default those of equal ids.
+        A function that returns which of the first ids overlap the second ids. By default, ids
+        overlap if they are equal.
     """
     meet = meet or (lambda left, right: sorted({*left} & {*right}))
 
@@ -310,7 +310,7 @@ def find_leaks(
 
 
 def draw_folds(y: Array, random_state: RandomState) -> Array:
-    """Return a stratified fold of ten for each clip; -1 for unlabelled clips."""
+    """Assign clips to ten stratified folds; -1 for unlabelled clips."""
     folds = np.full(len(y), -1)
     rows = np.flatnonzero(y >= 0)
     dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=random_state)
@@ -320,13 +320,16 @@ def draw_folds(y: Array, random_state: RandomState) -> Array:
 
 
 def check_balance(balance: str | None) -> None:
-    """Raise if this balance does not exist."""
+    """Raise `ExperimentError` if the balance is unknown."""
     if balance not in (None, *BALANCES):
         raise ExperimentError(unknown_name("balance", str(balance), BALANCES))
 
 
 def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
-    """Return as many rows of each class of `y` as the smallest class has."""
+    """Return the rows, drawn at random so that all classes of `y` are as small as the smallest.
+
+    Return all rows if the balance is not ``undersample``.
+    """
     check_balance(balance)
     if balance != "undersample":
         return rows
@@ -347,5 +350,5 @@ def draw_seeds(random_state: RandomState, count: int) -> list[int]:
 
 
 def select_rows(chosen: Array, y: Array) -> Array:
-    """Return the rows of the chosen clips that take part."""
+    """Return the row numbers of the chosen clips that take part (`y` is not negative)."""
     return np.flatnonzero(chosen & (y >= 0))

@@ -1,24 +1,25 @@
-"""Protocols as scikit-learn splitters: which clips train, validate and test. Arrays in, rows out.
+"""Protocols as scikit-learn splitters, which divide clips into training, validation and test.
 
 ==================  ==================  ====================================================
 in an experiment    splitter
 ==================  ==================  ====================================================
-``leak-free``       `LeakFree`          the last fold tests, the others validate one by one
-``released``        `Released`          what the authors' code does with their split files
-``paper``           `PaperSplit`        the text of the paper's version 1: eight folds train
+``leak-free``       `LeakFree`          the last fold is the test set, each other validates once
+``released``        `Released`          the authors' code and their split files
+``paper``           `PaperSplit`        the text of the paper's version 1: eight training folds
 ``leave-film-out``  `LeaveFilmOut`      each film is left out and tested (Table 4)
-``split``           `ManifestSplit`     each fold tests once, so every clip is tested once
+``split``           `ManifestSplit`     each fold is tested once, so every clip is tested once
 ``official``        `OfficialSplit`     a benchmark's own training, validation and test sets
 ==================  ==================  ====================================================
 
-A splitter has two methods. `make_folds` returns what an experiment uses: training, validation and
-any number of test sets. `split` yields what scikit-learn can use, ``(train, test)``: its
-cross-validation has no validation set and a single test set. So `LeaveFilmOut` and `ManifestSplit`
-return the validation clips to training there, and the rest leave them out. Only `LeaveFilmOut`
-uses `groups` (the films). The rest warn that they ignore them, like scikit-learn's `KFold`.
+A splitter has two methods. `make_folds` returns the folds of an experiment, with training and
+validation clips and any number of test sets. `split` yields ``(train, test)`` for scikit-learn,
+whose cross-validation has no validation set and a single test set. There, `LeaveFilmOut` and
+`ManifestSplit` use the validation clips for training, and the other splitters leave them out. Only
+`LeaveFilmOut` uses `groups` (the films). The others ignore them with a warning, like scikit-learn's
+`KFold`.
 
-The released files have a fold column for each pairing of levels, so clips that one pairing
-trains on are tested in another. `obygaze_models.data.folds` counts them.
+The released files have a fold column for each pair of levels, so training clips of one pair are
+test clips of another. `obygaze_models.data.folds` counts these leaks.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ from obygaze_models.data.folds import (
 from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
-"""The minimum number of clips of each class for a film to test and validate; ten in the paper."""
+"""How many clips of each class a film needs to be tested or to validate; ten in the paper."""
 VALIDATION_SHARE = 10
-"""One in this many development clips validates if there is no validation set."""
+"""One in this many development clips is used for validation if there is no validation set."""
 S = TypeVar("S", bound="Splitter")
 PROTOCOLS: dict[str, type[Splitter]] = {}
-"""The splitter of each protocol, in the report's order: those without leaks first."""
+"""The splitter of each protocol, in the order of reports: protocols without leaks come first."""
 
 
 def protocol(
@@ -65,13 +66,13 @@ def protocol(
     Parameters
     ----------
     name
-        Its name in experiments.
+        The protocol's name in experiments.
     title, short
-        What it does, in a line and in a few words.
+        A description in one line, and in a few words.
     balance
-        Its default balance of training clips; empty if it has none.
+        The default balance of training clips; empty if the protocol fixes them.
     in_turn
-        True if every fold of a split tests, not only the last.
+        True if every fold of a split is tested, not only the last.
     """
 
     def register(splitter: type[S]) -> type[S]:
@@ -84,40 +85,41 @@ def protocol(
 
 
 def find_protocol(name: str) -> type[Splitter]:
-    """Return a protocol by its name."""
+    """Return the splitter of a protocol."""
     try:
         return PROTOCOLS[name]
     except KeyError:
         raise ExperimentError(
-            f"{unknown_name('protocol', name, PROTOCOLS)}. Your own protocol is available if the "
-            "module that defines it is imported (see docs/how-to/extend.md)"
+            f"{unknown_name('protocol', name, PROTOCOLS)}. To use your own protocol, import the "
+            "module that defines it (see docs/how-to/extend.md)"
         ) from None
 
 
 @protocol(
     "leak-free",
-    "Leak-free: one fold column for all clips; the last fold tests",
+    "Leak-free: one fold column for all clips; the last fold is the test set",
     "one test fold",
     balance=BALANCE,
 )
 @dataclass(eq=False, repr=False)
 class LeakFree(ByFolds):
-    """A fold column for all clips: the last fold tests, and each other fold validates once.
+    """The last fold is the test set, and each other fold is the validation set once.
 
-    The training rows are balanced: in each fold, as many rows of each class are drawn as the
-    smallest class has. The validation fold is not balanced, as in the paper.
+    Training rows are balanced: each class is reduced to the size of the smallest. The validation
+    fold is not balanced, as in the paper.
 
     Parameters
     ----------
     folds
-        The fold of each clip; -1 has none. By default ten stratified ones.
+        The fold of each clip; -1 for no fold. By default, ten stratified folds are drawn.
     last
-        The fold that tests; by default the highest.
+        The test fold; by default the highest.
     balance
-        ``undersample``, or ``none``; ``weights`` draws nothing either, and leaves it to the
-        estimators to weigh the classes.
+        ``undersample`` or ``none``. With ``weights``, no rows are drawn either, and the estimators
+        weight the classes.
     random_state
-        Fixes the draws; each fold gets a seed of its own from it. A number, None, or a RandomState.
+        The seed of all draws: a number, None, or a RandomState. Each fold gets its own seed from
+        it.
     """
 
     _: KW_ONLY
@@ -130,7 +132,7 @@ class LeakFree(ByFolds):
             yield f"validation fold {fold}", train, folds == fold, folds == last, ""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of splits, which depends on the folds only."""
+        """Return the number of splits, which depends only on the folds."""
         return self._last_of_three()
 
 
@@ -143,27 +145,28 @@ class LeakFree(ByFolds):
 )
 @dataclass(eq=False, repr=False)
 class LeaveFilmOut(Splitter):
-    """Each eligible film tests, once with each other eligible film as validation.
+    """Each eligible film is the test set, once with each other eligible film for validation.
 
-    N films give N * (N - 1) folds. With `validation_films` fewer films validate. With 0, only the
-    tested film is left out, and N folds are enough.
+    N films give N * (N - 1) folds. With `validation_films`, fewer films are used for validation.
+    With 0, only the tested film is left out, which gives N folds.
 
-    A film is eligible if it has at least `min_clips` clips of each class. The rest train in every
-    fold. Clips without a film are refused. Other groups, such as files or directors, work like
-    films: with ``min_clips=1`` and ``balance="none"`` it splits like scikit-learn's
-    `LeaveOneGroupOut`, except that groups which lack a class do not test.
+    A film is eligible if it has at least `min_clips` clips of each class. The other films are used
+    for training in every fold. Clips without a film raise an error. Other groups, such as files or
+    directors, work like films. With ``min_clips=1`` and ``balance="none"``, the splits are those of
+    scikit-learn's `LeaveOneGroupOut`, except that groups without clips of some class are not
+    tested.
 
     Parameters
     ----------
     min_clips
-        Of each class, for a film to test.
+        The number of clips of each class that a film needs to be tested.
     validation_films
-        How many films, drawn for each tested film, validate in turn; 0 for none. By default, or
-        if there are fewer, all others do.
+        The number of films, drawn for each tested film, that are each used for validation once; 0
+        for none. By default, all other eligible films are used.
     balance
         As in `LeakFree`.
     random_state
-        Fixes the seed of each fold, and the films that are drawn.
+        The seed of the folds and of the drawn films.
 
     Examples
     --------
@@ -176,7 +179,7 @@ class LeaveFilmOut(Splitter):
     array([0.5, 0.5, 0.5])
     """
 
-    # Under metadata routing the groups always reach `split`, as in scikit-learn.
+    # With metadata routing, `split` always gets the groups, as in scikit-learn.
     __metadata_request__split = {"groups": True}  # noqa: RUF012
 
     _: KW_ONLY
@@ -186,7 +189,7 @@ class LeaveFilmOut(Splitter):
     random_state: RandomState = 0
 
     def eligible(self, y: Array, groups: Sequence[str] | Array) -> list[str]:
-        """Return the films that test."""
+        """Return the films that can be tested."""
         films, classes = np.asarray(groups), np.unique(y[y >= 0])
         names: list[str] = np.unique(films[films != ""]).tolist()
         return [
@@ -212,7 +215,7 @@ class LeaveFilmOut(Splitter):
         return MadeWhenNeeded(len(left_out), make_parts)
 
     def _draw_stopping(self, eligible: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-        """Yield pairs of a film that tests and a film that validates (None if none does)."""
+        """Yield pairs of a test film and a validation film (or None)."""
         count = self.validation_films
         if count == 0:
             yield from ((film, None) for film in eligible)
@@ -226,7 +229,7 @@ class LeaveFilmOut(Splitter):
                 yield from ((film, others[index]) for index in drawn)
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows: each eligible film tests once, and all others train."""
+        """Yield training and test rows: each eligible film is the test set once."""
         codes, groups = self._check(X, y, groups)
         films, eligible = self._films(codes, groups)
         for film, seed in zip(eligible, draw_seeds(self.random_state, len(eligible)), strict=True):
@@ -239,32 +242,32 @@ class LeaveFilmOut(Splitter):
 
     def _films(self, y: Array, groups: Any) -> tuple[Array, list[str]]:
         if groups is None:
-            raise ValueError("LeaveFilmOut needs groups, the film of each clip: data.groups")
+            raise ValueError("LeaveFilmOut needs groups: pass the film of each clip (data.groups)")
         films = np.asarray(groups)
         if unnamed := int(((films == "") & (y >= 0)).sum()):
             raise ExperimentError(
                 f"leave-film-out: {unnamed:,} of {counted(int((y >= 0).sum()), 'clip')} have no "
-                'film. Drop them: data.select(data.groups != ""), or load the '
-                'clips with groups = "media", their files'
+                'film. Drop them with data.select(data.groups != ""), or group clips by file: '
+                'groups = "media"'
             )
         eligible = self.eligible(y, films)
         if len(eligible) < 2:
             raise ExperimentError(
                 f"leave-film-out needs at least two films or other groups with {self.min_clips} "
-                f"clips of each class, but only {len(eligible)} of {len(set(films.tolist()))} have "
-                "them. Use a smaller min_clips, such as min_clips = 1"
+                f"clips of each class (got {len(eligible)} of {len(set(films.tolist()))}). "
+                "Use a smaller min_clips, such as min_clips = 1"
             )
         return films, eligible
 
 
 @protocol(
-    "split", "Split: each fold tests once", "every fold tested", balance=BALANCE, in_turn=True
+    "split", "Split: each fold is tested once", "every fold tested", balance=BALANCE, in_turn=True
 )
 class ManifestSplit(LeakFree):
-    """Each fold tests once; training rows are balanced as in `LeakFree`.
+    """Each fold is the test set once; training rows are balanced as in `LeakFree`.
 
-    The next fold that has clips of every class, far enough from the test clips, validates. After
-    the last fold comes the first.
+    The validation set is the next fold that has clips of every class far enough from the test
+    clips. The first fold follows the last.
 
     Parameters
     ----------
@@ -284,7 +287,7 @@ class ManifestSplit(LeakFree):
             yield f"test fold {fold}", train, folds == after, folds == fold, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows: all folds except the test fold train."""
+        """Yield training and test rows: each fold is tested by training on all other folds."""
         codes = self._codes_without_groups(X, y, groups)
         folds, present = self._column(codes), self._present()
         for fold, seed in enumerate(draw_seeds(self.random_state, self._last() + 1)):
@@ -302,19 +305,20 @@ class ManifestSplit(LeakFree):
             present &= {*np.asarray(self.folds).tolist()}
         if len(present) < 2:
             raise ExperimentError(
-                f"the split has {counted(len(present), 'fold')}; training and test need two"
+                f"the split has {counted(len(present), 'fold')}, but training and test need two"
             )
         return present
 
 
 @protocol(
-    "official", "Official sets: trained, stopped and tested on a benchmark’s own", "official sets"
+    "official", "Official sets: a benchmark’s own training, validation and test", "official sets"
 )
 class OfficialSplit(ByFolds):
     """A single fit with a benchmark's own sets; training rows are not balanced.
 
-    The last fold tests, the second to last validates, and the rest train. With two folds the first
-    trains, except for one in `VALIDATION_SHARE` of each class, drawn with the seed, which validate.
+    The last fold is the test set, the second to last is the validation set, and the others are for
+    training. With only two folds, one in `VALIDATION_SHARE` training clips of each class is drawn
+    for validation.
 
     Parameters
     ----------
@@ -326,7 +330,7 @@ class OfficialSplit(ByFolds):
         folds, last = self._column(y), self._last()
         if last < 1:
             raise ExperimentError(
-                "the split has 1 fold; official sets need at least two, the last one for testing"
+                "the split has 1 fold, but official sets need at least two: the last is for testing"
             )
         train, validation = (folds >= 0) & (folds < max(1, last - 1)), folds == last - 1
         if last == 1:
@@ -346,15 +350,16 @@ class OfficialSplit(ByFolds):
 
 @protocol(
     "paper",
-    "As in the paper’s text: eight training folds, negatives drawn by folds",
+    "As in the paper’s text: eight training folds, negatives chosen by fold",
     "the paper’s text",
 )
 class PaperSplit(ByFolds):
-    """The last fold tests, the second to last validates, the rest train, one fit each.
+    """The last fold is the test set, the second to last the validation set, the others train.
 
-    All positives train. Negatives are taken in whole folds, as many as come nearest to the number
-    of positives. Fit r takes them from fold r on, with the first fold after the last
-    training fold. If there are no more negatives than positives, all fits train on the same clips.
+    There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
+    whole folds, so that there are about as many negatives as positives. Fit r uses the folds from r
+    on, continuing with the first after the last. If negatives do not outnumber positives, all fits
+    train on the same clips.
 
     Parameters
     ----------
@@ -375,29 +380,29 @@ class PaperSplit(ByFolds):
             yield name, train, folds == pool, folds == last, ""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of splits, which depends on the folds only."""
+        """Return the number of splits, which depends only on the folds."""
         return self._last_of_three() - 1
 
 
 @protocol(
     "released",
-    "As in the authors’ code: their split files, which leak into one another",
+    "As in the authors’ code: their split files, which leak into each other",
     "the released code",
 )
 @dataclass(eq=False, repr=False)
 class Released(Splitter):
-    """The authors' lists of clips, as their code uses them, without any draw.
+    """The authors' lists of clips, used as in their code, without drawing clips.
 
     Parameters
     ----------
     ids
         The id of each clip, such as ``data.ids``.
     runs
-        The lists that each fit trains on and is stopped by.
+        The training and validation lists of each fit.
     tested
-        The ids of each test set, by its name; for `split` just one.
+        The ids of each test set, by name. For `split`, there must be only one test set.
     random_state
-        Fixes the seed of each fold.
+        The seed of the folds.
     """
 
     from_clips = Splitter.from_clips | {"ids", "runs", "tested"}
@@ -409,19 +414,19 @@ class Released(Splitter):
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips, with the manifest's division."""
+        """Return the splitter for an experiment's clips and the division of the manifest."""
         return cls(data.ids, division.runs, division.tested, **options)
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, ids: Sequence[str], split: str) -> Released:
-        """Return the runs that a manifest of ObyGaze12 has for a released split."""
+        """Return the splitter for a released split in a manifest of ObyGaze12."""
         runs = find_released_runs(manifest, split)
         return cls(ids, runs, {"test": released_test_ids(manifest, split)})
 
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
         if len(self.ids) != len(y):
             raise ExperimentError(
-                f"Released: ids has {len(self.ids)} entries for {len(y)} clips. Pass "
+                f"Released: ids has {len(self.ids)} entries, but there are {len(y)} clips. Pass "
                 "the id of each clip, such as data.ids"
             )
 
@@ -431,12 +436,12 @@ class Released(Splitter):
             yield f"{self.runs.name} run {run.name}", train, validation, tested, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows, if there is a single test set."""
+        """Yield training and test rows; raise `ExperimentError` if there are several test sets."""
         codes = self._codes_without_groups(X, y, groups)
         if len(self.tested) != 1:
             raise ExperimentError(
-                f"Released: split takes one test set (got {', '.join(self.tested) or 'none'}); "
-                "pass a single set, or call make_folds"
+                f"Released: split needs one test set (got {', '.join(self.tested) or 'none'}). "
+                "Pass a single set, or call make_folds"
             )
         [test] = self.tested
         for fold in self.make_folds(codes, {test: codes}):
@@ -448,9 +453,9 @@ class Released(Splitter):
 
 
 def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunSet:
-    """Return the authors' runs of a split, or else runs whose folds validate from `first` on.
+    """Return the authors' runs of a split, or runs that validate on each fold from `first` on.
 
-    Clips without a media file are left out then, as in the authors' code.
+    In the latter, clips without a media file are left out, as in the authors' code.
     """
     if name in manifest.run_names:
         return manifest.runs(name)
@@ -466,7 +471,7 @@ def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunS
 
 
 def released_test_ids(manifest: Manifest, name: str) -> frozenset[str]:
-    """Return the clips of a released split's last fold that have a media file."""
+    """Return the clips with a media file in the last fold of a released split."""
     split = manifest.split(name)
     return frozenset(_with_media(manifest).intersection(split.fold(split.test_fold)))
 

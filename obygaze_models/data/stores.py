@@ -1,8 +1,8 @@
-"""Features from one or several stores: read by id, and pooled once.
+"""Read features from one or several stores, by id. Pooled features are cached.
 
-Pooling reads a store block by block, so that ViViT's 3,137 tokens per clip (5 GB for a thousand
-clips) take the memory of a few clips. The pooled features are cached for the user, under a name
-derived from the store's content and files.
+Pooling reads a store block by block, because ViViT has 3,137 tokens per clip (5 GB for a thousand
+clips). Pooled features are cached in the user's cache folder, under a name that depends on the
+store's content and files.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 
 
 MISSING = ("drop", "mean")
-"""A clip that one of several stores lacks is left out, or gets that store's mean."""
+"""What to do with clips that one of several stores lacks: leave them out, or use its mean."""
 
 
 class _StoreGroup:
-    """Several stores read as one: the clips that all stores have, with features side by side.
+    """Several stores read as one: the clips that are in all stores, with concatenated features.
 
-    With ``mean`` it has the clips that any store has, and NaN for features that a store lacks.
+    With ``mean``, it has the clips that are in any store, and NaN for missing features.
     """
 
     def __init__(self, stores: Sequence[Store], missing: str) -> None:
@@ -82,7 +82,7 @@ class _StoreGroup:
 
     @property
     def specs(self) -> list[ArraySpec]:
-        """The arrays that all stores have, with the widths added up."""
+        """The arrays that all stores have, with the sum of their widths."""
         first, *others = ({spec.name: spec for spec in store.specs} for store in self.stores)
         return [
             replace(spec, shape=(*spec.shape[:-1], sum(s.shape[-1] for s in [spec, *alike])))
@@ -98,7 +98,7 @@ class _StoreGroup:
     def read_features(
         self, ids: Sequence[str], array: str, pooling: str | None
     ) -> tuple[list[str], Array]:
-        """Return the clips that all stores (or any) have, and their features side by side."""
+        """Return the clips that all stores (or any) have, and their concatenated features."""
         parts = [read_features(store, ids, array, pooling) for store in self.stores]
         joined = self._joined(*(set(have) for have, _ in parts))
         clips, columns = [clip for clip in ids if clip in joined], []
@@ -110,7 +110,7 @@ class _StoreGroup:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of a single store, with the names and backbones of all."""
+        """Attributes like a single store's, with the names and backbones of all stores."""
         parts = [store.attributes for store in self.stores]
         backbones = [part["backbone"] for part in parts]
         reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
@@ -130,14 +130,14 @@ class _StoreGroup:
 
 
 def name_stores(addresses: Iterable[str]) -> list[str]:
-    """Return the names of stores: their files' names, numbered if two are the same."""
+    """Return the names of stores: their file names, numbered if they are not unique."""
     names = [re.sub(r"^.*[/\\](?=.)|(\.zarr)?(\.zip)?[/\\]?(\?.*)?$", "", a) for a in addresses]
     counts = [names[: row + 1].count(name) for row, name in enumerate(names)]
     return [f"{n}-{count}" if count > 1 else n for n, count in zip(names, counts, strict=True)]
 
 
 def describe_missing(store: Store, ids: Sequence[str]) -> str:
-    """Return a line on the clips that each of several stores lacks, and on their treatment."""
+    """Return a line on the clips that each of several stores lacks; "" if there are none."""
     if not isinstance(group := cast(object, store), _StoreGroup):
         return ""
     parts = zip(group.names, group.stores, strict=True)
@@ -145,14 +145,14 @@ def describe_missing(store: Store, ids: Sequence[str]) -> str:
     lacks = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items() if n]
     if not lacks:
         return ""
-    outcome = "the store's mean stands in"
+    outcome = "the store's mean is used instead"
     if group.missing == "drop":
-        outcome = 'left out; missing = "mean" keeps them'
+        outcome = 'left out (missing = "mean" keeps them)'
     return f"{', '.join(lacks)}: {outcome}"
 
 
 def widths_of(store: Store, array: str) -> dict[str, int]:
-    """Return the names of several stores, with the number of columns of each."""
+    """Return the number of columns of each of several stores, by name; {} for a single store."""
     if not isinstance(group := cast(object, store), _StoreGroup):
         return {}
     specs = [{spec.name: spec.shape[-1] for spec in part.specs} for part in group.stores]
@@ -160,9 +160,10 @@ def widths_of(store: Store, array: str) -> dict[str, int]:
 
 
 def open_stores(stores: Stores, missing: str = "drop") -> Store:
-    """Return a store, opened, or several as one, with concatenated features.
+    """Open a store, or several stores as one with concatenated features.
 
-    Clips that one of several stores lacks are dropped, or with ``missing="mean"`` have NaN there.
+    Clips that one of several stores lacks are dropped. With ``missing="mean"``, their features from
+    this store are NaN.
     """
     if isinstance(group := cast(object, stores), _StoreGroup):
         return cast(Store, _StoreGroup(group.stores, missing))
@@ -175,16 +176,16 @@ def open_stores(stores: Stores, missing: str = "drop") -> Store:
 def read_features(
     store: Store, ids: Sequence[str], array: str, pooling: str | None = None
 ) -> tuple[list[str], Array]:
-    """Return the ids that a store has, and a float32 vector for each of them.
+    """Read a float32 vector for each clip; return the ids that the store has, and their vectors.
 
     Parameters
     ----------
     store, ids
-        Where to read, and which clips, in this order; missing ones are left out.
+        The store and the clips to read. Clips that the store lacks are left out.
     array
-        An array of the store with one vector a clip; or with several, to be pooled.
+        An array of the store with one vector per clip, or with several that are pooled.
     pooling
-        One of `POOLINGS`, over all axes but the last. Padding at the end of a clip is left out.
+        One of `POOLINGS`, over all axes except the last. Padding at the end of a clip is ignored.
     """
     if isinstance(group := cast(object, store), _StoreGroup):
         return group.read_features(ids, array, pooling)
@@ -194,12 +195,12 @@ def read_features(
     axes = len(spec.shape)
     if axes != 1 and pooling is None:
         raise ExperimentError(
-            f"array {array!r} has {axes} axes per clip. Use one with a vector per clip, such as "
-            f"native, or a pooling ({', '.join(POOLINGS)})"
+            f"array {array!r} has {axes} axes per clip. Use an array with one vector per clip, "
+            f"such as native, or add a pooling ({', '.join(POOLINGS)})"
         )
     if axes == 1 and pooling is not None:
         raise ExperimentError(
-            f"array {array!r} has one vector per clip, nothing to pool. Leave pooling out"
+            f"array {array!r} has one vector per clip, so there is nothing to pool. Remove pooling"
         )
     if pooling is None:
         features = store.read(array, ids, missing="drop")
@@ -212,27 +213,29 @@ def read_features(
 
 
 def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
-    """Return the ids that have frames, and their sequences [N, T, D] in the store's type.
+    """Read frame features; return the ids that have frames, and their sequences [N, T, D].
+
+    The sequences have the store's data type.
 
     Parameters
     ----------
     store, ids
-        As of `read_features`. Clips all of whose frames are NaN are left out like missing ones.
+        As in `read_features`. Clips whose frames are all NaN are left out as well.
     array
-        An array of the store with a vector a frame.
+        An array of the store with one vector per frame.
     """
     if isinstance(group := cast(object, store), _StoreGroup):
         raise ExperimentError(
-            f"models of frames read a single store (got {len(group.stores)}: {group.where}); "
-            'write a separate experiment for them, with store = "..."'
+            f"models of frames read a single store (got {len(group.stores)}: {group.where}). "
+            'Use them in a separate experiment with store = "..."'
         )
     shapes = {spec.name: spec.shape for spec in store.specs}
     if len(shapes.get(array, ())) != 2:
-        problem = "has no sequences of frames" if array in shapes else "is not in the store"
+        problem = "has no frame sequences" if array in shapes else "is not in the store"
         sequences = [name for name, shape in shapes.items() if len(shape) == 2]
         raise ExperimentError(
-            f"{store.where}: array {array!r} {problem}; arrays with a vector per frame: "
-            f"{', '.join(sequences) or 'none; extract the clips with a backbone that keeps frames'}"
+            f"{store.where}: array {array!r} {problem}. Arrays with a vector per frame: "
+            f"{', '.join(sequences) or 'none. Extract the clips with a backbone that keeps frames'}"
         )
     have = store.done_ids(ids)
     frames = store.read(array, have)
@@ -240,9 +243,9 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     present = ~np.isnan(frames[:, :, 0]).all(axis=1)
     if len(have) and not present.any():
         raise ExperimentError(
-            f"{store.where}: array {array!r} is NaN in all {len(have)} clips; extract them again"
+            f"{store.where}: array {array!r} is NaN in all {len(have)} clips. Extract them again"
         )
-    # In place, because a selection would make a copy.
+    # In place, because indexing would make a copy.
     for row, source in enumerate(np.flatnonzero(present).tolist()):
         if row != source:
             frames[row] = frames[source]
@@ -253,10 +256,10 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
 def read_frame_times(
     store: Store, ids: Sequence[str], count: int, array: str = "frame_time"
 ) -> Array:
-    """Return the time of each of `count` frame features of a clip in seconds, [N, count].
+    """Return the times of the `count` frame features of each clip, in seconds [N, count].
 
-    It can also return the ``loudness``. For a feature of several frames, such as a tubelet, it is
-    their mean. NaN if the store does not have it.
+    The time of a feature of several frames, such as a tubelet, is their mean. Values are NaN if the
+    store does not have the array. With another `array`, such as ``loudness``, return its values.
     """
     times = np.full((len(ids), count), np.nan)
     spec = next((spec for spec in store.specs if spec.name == array), None)
@@ -271,7 +274,7 @@ def read_frame_times(
 
 
 def store_fingerprint(store: Store) -> str:
-    """Return a SHA-256 of a store's content: its attributes and its list of checksums."""
+    """Return a SHA-256 digest of a store's attributes and checksums, which identify its content."""
     if isinstance(group := cast(object, store), _StoreGroup):
         return _digest(map(store_fingerprint, group.stores))
     digest = hashlib.sha256(json.dumps(store.attributes, sort_keys=True).encode())
@@ -287,7 +290,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _identify_files(store: Store, array: str) -> list[str]:
-    """Return what identifies an array's files; a forger can copy the list of checksums."""
+    """Return texts that identify an array's files, because checksums alone could be copied."""
     if not store.location.is_local:
         return [str(store.location.address)]
     root = Path(store.location.address)
@@ -297,7 +300,7 @@ def _identify_files(store: Store, array: str) -> list[str]:
 
 
 def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
-    """Return the pooled vectors of all rows that are done, from or into the cache."""
+    """Return the ids and pooled vectors of all finished rows, reading or filling the cache."""
     key = _digest([store_fingerprint(store), *_identify_files(store, array)])
     path = cache_folder("pooled") / f"{key[:32]}-{array}-{pooling}.npz"
     if (cached := _read_cache(path)) is not None:
@@ -309,7 +312,7 @@ def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
     blocks = progress(store.iter_blocks([array]), f"pool {array}", unit="block")
     for block_ids, values in blocks:
         ids += block_ids
-        # Clip by clip, so that the float32 copy is of a clip, not of the block.
+        # Clip by clip, so that only one clip at a time is copied to float32.
         for clip in values[array]:
             tokens = clip.reshape(-1, spec.shape[-1]).astype(np.float32)
             if spec.padded:
@@ -317,7 +320,7 @@ def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
             empty = np.full(spec.shape[-1], np.nan)
             rows.append((pool(tokens) if len(tokens) else empty).astype(np.float32))
     pooled = np.array(rows, np.float32).reshape(len(ids), spec.shape[-1])
-    # Without a cache the next run is slower, nothing else.
+    # If this fails, the next run is only slower.
     with contextlib.suppress(OSError):
         buffer = io.BytesIO()
         np.savez(buffer, ids=np.array(ids, dtype=np.str_), features=pooled)

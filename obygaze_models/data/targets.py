@@ -1,8 +1,7 @@
-"""Targets: how labels become numbers, what predictions look like, and how they are scored.
+"""Targets: how labels are encoded, what predictions look like, and how they are scored.
 
-A `Task` names its target, and `TARGETS` has each by its key. Whatever differs for another kind of
-target, such as a number, belongs here: its labels, the columns of its predictions, its scores and
-the scores of guessing.
+A `Task` has the key of its target in `TARGETS`. Everything that depends on the kind of target
+belongs here: its labels, the columns of its predictions, its scores and the scores of guessing.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ if TYPE_CHECKING:
 UNUSED = -1
 """The label of clips that are left out."""
 PROBABILITY = "probability"
-"""The prefix of the columns of probabilities."""
+"""The prefix of the names of columns with probabilities."""
 TOLERANCE = 1e-6
-"""The tolerance of a probability outside 0 and 1."""
+"""How far a probability may be below 0 or above 1."""
 NUMBERED = "number"
-"""The level of clips that have a number, where that is the target."""
+"""The level of clips that have a number, if the target is a number."""
 EASY, CARRIERS = "EN", ("HN", "S")
-"""ObyGaze's level without any concept, and the levels from which concepts are learned."""
-# The paper's three sets of negatives (its solid bars, its hatched bars, and a third), in short.
+"""ObyGaze's level without any concept, and its levels with concepts."""
+# Short names of the sets of negatives. In the paper, a has solid bars and b has hatched bars.
 NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 
 
 class Counts(NamedTuple):
-    """The numbers of clips: in all, by class, and of positives if there are two classes.
+    """The number of all clips, of clips in each class, and of positives if there are two classes.
 
-    A target without classes counts all its clips as a single class.
+    For a target without classes, all clips count as a single class.
     """
 
     clips: int
@@ -56,9 +55,9 @@ class Counts(NamedTuple):
 
 
 class Classes:
-    """The target of classification tasks: a number for each class, from 0.
+    """The target of classification tasks. Labels are class codes, from 0.
 
-    Predictions are probabilities: [N] of the second of two classes, or [N, classes] of more.
+    Predictions are the probabilities [N] of the second of two classes, or [N, classes] of more.
     """
 
     key: ClassVar[str] = CLASSES
@@ -66,7 +65,7 @@ class Classes:
     label_type: ClassVar[type] = np.int64
 
     def encode(self, task: Task, data: ClipDataset) -> Array:
-        """Return the number of each clip's class; `UNUSED` if it is left out."""
+        """Return the class code of each clip; `UNUSED` for clips that are left out."""
         if task.concept:
             column = data.concept_names.index(task.concept)
             return clip_targets(data, task.negatives)[:, column].astype(np.int64)
@@ -74,25 +73,25 @@ class Classes:
         return np.array([code_of.get(level, UNUSED) for level in data.levels], dtype=np.int64)
 
     def takes_part(self, labels: Array) -> Array:
-        """Return True for each clip that takes part in a task, by its label."""
+        """Return a mask of the clips whose labels take part in the task."""
         return labels >= 0
 
     def strata(self, labels: Array) -> Array:
-        """Return the strata by which folds are drawn and balanced; `UNUSED` for clips left out."""
+        """Return the strata for drawing and balancing folds; `UNUSED` for clips left out."""
         return labels
 
     def format_labels(self, task: Task, labels: Array) -> Array:
-        """Return the cells of labels in a file: the keys of the classes."""
+        """Convert labels to cells for files: the keys of the classes."""
         return np.array(task.class_keys, dtype=object)[labels.astype(np.int64)]
 
     def read_labels(self, task: Task, cells: Array) -> Array:
-        """Return the labels of cells; `UNUSED` for unknown classes."""
+        """Convert cells to labels; `UNUSED` for unknown classes."""
         import pandas as pd
 
         return np.asarray(pd.Index(task.class_keys).get_indexer(pd.Index(cells)))
 
     def count(self, task: Task, labels: Array) -> Counts:
-        """Count all clips, those of each class, and the positives of two classes."""
+        """Count all clips, the clips of each class, and the positives if there are two classes."""
         count = Counter(labels.tolist())
         return Counts(
             clips=len(labels),
@@ -103,7 +102,7 @@ class Classes:
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
         """Return the titles of the classes without clips, if fewer than `least` classes have clips.
 
-        By default every class needs clips.
+        By default, every class needs clips.
         """
         present = np.unique(labels)
         missing = [title for code, title in enumerate(task.class_titles) if code not in present]
@@ -111,85 +110,85 @@ class Classes:
         return missing if len(task.classes) - len(missing) < enough else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the columns of predictions, by the names of the classes; two classes have one."""
+        """Return the names of the columns of predictions: one per class, or one for two classes."""
         if len(names) == 2:
             return [PROBABILITY]
         return [f"{PROBABILITY}_{name}" for name in names]
 
     def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return the columns of a table that have predictions."""
+        """Return the names of the columns in a table that have predictions."""
         return [name for name in names if name.startswith(PROBABILITY)]
 
     def to_columns(self, outputs: Array) -> Array:
-        """Return the columns to store, from the probabilities of all classes."""
+        """Convert the probabilities of all classes to the columns to store."""
         return outputs[:, 1:] if outputs.shape[1] == 2 else outputs
 
     def from_columns(self, values: Array) -> Array:
-        """Return the probabilities of all classes, from the stored columns."""
+        """Convert the stored columns to the probabilities of all classes."""
         return np.column_stack([1 - values, values]) if values.shape[1] == 1 else values
 
     def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
-        """Return what the predictions of a task say of one of its tests."""
+        """Return the predictions for a test, from the predictions for the training task."""
         return table
 
     def allows(self, values: Array) -> Array:
-        """Return True for each value that a prediction can have."""
+        """Return a mask of the values that are valid predictions."""
         return (values >= -TOLERANCE) & (values <= 1 + TOLERANCE)
 
     def called(self, values: Array) -> Array:
-        """Return each clip's most probable class; of two classes, the second above one half."""
+        """Return each clip's most probable class; of two classes, the second if above 0.5."""
         return predicted_classes(values)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
-        """Return what each way of guessing scores on a film's clips, by these and all others."""
+        """Score each way of guessing on a film's clips, from their labels and all other labels."""
         return baselines(float(np.mean(labels)))
 
     def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the scores by which models of two classes, or of several, can be ranked."""
+        """Return the scores that can rank models of two classes, or of several."""
         return ranking_keys(multiclass=several)
 
     def default_score(self, task: Task) -> str:
-        """Return the score by which models are ranked, unless an experiment names another.
+        """Return the score that ranks models, unless an experiment sets another.
 
-        For two classes it is a score of the ranking, because a model that calls all clips positive
-        has a high F1.
+        For two classes, it is AUROC, because F1 is high even for a model that predicts positive for
+        all clips.
         """
         return "auroc" if task.is_binary else "f1_macro"
 
 
 class _Numeric(Classes):
-    """The base of ordered levels and numbers, whose predictions are a number for each clip."""
+    """The base class of targets whose predictions are one number per clip."""
 
     is_numeric = True
     column: ClassVar[str]
     main: ClassVar[str]
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the one column of predictions."""
+        """Return the name of the single column of predictions."""
         return [self.column]
 
     def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return those columns of a table that have predictions."""
+        """Return the names of the columns in a table that have predictions."""
         return [name for name in names if name == self.column]
 
     def to_columns(self, outputs: Array) -> Array:
-        """Return the predictions as they are."""
+        """Return the predictions unchanged."""
         return outputs
 
     def from_columns(self, values: Array) -> Array:
-        """Return the values of the column as they are."""
+        """Return the values of the column unchanged."""
         return values
 
     def allows(self, values: Array) -> Array:
-        """Return True for each value that a prediction can have."""
+        """Return a mask of the values that are valid predictions."""
         return np.isfinite(values)
 
     def count(self, task: Task, labels: Array) -> Counts:
-        """Count all clips, and those of each level."""
+        """Count all clips, and the clips of each level."""
         return super().count(task, labels)._replace(positives=None)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
-        """Return the scores of the mean of the other films, and of the film's own mean."""
+        """Score two guesses on a film: the mean of the other films, and the film's own mean."""
         means = {"mean of the other films": others, "mean of the film": labels}
         return {
             name: score_constant(labels, float(labels_of.mean()), self.key)
@@ -198,19 +197,19 @@ class _Numeric(Classes):
         }
 
     def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the scores that models can be ranked by."""
+        """Return the scores that can rank models."""
         return value_keys(self.key)
 
     def default_score(self, task: Task) -> str:
-        """Return the score that models are ranked by, unless an experiment names another."""
+        """Return the score that ranks models, unless an experiment sets another."""
         return self.main
 
 
 class Ordered(_Numeric):
-    """The target of levels in order: a label is the place of a level, from 0.
+    """The target of ordered levels. A label is the rank of a level, from 0.
 
-    A prediction is a position on the scale from the lowest level (0) to the highest, and may be
-    a little beyond its ends.
+    A prediction is a position on the scale from the lowest level (0) to the highest. It may be
+    slightly outside this range.
     """
 
     key = ORDERED
@@ -218,12 +217,12 @@ class Ordered(_Numeric):
     main = "weighted_kappa"
 
     def called(self, values: Array) -> Array:
-        """Return the nearest level, or one above the highest."""
+        """Return the rank of the nearest level, which may be above the highest."""
         return np.maximum(np.rint(values), 0).astype(np.int64)
 
 
 class Number(_Numeric):
-    """The target of a number for each clip, such as a rating; NaN takes no part."""
+    """The target of a number for each clip, such as a rating. Clips with NaN are left out."""
 
     key = NUMBER
     column = "value"
@@ -233,23 +232,23 @@ class Number(_Numeric):
     def encode(self, task: Task, data: ClipDataset) -> Array:
         """Return each clip's number."""
         if data.numbers is None:
-            raise ExperimentError(f"{task.key}: the clips were read without their numbers")
+            raise ExperimentError(f"{task.key}: the clips were loaded without numbers")
         return data.numbers
 
     def takes_part(self, labels: Array) -> Array:
-        """Return True for each clip that has a number."""
+        """Return a mask of the clips that have a number."""
         return np.isfinite(labels)
 
     def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip that has a number, as folds are not balanced by numbers."""
+        """Return 0 for each clip that has a number: folds are not balanced by numbers."""
         return np.where(np.isfinite(labels), 0, UNUSED)
 
     def format_labels(self, task: Task, labels: Array) -> Array:
-        """Return the cells of labels in a file."""
+        """Convert labels to cells for files."""
         return labels.astype(object)
 
     def read_labels(self, task: Task, cells: Array) -> Array:
-        """Return the numbers of cells."""
+        """Convert cells to numbers."""
         return cells.astype(np.float64)
 
     def count(self, task: Task, labels: Array) -> Counts:
@@ -257,7 +256,7 @@ class Number(_Numeric):
         return Counts(len(labels), None, {key: len(labels) for key in task.class_keys})
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
-        """Return what is missing if there are fewer than two clips."""
+        """Return a description of what is missing if there are fewer than two clips."""
         return [f"{task.title} (two are needed)"] if len(labels) < 2 else []
 
     def called(self, values: Array) -> Array:
@@ -266,10 +265,10 @@ class Number(_Numeric):
 
 
 class Concepts(Classes):
-    """The target of several concepts that one fit learns, each tested as a separate task.
+    """The target of several concepts that are learned by one fit and tested as separate tasks.
 
-    A label is a row: 1 for each concept that a clip shows, 0 for those that it is a negative of,
-    else `UNUSED`.
+    A clip's label has a value for each concept: 1 if the clip shows it, 0 if the clip is a negative
+    of it, and otherwise `UNUSED`.
     """
 
     key = CONCEPTS
@@ -280,20 +279,20 @@ class Concepts(Classes):
         return clip_targets(data, task.negatives)[:, columns].astype(np.int64)
 
     def takes_part(self, labels: Array) -> Array:
-        """Return True for each clip that has a label of any concept."""
+        """Return a mask of the clips that have a label for any concept."""
         return np.asarray((labels >= 0).any(axis=1))
 
     def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip that takes part, as folds are not balanced by concepts."""
+        """Return 0 for each clip that takes part: folds are not balanced by concepts."""
         return np.where(self.takes_part(labels), 0, UNUSED)
 
     def count(self, task: Task, labels: Array) -> Counts:
-        """Count all clips, and those that show each concept."""
+        """Count all clips, and the clips that show each concept."""
         positives = (labels > 0).sum(axis=0).tolist()
         return Counts(len(labels), None, dict(zip(task.class_keys, positives, strict=True)))
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
-        """Return the concepts if no clip shows any: each concept may be missing."""
+        """Return all concepts if no clip shows any concept. Single concepts may be missing."""
         return [] if (labels > 0).any() else task.class_titles
 
     def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
@@ -303,15 +302,15 @@ class Concepts(Classes):
 
 
 Target = Classes
-"""The interface of a target, which all others share."""
+"""The type of all targets."""
 TARGETS: dict[str, Target] = {
     target.key: target for target in (Classes(), Ordered(), Number(), Concepts())
 }
-"""Every target by its key."""
+"""All targets, by key."""
 
 
 def target_of_columns(names: Iterable[str]) -> Target:
-    """Return the target whose predictions a table with these columns has."""
+    """Return the target of a table of predictions, by the names of its columns."""
     names = list(names)
     fitting = [target for target in TARGETS.values() if target.columns_in(names)]
     return fitting[0] if fitting else TARGETS[Classes.key]
@@ -324,11 +323,11 @@ def concept_targets(
     *,
     is_obygaze: bool = True,
 ) -> Array:
-    """Return 1 where a clip shows a concept, 0 where it is a negative of it, else -1; [N, K].
+    """Return [N, K] labels: 1 if a clip shows a concept, 0 if it is a negative of it, otherwise -1.
 
-    Not Sure clips are left out, and so is an Easy Negative that is marked with the concept. If the
-    levels are not ObyGaze's (`LabelScheme.is_obygaze`), whatever their codes, each clip either
-    shows the concept or is a negative of it.
+    Not Sure clips are left out, as are Easy Negatives that are marked with the concept. If the
+    levels are not ObyGaze's (see `LabelScheme.is_obygaze`), every clip without the concept is a
+    negative of it.
     """
     if negatives not in NEGATIVES:
         raise ExperimentError(
@@ -347,6 +346,6 @@ def concept_targets(
 
 
 def clip_targets(data: ClipDataset, negatives: str) -> Array:
-    """Return the `concept_targets` of clips, by the scheme of their levels."""
+    """Return the `concept_targets` of the clips in a dataset."""
     is_obygaze = data.scheme.is_obygaze
     return concept_targets(data.levels, data.concepts, negatives, is_obygaze=is_obygaze)

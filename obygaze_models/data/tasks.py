@@ -1,4 +1,4 @@
-"""Tasks: the classes of clips, and the clips that have them."""
+"""Tasks: the classes to predict, and the clips that take part."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Class(msgspec.Struct, frozen=True):
     Parameters
     ----------
     key
-        The class as data: ``negative``, ``positive``, ``level:S``, ``concept:Look``.
+        The key in data: ``negative``, ``positive``, ``level:S``, ``concept:Look``.
     title
-        The class in tables, by the codes of its levels: ``EN+HN``.
+        The name in tables, from level codes: ``EN+HN``.
     words
-        The class in sentences, by the names of its levels: ``Easy Negative or Hard Negative``.
+        The name in sentences, from level names: ``Easy Negative or Hard Negative``.
     levels
-        The codes of its levels; none where annotators' concepts decide.
+        The codes of its levels; empty if the class depends on a concept.
     """
 
     key: str
@@ -51,23 +51,23 @@ class Class(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The classes that models tell apart; of two, the second is positive.
+    """The classes that a model predicts. If there are two, the second is positive.
 
     Parameters
     ----------
     key
-        The task as data, in files and tables: ``EN+HN vs S``.
+        The name in files and tables: ``EN+HN vs S``.
     title
-        The task in sentences, by the names of its levels.
+        The name in sentences, from level names.
     classes
-        What it tells apart.
+        The classes.
     concept, negatives
-        The concept that decides, and the paper's set of its negatives: ``a`` EN clips only, ``b``
-        those and HN and S clips without it, ``c`` the latter only. Positives are HN and S clips
-        with it. Where the levels are not ObyGaze's, all clips take part, and only ``b`` has a
-        meaning.
+        The concept to detect, and its negatives: ``a`` EN clips only; ``b`` EN clips, and HN and S
+        clips without the concept; ``c`` HN and S clips without it only. Positives are HN and S
+        clips with the concept. If the levels are not ObyGaze's, all clips take part, and only ``b``
+        is allowed.
     target_key
-        The key of its target.
+        The key of the target in `TARGETS`.
     """
 
     key: str
@@ -83,7 +83,7 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> Target:
-        """The target, which encodes its labels and scores its predictions."""
+        """The target, which encodes labels and scores predictions."""
         return TARGETS[self.target_key]
 
     @property
@@ -109,33 +109,33 @@ class Task(msgspec.Struct, frozen=True):
         return {level for kind in self.classes for level in kind.levels}
 
     def labels(self, data: ClipDataset) -> Array:
-        """Return the number of each clip's label; `UNUSED` for clips left out."""
+        """Return the encoded label of each clip; `UNUSED` for clips left out."""
         return self.target.encode(self, data)
 
     def strata(self, data: ClipDataset) -> Array:
-        """Return the strata by which folds are drawn; `UNUSED` for clips left out."""
+        """Return the strata for drawing folds; `UNUSED` for clips left out."""
         return self.target.strata(self.labels(data))
 
     def titles(self, levels: Iterable[str] = ()) -> dict[str, str]:
-        """Return the names in tables of classes, and of levels without a class, by key."""
+        """Return the names of classes and of other levels for tables, by key."""
         alone = {level_key(level): level for level in levels}
         return alone | {kind.key: kind.title for kind in self.classes}
 
     def words(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return the names in sentences of classes, and of levels without a class, by key."""
+        """Return the names of classes and of other levels for sentences, by key."""
         alone = {level_key(level): name for level, name in names.items()}
         return alone | {kind.key: kind.words for kind in self.classes}
 
 
 def level_key(level: str) -> str:
-    """Return the key of a class that is a single level."""
+    """Return the key of a class with a single level."""
     return f"level:{level}"
 
 
 def two_classes(
     names: Mapping[str, str], positives: Sequence[str], negatives: Sequence[str]
 ) -> Task:
-    """Return the task of telling clips of some levels from clips of others, by code.
+    """Return the task of distinguishing positive levels from negative levels.
 
     >>> two_classes({"EN": "Easy Negative", "S": "Sure"}, ["S"], ["EN"]).title
     'Easy Negative vs Sure'
@@ -146,7 +146,7 @@ def two_classes(
         _class_of("negative", negatives, names),
         _class_of("positive", positives, names),
     )
-    if classes[0].title == classes[1].title:  # A+B may be one level or two
+    if classes[0].title == classes[1].title:  # A+B may be one level or two levels
         classes = classes[0], msgspec.structs.replace(classes[1], title=f"{classes[1].title} ~2")
     return Task(
         " vs ".join(kind.title for kind in classes),
@@ -156,7 +156,7 @@ def two_classes(
 
 
 def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
-    """Return the task in which each of three or more levels is a class."""
+    """Return the task of predicting three or more levels, each as a class."""
     if len(set(levels)) < max(3, len(levels)):
         raise ExperimentError(
             f"levels must be three or more different levels (got {', '.join(levels)}). "
@@ -167,7 +167,7 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
 
 
 def ordered_levels(scheme: LabelScheme, levels: Sequence[str]) -> Task:
-    """Return the task of placing clips on the scale of three or more levels, lowest first."""
+    """Return the task of predicting positions on a scale of three or more ordered levels."""
     in_order = sorted(levels, key=scheme.codes.index)
     task = level_classes(scheme.name_of, in_order)
     key = " < ".join(in_order)
@@ -182,7 +182,7 @@ def number_task(column: str) -> Task:
 
 
 def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -> Task:
-    """Return the task of telling clips that show a concept from a set of negatives."""
+    """Return the task of distinguishing clips that show a concept from its negatives."""
     classes = (
         Class(f"without:{concept}", f"no {concept}", f"no {concept}"),
         Class(f"concept:{concept}", concept, concept),
@@ -201,7 +201,7 @@ def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -
 
 
 def concepts_task(tasks: Sequence[Task]) -> Task:
-    """Return the task of detecting the concepts of several tasks by one fit."""
+    """Return the task of detecting the concepts of several tasks with a single fit."""
     classes = tuple(Class(f"concept:{t.concept}", t.concept, t.concept) for t in tasks)
     title = f"{len(tasks)} concepts at once"
     negatives = tasks[0].negatives
@@ -209,7 +209,10 @@ def concepts_task(tasks: Sequence[Task]) -> Task:
 
 
 def with_own_keys(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks, numbered if their keys are equal: ``A+B`` may be one level or two."""
+    """Return the tasks with numbered keys where different tasks have the same key.
+
+    This can happen because ``A+B`` may be one level or two levels.
+    """
     tasks_by_key: dict[str, list[Task]] = {}
     numbered = []
     for task in tasks:
@@ -232,7 +235,7 @@ def _any_of(levels: Sequence[str], names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """A task to learn, and the tasks that test it."""
+    """A task to learn, and the tasks to test the models on."""
 
     train: Task
     tests: tuple[Task, ...]
@@ -246,7 +249,7 @@ def make_task(
     levels: Sequence[str] = (),
     concept: str | None = None,
 ) -> Task | None:
-    """Return the task for `obygaze_models.load_dataset`, or None without one."""
+    """Return the task that these arguments describe, or None if there are none."""
 
     def codes(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(scheme.level(name) for name in ([names] if isinstance(names, str) else names))
@@ -270,7 +273,7 @@ def make_task(
 
 
 class _EarlierTask(msgspec.Struct):
-    """The task of a saved model of version 2: two sets of levels, several levels, or a concept."""
+    """The task of a saved model in version 2: two sets of levels, several levels, or a concept."""
 
     positives: list[str] = []
     negatives: list[str] | str = []
@@ -279,7 +282,7 @@ class _EarlierTask(msgspec.Struct):
 
 
 def learned_task(about: Mapping[str, Any]) -> Task:
-    """Return the task of a saved model, also of version 2."""
+    """Return the task of a saved model. Version 2 is supported as well."""
     learns, names = about["learns"], about.get("levels", {})
     try:
         if "key" in learns:
@@ -287,7 +290,7 @@ def learned_task(about: Mapping[str, Any]) -> Task:
         learned = msgspec.convert(learns, _EarlierTask)
     except msgspec.ValidationError as problem:
         raise ExperimentError(
-            f"the model's task is damaged, or was edited ({problem}). Train the model again"
+            f"the model's task is damaged or was edited ({problem}). Train the model again"
         ) from None
     if learned.concept:
         return concept_task(names, learned.concept, str(learned.negatives))
@@ -297,14 +300,14 @@ def learned_task(about: Mapping[str, Any]) -> Task:
 
 
 def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:
-    """Return the levels whose clips take part in any of the tasks."""
+    """Return the levels that take part in any of the tasks."""
     levels: set[str] = set()
     for task in tasks:
         if task.concept and not scheme.is_obygaze:
             if task.negatives != "b":
                 raise ExperimentError(
                     f'negatives = "{task.negatives}" needs ObyGaze\'s levels, which the label set '
-                    f'{labels.name} does not have. Write negatives = "b" (all clips without '
+                    f'{labels.name} does not have. Use negatives = "b" (all clips without '
                     f"{task.concept})"
                 )
             levels |= set(labels.levels)
@@ -314,7 +317,7 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
 
 
 def measure_of(labels: LabelSet) -> str | None:
-    """Return the measure that a label set names in its JSON file, if any."""
+    """Return the official measure in a label set's JSON file, or None."""
     measure = labels.about.get("measure")
     official = [key for key, metric in METRICS.items() if metric.official]
     if measure is not None and measure not in official:
@@ -325,9 +328,9 @@ def measure_of(labels: LabelSet) -> str | None:
 
 
 def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task]) -> str | None:
-    """Return the label set's measure, if the tasks are what it officially scores.
+    """Return the label set's official measure, or None if it does not apply to the tasks.
 
-    Average precision scores the highest level against all others, accuracy all levels.
+    Average precision applies to the highest level against all others, accuracy to all levels.
     """
     measure, highest = measure_of(labels), scheme.codes[-1:]
 
@@ -343,8 +346,8 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:
-    """Return True if a backbone learned from data other than a benchmark's (has no random weights).
+    """Return True if a backbone was pretrained on other data (its weights are not random).
 
-    MediaEval requires that such runs are marked.
+    MediaEval requires such runs to be marked.
     """
     return not backbone.get("config", {}).get("synthetic")

@@ -1,4 +1,4 @@
-"""Warnings about a result, as data: a code, a subject, and a sentence."""
+"""Warnings about results, as data: a code, a subject, and a sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_SUBJECTS = 3
 _VOID = ("synthetic", "unknown-origin")
 _FIRST = (*_VOID, "leak", "untested", "skipped")
-"""The codes of warnings that change a conclusion, which are printed first."""
+"""The codes of the warnings that can change a conclusion. These are printed first."""
 
 _HEADINGS = {
     "synthetic": "Not a real result: ",
@@ -24,21 +24,21 @@ _HEADINGS = {
     "skipped": "SKIPPED: ",
     "concepts": "CONCEPTS: ",
 }
-"""The heading of a warning by its code, so that it can be searched for."""
+"""The heading of each kind of warning, by its code."""
 
 
 @dataclass(frozen=True)
 class RunWarning:
-    """A limit to what may be concluded.
+    """A warning that limits the conclusions from a result.
 
     Parameters
     ----------
     code
-        Its kind, such as ``synthetic``, ``unknown-origin``, ``leak`` or ``skipped``.
+        The kind of warning, such as ``synthetic``, ``unknown-origin``, ``leak`` or ``skipped``.
     subject
-        The task, estimator or test set that it is about; empty for the whole run.
+        The task, estimator or test set that the warning is about; empty for the whole run.
     text
-        A sentence. Nobody reads facts out of it: what a program needs is in `code` and `subject`.
+        A sentence for readers. Programs should use `code` and `subject`.
     """
 
     code: str
@@ -50,23 +50,23 @@ class RunWarning:
 
     @property
     def voids_scores(self) -> bool:
-        """True if the scores mean nothing. Such a warning is printed before any score."""
+        """True if the scores are meaningless. Such warnings are printed before any score."""
         return self.code in _VOID
 
 
 def origin_warnings(
     items: Items, store: Mapping[str, Any] | None = None, earlier: Iterable[RunWarning] = ()
 ) -> list[RunWarning]:
-    """Return warnings if clips or features are synthetic, or of unknown origin.
+    """Return warnings about clips or features that are synthetic or of unknown origin.
 
     Parameters
     ----------
     items
         The clips.
     store
-        The attributes of the features' store; None without features.
+        The attributes of the feature store, or None if there are no features.
     earlier
-        Other warnings, for example of a model. They come first, and duplicates are dropped.
+        Other warnings, such as a model's, to put first. Duplicates are dropped.
     """
     backbone = store["backbone"] if store else {}
     reasons = {
@@ -83,8 +83,8 @@ def origin_warnings(
 
 
 def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
-    """Return the warning that clips of a test set, such as "3 of the 10 test clips", leaked."""
-    text = f"{clips} of {test} were used to train or to stop {fit}, so scores are too high."
+    """Return a warning that clips of a test set, such as "3 of the 10 test clips", leaked."""
+    text = f"{clips} of {test} were used to train or validate {fit}, so its scores are too high."
     return RunWarning("leak", test, text)
 
 
@@ -97,18 +97,18 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
         unknown = unknown_parts({**store, "backbone": backbone, "preprocessing": preprocessing})
         if {"weights", "preprocessing"}.issubset(unknown):
             text = (
-                f"the origin of the features of {backbone['name']} was not recorded (unknown: "
-                f"{join_some(unknown)}): differences from the paper or from another backbone mean "
-                "nothing. If you know it, import them again with --recipe."
+                f"the origin of the {backbone['name']} features was not recorded (unknown: "
+                f"{join_some(unknown)}), so do not compare the scores with the paper's or with "
+                "another backbone's. If you know it, import the features again with --recipe."
             )
             yield RunWarning("unknown-origin", "", text)
 
 
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
-    """Return a line for each kind of warning, those that change a conclusion first.
+    """Return one line per kind of warning, starting with those that can change a conclusion.
 
-    Equal texts about several subjects are a single line with all subjects. Of different texts with
-    the same code, the first is shown with the number of the rest.
+    Warnings with the same text are joined into one line that names all their subjects. If several
+    texts have the same code, the line has the first text and the number of other texts.
 
     Examples
     --------
@@ -138,5 +138,5 @@ def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
 
 
 def unique_warnings(warnings: Iterable[RunWarning]) -> list[RunWarning]:
-    """Return the warnings without duplicates, in order."""
+    """Return the warnings in order, without duplicates."""
     return list(dict.fromkeys(warnings))

@@ -1,4 +1,4 @@
-"""Each annotator's labels of a run's test clips, and who differs among annotators and model."""
+"""Each annotator's labels of a run's test clips, and who disagrees with whom."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Run
 
 ANNOTATORS = "annotators.csv"
-"""A row for each clip of a test that an annotator labelled, with a column per annotator."""
+"""The file with a row for each labelled clip of a test set, and a column for each annotator."""
 LABEL_OF = "label of "
-"""The prefix of an annotator's column."""
+"""The start of the name of an annotator's column."""
 DIVIDED = "divided"
-"""The cell that says who differs from the other annotators or the model."""
+"""The column that names who disagrees with the other annotators or the model."""
 Votes = dict[str, dict[str, dict[str, str]]]
-"""Test -> clip -> annotator -> class (or level, if it belongs to no class)."""
+"""Test set -> clip -> annotator -> class (or level, if it belongs to no class)."""
 
 
 def read_votes(path: Path, record: RunRecord) -> Votes:
@@ -62,7 +62,7 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
             votes.setdefault(row["test"], {})[row["id"]] = labels
     except (KeyError, ValueError) as problem:
         raise ExperimentError(
-            f"{path} does not match run.json ({one_line(problem)}). Run it again with: {MAKE}"
+            f"{path} does not fit run.json ({one_line(problem)}). Run the experiment again: {MAKE}"
         ) from None
     return votes
 
@@ -85,14 +85,14 @@ def format_votes(plan: Plan, predictions: pd.DataFrame) -> str:
 
 
 def _vote(task: Task, code: int, level: str) -> str:
-    """Return the key of a class, or of a level without a class; "" without a label."""
+    """Return the key of the label's class, or of its level if it has no class; "" if unlabelled."""
     if code >= 0:
         return task.classes[code].key
     return level_key(level) if level else ""
 
 
 def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, AnnotatorComparison]:
-    """Compare the models with each annotator, by test; {} without annotators."""
+    """Compare the models with each annotator on each test set; {} if there are no annotators."""
     data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
     compared = {}
     for task in plan.tests if data.annotators else ():
@@ -116,18 +116,17 @@ def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Annotator
 def annotators_f1(
     record: RunRecord, test: str, pairs: Sequence[LabelSetAgreement] = ()
 ) -> tuple[float | None, float | None]:
-    """Return the mean F1 of each two annotators.
+    """Return the mean F1 between pairs of annotators, on a run's test clips and on all clips.
 
-    The first number is on the clips of a test that a run's models were asked about, as in
-    `RunRecord.annotators`. The second is on all clips of the label sets in `pairs`, as in
-    `annotations agreement`.
+    The first number is from `RunRecord.annotators`. The second is the mean over `pairs` of label
+    sets, as in `annotations agreement`.
     """
     compared = record.annotators.get(test)
     return compared.f1 if compared else None, _mean_f1(pairs, record.task(test))
 
 
 def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
-    """Return the mean F1 over pairs of label sets on a task of two classes."""
+    """Return the mean F1 over pairs of label sets, or None if the task has not two classes."""
     if not task.is_binary:
         return None
     negatives, positives = task.classes
@@ -137,7 +136,7 @@ def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
 
 
 def find_differing(labels_of: Mapping[str, Collection[str]]) -> dict[str, bool]:
-    """Return for each clip with two or more labels if they differ.
+    """Map each clip with two or more labels to True if the labels differ.
 
     >>> find_differing({"a": ["S", "EN"], "b": ["S", "S"], "c": ["S"]})
     {'a': True, 'b': False}
@@ -146,13 +145,13 @@ def find_differing(labels_of: Mapping[str, Collection[str]]) -> dict[str, bool]:
 
 
 def differing_clips(run: Run, test: str) -> set[str]:
-    """Return the clips of a test to which annotators gave different classes."""
+    """Return the clips of a test set to which annotators assigned different classes."""
     votes, classes = run.annotations().get(test, {}), {*run.record.task(test).class_keys}
     return {clip for clip, labels in votes.items() if len(classes & {*labels.values()}) > 1}
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """Return held-out predictions on which annotators or model differ, the surest first."""
+    """Return the held-out predictions on which annotators and model disagree, surest first."""
     votes = run.annotations()
     if not votes:
         raise ExperimentError(
@@ -178,7 +177,7 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
 
 
 def who_differs(verdicts: Sequence[tuple[str, str]], titles: Mapping[str, str]) -> str:
-    """Return who differs from the other raters; "" if all agree.
+    """Describe who disagrees with the other raters; return "" if all agree.
 
     >>> titles = {"positive": "S", "negative": "EN", "level:HN": "HN"}
     >>> who_differs([("ann", "positive"), ("bob", "negative"), ("mlp", "negative")], titles)

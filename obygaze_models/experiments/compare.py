@@ -1,4 +1,4 @@
-"""Comparison of models of one or several runs, on the clips that both were tested on."""
+"""Comparisons of models from one or several runs, on the clips that both were tested on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from obygaze_models.scoring.intervals import (
 )
 
 Pair = tuple[ModelRef, ModelRef]
-"""A model and its reference."""
+"""A model and the reference it is compared with."""
 Tables = Mapping[tuple[ModelRef, str], pd.DataFrame]
 """The predictions of all fits of each model on each test set."""
 
@@ -39,22 +39,23 @@ def compare(
 ) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
 
-    The reference is the model of the first run's headline, or the first of `models`.
+    The reference is the headline model of the first run, or the first of `models`.
 
     Parameters
     ----------
     runs
-        Runs or their folders, over the same items.
+        Runs or run folders. All must have the same items.
     models
-        Compare only these models of all runs.
+        Compare only models with these names, in all runs.
     metric
-        The score that models are ranked by; by default that of the first run's experiment.
+        The score that ranks models; by default the score of the first run's experiment.
     stores
-        Compare only what each store adds to a model of several stores, in runs with
-        ``each_store``: all stores beside each store alone, and beside all without it.
+        Show only what each store adds to a model that reads several, in runs with ``each_store``.
+        The model on all stores is compared with the model on each store alone, and with the model
+        on all stores but one.
     pooled
-        Score all clips together instead of film by film. Probabilities of different fits are then
-        ranked together, although their scales may differ.
+        Score all clips together instead of film by film. Probabilities from different fits are
+        then ranked together, although their scales may differ.
     """
     named = _by_name([as_run(run) for run in runs])
     first = next(iter(named.values()))
@@ -77,7 +78,7 @@ def compare(
                 left_out.append(compared)
     if not comparisons:
         name = models[0] if models else refs[0].model
-        nothing = f"there is nothing to compare {name} with. Add another run, or another --model"
+        nothing = f"there is no model to compare with {name}. Add another run or another --model"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     ranked = Comparisons(
         _adjust(comparisons, stores=stores),
@@ -91,7 +92,7 @@ def compare(
 
 
 def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
-    """Return the runs by the names of their folders, or by paths if names are equal."""
+    """Return the runs by folder name, or by path if folder names are not unique."""
     names = [run.folder.name for run in runs]
     if len(set(names)) < len(names):
         names = [run.folder.as_posix() for run in runs]
@@ -99,27 +100,27 @@ def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
-    """Return the reference to a run's model that comparisons use."""
+    """Return a `ModelRef` for a model of a run; its title includes the run if there are several."""
     about = run.record.models[model]
     title = f"{name}: {about.title}" if several else about.title
     return ModelRef(name, model, title, tuple(about.stores))
 
 
 def _check_items(runs: Sequence[Run]) -> None:
-    """Raise if runs have different items."""
+    """Raise `ExperimentError` if runs have different items."""
     manifest = runs[0].record.manifest
     for run in runs[1:]:
         own = run.record.manifest
         if manifest.digest != own.digest:
             raise ExperimentError(
-                f"{runs[0].folder} and {run.folder} have different items: those of "
-                f"{manifest.name} ({manifest.digest[:12]}) and of {own.name} "
+                f"{runs[0].folder} and {run.folder} have different items: one uses "
+                f"{manifest.name} ({manifest.digest[:12]}), the other {own.name} "
                 f"({own.digest[:12]}). Run both on the same manifest"
             )
 
 
 def _check_models(models: Sequence[str], refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> None:
-    """Raise if a model does not exist, or is the only one."""
+    """Raise `ExperimentError` if a model does not exist, or if there is only one."""
     names = list(dict.fromkeys(ref.model for ref in refs))
     for name in models:
         if name not in names and any(name in run.record.unscored for run in runs.values()):
@@ -136,7 +137,7 @@ def _check_models(models: Sequence[str], refs: Sequence[ModelRef], runs: Mapping
 
 
 def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pair]:
-    """Return each model with the reference."""
+    """Pair each model with the reference."""
     name = models[0] if models else run.record.headline_model
     reference = next(ref for ref in refs if ref.model == name)
     return [
@@ -145,7 +146,7 @@ def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pa
 
 
 def _store_pairs(refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> list[Pair]:
-    """Return each model of several stores, with the same model on a part of them."""
+    """Pair each model that reads several stores with its variants that read only some of them."""
     return [
         (first, second)
         for first in refs
@@ -158,7 +159,7 @@ def _store_pairs(refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> list[Pair
 def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparison]:
     """Adjust the p-values of each metric for the number of comparisons, by Holm's method.
 
-    For stores, only what each store adds is tested: all stores beside all without it.
+    With `stores`, a p-value is kept only where all stores are compared with all stores but one.
     """
     adjusted = [replace(own, scores=dict(own.scores)) for own in comparisons]
     tested = []
@@ -179,7 +180,7 @@ def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparis
 def _compare(
     pair: Pair, test: str, runs: Mapping[str, Run], tables: Tables, *, pooled: bool
 ) -> Comparison | RunWarning:
-    """Compare two models on a test set, or return why they cannot be compared."""
+    """Compare two models on a test set, or return a warning if they cannot be compared."""
     names = " and ".join(ref.name for ref in pair)
     untested = [ref for ref in pair if (ref, test) not in tables]
     if untested:
@@ -188,19 +189,19 @@ def _compare(
         return RunWarning("not-tested", test, text)
     sides = [(runs[ref.run], tables[ref, test]) for ref in pair]
     if sides[0][0].record.task(test).classes != sides[1][0].record.task(test).classes:
-        text = f"{names} cannot be compared: {test} tells different levels apart"
+        text = f"{names} cannot be compared: {test} has different classes in each run"
         return RunWarning("other-classes", test, text)
     labels = [table.drop_duplicates("id").set_index("id")["label"] for _, table in sides]
     common = labels[0].index.intersection(labels[1].index)
     ids = common[labels[0][common] == labels[1][common]]
     if not len(ids):
-        difference = "clips with different labels" if len(common) else "other clips"
-        text = f"{names} cannot be compared: they have {difference} in {test}"
+        difference = "with the same labels" if len(common) else "in common"
+        text = f"{names} cannot be compared: they have no test clips of {test} {difference}"
         return RunWarning("other-clips", test, text)
     by, second_by = (run.record.films.by for run, _ in sides)
     if by != second_by:
         text = (
-            f"{names} cannot be compared on {test}: one is scored by {by}, the other by "
+            f"{names} cannot be compared on {test}: one has means over {by}, the other over "
             f"{second_by}. Run both with the same groups"
         )
         return RunWarning("other-groups", test, text)
@@ -238,12 +239,12 @@ def _score(
 
 
 def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[RunWarning]:
-    """Yield a note for each setting that differs between the data and protocols of two models."""
+    """Yield a note for each setting of the data or protocol that differs between two models."""
     records = [run.record for _, run in sides]
     balances = [record.balance for record in records]
-    if not all(balances):  # if a protocol fixes it, the protocols differ already
+    if not all(balances):  # if one protocol fixes the balance, the protocols already differ
         balances = ["", ""]
-    splits = [  # leaving out films needs no fold column
+    splits = [  # leave-film-out needs no fold column
         record.split or ("each film" if record.protocol == "leave-film-out" else "")
         for record in records
     ]
@@ -270,7 +271,7 @@ def _notes(
     labels: Sequence[pd.Series[Any]],
     scored: pd.Index[Any],
 ) -> Iterator[RunWarning]:
-    """Yield notes on the clips of two models that are left out."""
+    """Yield notes on clips that are left out of the comparison of two models."""
     common = len(labels[0].index.intersection(labels[1].index))
     for (ref, _), own in zip(sides, labels, strict=True):
         if extra := len(own) - common:
@@ -297,7 +298,7 @@ def _protocol_options(record: RunRecord) -> str:
 def _leaks(
     sides: Sequence[tuple[ModelRef, Run]], test: str, scored: pd.Index[Any]
 ) -> Iterator[RunWarning]:
-    """Yield a warning for each run that was trained on clips that are scored."""
+    """Yield a warning for each run that was trained on some of the scored clips."""
     for ref, run in sides:
         clips = run.clips()
         if leaked := int(clips.loc[clips["leaked"], "id"].isin(scored).sum()):

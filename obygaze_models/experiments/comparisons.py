@@ -1,4 +1,4 @@
-"""Comparisons of models as data, and as ranked tables, a sentence and a figure."""
+"""Comparisons of models, as data, ranked tables, a sentence or a figure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WIDTH = 100
 SIGNIFICANT = 0.05
 STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%", "p")
 ADDS = (
-    "adds: all stores minus all without it. A clip that a store lacks gets its mean, if "
-    "the experiment says so."
+    "adds: the score on all stores minus the score without this store. Clips that a store lacks "
+    "are left out, or get its mean if the experiment says so."
 )
 
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model of a run, and its stores. With several runs, `name` includes the run."""
+    """A model of a run, and the stores it reads. With several runs, `name` includes the run."""
 
     run: str
     model: str
@@ -37,25 +37,25 @@ class ModelRef:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model and the reference, on the clips of a test set that both were scored on.
+    """A model compared with a reference, on the clips of a test set that both were tested on.
 
     Parameters
     ----------
     test, model, reference
         The test set, and the models.
     clips
-        How many both were scored on.
+        The number of clips that both were scored on.
     class_counts
-        How many clips each class has.
+        The number of clips of each class.
     scores
-        A `Difference` for each metric, the model's minus the reference's.
+        A `Difference` for each metric: the model's score minus the reference's.
     differences, notes, leaks
-        The settings that differ, the clips that are left out, and which of the two was trained on
-        clips that are scored.
+        Warnings about settings that differ, about clips that are left out, and about scored clips
+        that either model was trained on.
     beside
-        Each model's F1 against each annotator, where the labels were merged of several.
+        A sentence per model on its F1 against each annotator, if labels were merged from several.
     noun
-        What the clips are grouped by.
+        The unit that clips are grouped by, such as "film".
     """
 
     test: str
@@ -71,34 +71,34 @@ class Comparison:
     noun: str = "film"
 
     def certainty(self, key: str) -> str:
-        """Return the interval of a difference, or the reason why there is none."""
+        """Return the interval of a difference as text, or the reason why there is none."""
         difference = self.scores[key].difference
         if difference.interval is not None:
             return _interval(difference.interval, signed=True)
         return too_few(self.class_counts, difference.groups, key, noun=self.noun) or "-"
 
     def differs(self, key: str) -> bool:
-        """Return True if the models differ, by the p-value adjusted for all comparisons."""
+        """Return True if the models differ significantly, after adjusting for all comparisons."""
         p_value = self.scores[key].p_value
         return p_value is not None and p_value < SIGNIFICANT
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons, and what could not be compared. It prints as a table per test set.
+    """Comparisons of models. The text has a ranked table for each test set.
 
     Parameters
     ----------
     comparisons
-        Each model beside its reference.
+        One comparison per model, reference and test set.
     metric
         The score that models are ranked by.
     left_out
-        Why models or test sets are left out.
+        Warnings about models or test sets that could not be compared.
     stores
-        Whether the comparisons tell what each store adds.
+        True if the comparisons show what each store adds.
     pooled
-        True if scores are of all clips together, not means over films.
+        True if all clips are scored together, False if scores are means over films.
     """
 
     comparisons: list[Comparison]
@@ -111,9 +111,9 @@ class Comparisons:
         return self.table()
 
     def select(self, metric: str | None = None) -> list[tuple[Comparison, str]]:
-        """Return the comparisons that have a metric, with its key.
+        """Return the comparisons that have a metric, each with the key of the metric.
 
-        By default each has the ranking metric, or else its first metric.
+        By default, this is the ranking metric, or the first metric of comparisons that lack it.
         """
         metrics = dict.fromkeys(key for comparison in self.comparisons for key in comparison.scores)
         if metric is not None and metric not in metrics:
@@ -130,7 +130,7 @@ class Comparisons:
         return selected
 
     def headline(self, metric: str | None = None) -> str:
-        """Return the result in a sentence: how many differ, and the widest difference."""
+        """Return the result as a sentence: how many models differ, and the largest difference."""
         selected = self.select(metric)
         tested = [pair for pair in selected if pair[0].scores[pair[1]].p_value is not None]
         clear = [pair for pair in tested if pair[0].differs(pair[1])]
@@ -147,7 +147,7 @@ class Comparisons:
         return f"{len(clear)} of {len(tested)} differ. {_describe_difference(*widest)}"
 
     def table(self, metric: str | None = None) -> str:
-        """Return the comparisons as text: a ranked table for each test set."""
+        """Return the comparisons as text, with a ranked table for each test set."""
         selected = self.select(metric)
         parts = []
         if self.stores:
@@ -164,23 +164,23 @@ class Comparisons:
         return "\n\n".join([*parts, fill(self._legend(selected), WIDTH)])
 
     def _legend(self, selected: Sequence[tuple[Comparison, str]]) -> str:
-        """Return the meaning of the columns."""
+        """Return a text that explains the columns."""
         noun = self.comparisons[0].noun
         adjusted = [own.scores[key].p_value for own, key in selected]
         number = sum(value is not None for value in adjusted)
         text = (
             f"Scores are means over {noun}s, and differences are paired by {noun}; p is from the "
-            "paired t test"
+            "paired t-test"
         )
         if self.pooled:
             text = (
-                "Scores are pooled: all clips are scored together, so AUROC and AP also rank clips "
-                f"of different {noun}s and fits. Intervals and p are by the jackknife over {noun}s"
+                "Scores are pooled: all clips are scored together, so AUROC and AP also compare "
+                f"clips of different {noun}s and fits. Intervals and p use a jackknife over {noun}s"
             )
         if number > 1:
             text += (
-                f", adjusted by Holm for {number} comparisons. An interval is for a single "
-                "comparison, so it can exclude zero although p is above .05."
+                f", adjusted by Holm's method for {number} comparisons. Intervals are not, so "
+                "they can exclude zero although p is above .05."
             )
         else:
             text += "."
@@ -189,10 +189,10 @@ class Comparisons:
     def stores_by_model(
         self, metric: str | None = None
     ) -> dict[tuple[str, str, str], list[list[str]]]:
-        """Return what each store adds, by test set, model and its score on all stores.
+        """Return rows on what each store adds, by test set, model and its score on all stores.
 
-        Each store has a row: the scores on it alone and on all without it, what it adds to the
-        latter, the interval, and the p-value.
+        The cells of a row are the store, the score on this store alone, the score on all other
+        stores, what the store adds to them, the interval, and the p-value.
         """
         tables = {}
         selected = self.select(metric)
@@ -214,7 +214,7 @@ class Comparisons:
         return tables
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each comparison and metric, for `pandas.DataFrame`."""
+        """Return one row per comparison and metric, for `pandas.DataFrame`."""
         rows = []
         for own in self.comparisons:
             for key, score in own.scores.items():
@@ -270,7 +270,7 @@ class Comparisons:
 
 
 def _ranked_table(pairs: Sequence[tuple[Comparison, str]]) -> str:
-    """Return a test set's models and the reference, the best first."""
+    """Return the table of a test set's models and the reference, best first."""
     first, key = pairs[0]
     metric = METRICS[key]
     rows = []
@@ -289,7 +289,7 @@ def _ranked_table(pairs: Sequence[tuple[Comparison, str]]) -> str:
 
 
 def _difference_cells(comparison: Comparison, key: str) -> list[str]:
-    """Return a difference, its interval, and its adjusted p-value."""
+    """Return the cells for a difference, its interval, and its adjusted p-value."""
     score = comparison.scores[key]
     return [
         _format(score.difference.value, signed=True),
@@ -299,7 +299,7 @@ def _difference_cells(comparison: Comparison, key: str) -> list[str]:
 
 
 def _describe_test(comparison: Comparison, key: str) -> str:
-    """Return the test set, its clips and films, and the score."""
+    """Return the heading of a table: the test set, its clips and films, and the score."""
     score = comparison.scores[key]
     films = ""
     if score.difference.groups > 1:

@@ -1,4 +1,4 @@
-"""A learning curve: the score of an experiment's models by the number of annotated films."""
+"""Learning curves: the scores of an experiment's models by the number of annotated films."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DRAWS = 5
 SIZES = (2, 5, 10, 15)
-"""The numbers of films if none are passed, without those that are too large."""
+"""The default numbers of films. Larger numbers than possible are reduced."""
 WIDTH = 100
 
 
@@ -44,9 +44,9 @@ class CurvePoint:
     model, test, films
         The model, the test set and the number of annotated films.
     score
-        The mean over the tested films, each of which is averaged over the draws.
+        The mean over the tested films, after averaging each film over the draws.
     change
-        The difference to the point before, paired by film; None for the first.
+        The difference from the previous point, paired by film; None for the first point.
     """
 
     model: str
@@ -58,7 +58,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """The points of all models and test sets; printed, it is a table."""
+    """The points of all models and test sets. Its text is a table."""
 
     points: list[CurvePoint]
     metric: str
@@ -78,14 +78,14 @@ class Curve:
         ]  # fmt: skip
         head = ["model", "test", f"{self.noun}s", title, "95%", "change", "95% of it"]
         note = (
-            f"Each point is {title} as a mean over tested {self.noun}s, of "
-            f"{counted(self.draws, 'draw')} of annotated {self.noun}s. The change is from the "
-            f"point before, paired by {self.noun}."
+            f"Each score is the mean {title} over tested {self.noun}s and "
+            f"{counted(self.draws, 'draw')} of annotated {self.noun}s. Each change is from the "
+            f"previous row, paired by {self.noun}."
         )
         return f"{align(head, rows, width=WIDTH, left=2)}\n{note}"
 
     def figure(self) -> Figure:
-        """Draw the points and their intervals, a row for each number of films."""
+        """Draw the points and their intervals, with a row for each number of films."""
         from obygaze_models.figures.dots import Point, dot_plot
 
         title = METRICS[self.metric].title
@@ -112,25 +112,26 @@ def learning_curve(
     draws: int = DRAWS,
     log: Callable[[str], None] = lambda _: None,
 ) -> Curve:
-    """Score an experiment's models if only some films of each training set were annotated.
+    """Score an experiment's models as if only some training films had been annotated.
 
     Parameters
     ----------
     experiment
-        An `Experiment`, or the TOML file of one. Its tests stay as they are.
+        An `Experiment`, or the path of its TOML file. The test sets are not changed.
     films
-        The numbers of annotated films (default: 2, 5, 10 and 15; with fewer training films, as
-        many as possible in place of larger numbers). For a model that uses validation clips, some
-        of them are films that validate.
+        The numbers of annotated films (default: 2, 5, 10 and 15; numbers larger than possible are
+        replaced by the largest possible). If a model uses validation clips, some of these films
+        are used for validation.
     draws
-        How often the films are drawn; those of fewer films are among those of more.
+        The number of random draws of films for each number. In each draw, smaller sets are subsets
+        of larger ones.
     log
-        Called with a line about what had to be left out.
+        Called with a line about fits that were left out.
     """
     experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     plan = make_plan(experiment)
     balance = plan.experiment.balance or PROTOCOLS[plan.division.protocol].default_balance
-    if balance == "undersample":  # of the films that are drawn
+    if balance == "undersample":  # done later, within the drawn films
         plan = make_plan(structs.replace(experiment, balance="none"))
     sizes = _default_sizes(plan) if films is None else sorted({*films})
     failed = 0
@@ -147,18 +148,18 @@ def learning_curve(
             what = plan.data, planned.problem, planned.name, planned.fold, result.table
             own += test_predictions(*what)
     if failed:
-        log(f"{counted(failed, 'fit')} of {len(todo):,} lacked clips of a class and are left out")
+        log(f"left out {counted(failed, 'fit')} of {len(todo):,}, which had no clips of a class")
     return _score(plan, tables, draws)
 
 
 def _default_sizes(plan: Plan) -> list[int]:
-    """Return `SIZES`; the largest possible number of films replaces those that are too large."""
+    """Return `SIZES`, with numbers that are too large replaced by the largest possible number."""
     largest = min((_largest_size(plan, planned) for planned in plan.fits()), default=max(SIZES))
     return sorted({min(size, largest) for size in SIZES})
 
 
 def _largest_size(plan: Plan, planned: PlannedFit) -> int:
-    """Return the largest number of films that a fit can train on and validate with."""
+    """Return the largest number of films that a fit can use to train and validate."""
     trains, validates = _films_of(plan, planned)
     size = len(trains) + len(validates)
     while size and not _is_possible(planned, size, len(trains), len(validates)):
@@ -176,14 +177,14 @@ def _films_of(plan: Plan, planned: PlannedFit) -> tuple[Array, Array]:
 
 
 def _validating_films(planned: PlannedFit, size: int, trains: int, validates: int) -> int:
-    """Return how many of `size` films validate."""
+    """Return how many of `size` films are used for validation."""
     if not (planned.spec.uses_validation and validates):
         return 0
     return max(1, round(size * validates / (trains + validates)))
 
 
 def _is_possible(planned: PlannedFit, size: int, trains: int, validates: int) -> bool:
-    """Return True if a fit has enough films to train on and validate with."""
+    """Return True if a fit has enough films to train and validate with `size` films."""
     held = _validating_films(planned, size, trains, validates)
     return 0 < size - held <= trains and held <= validates
 
@@ -191,15 +192,15 @@ def _is_possible(planned: PlannedFit, size: int, trains: int, validates: int) ->
 def _restrict(
     plan: Plan, planned: PlannedFit, size: int, draw: int, balance: str
 ) -> PlannedFit | None:
-    """Return a fit to the clips of a number of films; None if they lack a class."""
+    """Restrict a fit to a number of films; return None if they have no clips of a class."""
     fold, groups = planned.fold, plan.data.groups
     chance = np.random.default_rng([fold.seed, draw])
     trains, validates = (chance.permutation(films) for films in _films_of(plan, planned))
     if not _is_possible(planned, size, len(trains), len(validates)):
         raise ExperimentError(
             f"{plan.experiment.name!r}: {planned.name} cannot learn from {size} films (got "
-            f"{len(trains)} to train and {len(validates)} to validate). Take from 2 to "
-            f"{_largest_size(plan, planned)}."
+            f"{len(trains)} to train and {len(validates)} to validate on). Choose from 2 to "
+            f"{_largest_size(plan, planned)} films."
         )
     held = _validating_films(planned, size, len(trains), len(validates))
     train = fold.train[np.isin(groups[fold.train], trains[: size - held])]
@@ -220,7 +221,7 @@ def _score(
     tables: dict[tuple[int, int], list[pd.DataFrame]],
     draws: int,
 ) -> Curve:
-    """Return the points: scores by film, averaged over the draws, and their mean over films."""
+    """Return the curve: average each film's scores over the draws, then take means over films."""
     data = plan.data
     group_of = dict(zip(data.ids, data.groups.tolist(), strict=True))
     metric = plan.experiment.score or plan.tests[0].target.default_score(plan.tests[0])

@@ -1,4 +1,4 @@
-"""The division of a manifest for a protocol: its fold column, its runs, its test lists."""
+"""The division of a manifest's clips for a protocol, by fold columns or released lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from obygaze_models.data.protocols import PROTOCOLS, find_released_runs, release
 from obygaze_models.data.tasks import Problem, Task
 from obygaze_models.experiments.experiment import Experiment
 
-# The authors' file for each pairing of levels. Their concepts are learned from the last.
+# The authors' split file for each set of levels. RELEASED_CONCEPTS is for learning concepts.
 RELEASED = {
     frozenset({"EN", "S"}): "02_EN_S",
     frozenset({"HN", "S"}): "02_HN_S",
@@ -27,17 +27,17 @@ RELEASED = {
 }
 RELEASED_CONCEPTS = "02_EN_HN_S"
 OFFICIAL = "official"
-"""The name of the split, and of the protocol, with a benchmark's own sets."""
+"""The name of the split, and of the protocol, that use a benchmark's own sets."""
 TAKES_THREE = "training, validation and test need three"
 
 
 @dataclass(frozen=True)
 class Division:
-    """The division of a manifest's clips.
+    """The division of a manifest's clips for a protocol.
 
-    `split` is the name of the fold column, `fold_of` its folds (by film if films are left out), and
-    `last` its last fold. `ids` are the clips that take part, None for all. `runs` and `tested` are
-    the released lists.
+    `split` is the name of the fold column, `fold_of` the fold of each clip (one fold per film for
+    leave-film-out), and `last` the last fold. `ids` are the clips that take part, or None for all.
+    `runs` and `tested` are the released lists.
     """
 
     protocol: str
@@ -48,14 +48,14 @@ class Division:
     runs: RunSet | None = None
     tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
     note: str = ""
-    """The split in use if the experiment names none."""
+    """A note on the split that was chosen, if the experiment names none."""
     near: str = ""
-    """A sentence on clips that are near others of another drawn fold, with a remedy."""
+    """A sentence on clips that are close to clips of another drawn fold, with a remedy."""
 
     def folds(
         self, data: ClipDataset, problem: Problem, *, seed: int, near: Near = None, **options: Any
     ) -> Sequence[Fold]:
-        """Return the folds of a problem, by the protocol with these options."""
+        """Return the protocol's folds for a problem."""
         splitter = PROTOCOLS[self.protocol].of_clips(data, self, random_state=seed, **options)
         tests = {task.key: task.strata(data) for task in problem.tests}
         keywords: dict[str, Any] = {"groups": data.groups} | ({"near": near} if near else {})
@@ -74,7 +74,10 @@ class Division:
 def make_division(
     experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]
 ) -> Division:
-    """Return the division for the protocol; raise `ExperimentError` if the manifest lacks it."""
+    """Return the division for an experiment.
+
+    Raise `ExperimentError` if the manifest lacks the splits that the protocol needs.
+    """
     named = experiment.protocol_name
     by_folds = named is None or (issubclass(PROTOCOLS[named], ByFolds) and named != OFFICIAL)
     if experiment.split is None and by_folds and manifest.split_names:
@@ -94,7 +97,7 @@ def make_division(
         split = _named_split(experiment, manifest.split(experiment.split), name)
     elif name == OFFICIAL:
         raise ExperimentError(
-            f"{experiment.name!r}: the official protocol uses a benchmark's own sets. Name "
+            f"{experiment.name!r}: the official protocol uses a benchmark's own sets. Set "
             f'their fold column: split = "official" ({manifest.name} has '
             f"{', '.join(manifest.split_names) or 'none'})"
         )
@@ -104,8 +107,8 @@ def make_division(
             near = _describe_near(manifest, split)
     if gaps := [fold for fold, clips in enumerate(split.sizes) if not clips]:
         raise ExperimentError(
-            f"the split {split.name!r} goes up to fold {split.last_fold}, but no clip is in fold "
-            f"{gaps[0]}. Number its folds from 0 on without gaps, or split the clips again: "
+            f"the split {split.name!r} has folds up to {split.last_fold}, but no clip is in fold "
+            f"{gaps[0]}. Number its folds from 0 without gaps, or split the clips again: "
             "obygaze manifests split MANIFEST --by-film --overwrite"
         )
     last = split.last_fold if PROTOCOLS[name].in_turn else split.test_fold
@@ -113,7 +116,7 @@ def make_division(
 
 
 def _only_split(experiment: Experiment, manifest: Manifest) -> tuple[str, str]:
-    """Return the only split of a manifest, or "" to draw one, with a note about it."""
+    """Return the only split of a manifest, or "" to draw folds, and a note about the choice."""
     only, *others = manifest.split_names
     if others:
         raise ExperimentError(
@@ -124,12 +127,12 @@ def _only_split(experiment: Experiment, manifest: Manifest) -> tuple[str, str]:
     own, column = manifest.split(only), experiment.groups
     groups = manifest.items.groups(column, own.ids) if column else own.ids
     if len({*zip(groups, own.folds, strict=True)}) > len({*groups}):
-        return "", f"folds are drawn: {only} splits {group_noun(column or '')}s"
-    return only, f"folds of {only}, the only split of {manifest.name}"
+        return "", f"new folds are drawn, because {only} divides {group_noun(column or '')}s"
+    return only, f"using folds of {only}, the only split of {manifest.name}"
 
 
 def _by_film(experiment: Experiment, manifest: Manifest) -> Division:
-    """Make each film, or other group, a separate fold."""
+    """Return a division in which each film or other group is a fold."""
     films = manifest.items.groups(experiment.groups or "film", manifest.ids)
     number = {film: fold for fold, film in enumerate(sorted(set(films)))}
     fold_of = {clip: number[film] for clip, film in zip(manifest.ids, films, strict=True)}
@@ -141,39 +144,39 @@ def _by_film(experiment: Experiment, manifest: Manifest) -> Division:
 
 
 def _named_split(experiment: Experiment, split: Split, protocol: str) -> Split:
-    """Return the split that an experiment names, if it has the folds that the protocol needs."""
+    """Return the split; raise `ExperimentError` if the protocol needs more folds than it has."""
     if protocol != OFFICIAL and split.last_fold < 2:
         raise ExperimentError(
             f"{experiment.name!r}: the split {split.name!r} has "
-            f"{counted(split.last_fold + 1, 'fold')}; {TAKES_THREE}. Name another, or draw "
-            'folds: split = "", and gap = 5 if clips are from the same file'
+            f"{counted(split.last_fold + 1, 'fold')}; {TAKES_THREE}. Use another split, or draw "
+            'folds: split = "", with gap = 5 if clips are from the same file'
         )
     if protocol == OFFICIAL and split.lost_folds:
         raise ExperimentError(
             f"{experiment.name!r}: set {split.lost_folds[0]} of the official sets "
-            f"{split.name!r} has no clip left, so the rest are not the official sets. Let "
-            'each set test: protocol = "split"'
+            f"{split.name!r} has no clips left, so the other sets are not official either. "
+            'Test on each set in turn: protocol = "split"'
         )
     return split
 
 
 def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
-    """Draw folds that keep groups together, or that cut files into stretches with a gap."""
+    """Draw folds that keep groups together, or that divide files into stretches with gaps."""
     column, labels = experiment.groups, manifest.labels(experiment.label_set)
     gap, items = 0.0 if column else experiment.gap, manifest.items
     groups = items.groups(column, labels.ids) if column else cut_files(items, labels.ids, gap)
-    # Two stretches a fold, if possible, so that each fold has some of rarely changing levels.
+    # Two stretches per fold if possible, so that each fold has clips of levels that rarely change.
     max_folds = max(3, len({*groups}) // 2) if gap else N_FOLDS
     folds = min(N_FOLDS, max_folds, len({*groups}))
     if folds < 3 and gap:
         raise ExperimentError(
             f"{experiment.name!r}: gap = {gap:g} leaves "
-            f"{counted(folds, 'stretch', 'stretches')} of files; {TAKES_THREE}. Use a smaller gap"
+            f"only {counted(folds, 'stretch', 'stretches')}; {TAKES_THREE}. Use a smaller gap"
         )
     if folds < 3 and column:
         raise ExperimentError(
             f'{experiment.name!r}: groups = "{column}" has {counted(folds, group_noun(column))}; '
-            f'{TAKES_THREE}. Instead of groups use split = "", gap = 5'
+            f'{TAKES_THREE}. Replace groups by split = "" and gap = 5'
         )
     kind = "stretches of files" if gap else "stratified"
     by_column = f" by {column}" if column else ""
@@ -189,23 +192,23 @@ def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
 
 
 def _describe_near(manifest: Manifest, split: Split) -> str:
-    """Return a sentence on clips that are near others of another fold, with a remedy."""
+    """Return a sentence on clips that are close to clips of another fold, with a remedy."""
     near, files = describe_neighbours(manifest.items, split), {*manifest.items.column("media")}
     by_file = 'groups = "media" or ' if len(files - {""}) > 2 else ""
     return near and f"{near}; {by_file}gap = 5 keeps them apart."
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
-    """Return the authors' runs for the split, or else the division of their concepts.
+    """Return the authors' runs for the split, or the folds for learning their concepts.
 
-    For their concepts the last fold tests, the others validate one by one, and the rest trains.
-    Their bottlenecks are trained once, on all folds except the last (the second to last is called
-    validation here). Clips without a media file are left out, as in their code.
+    For concepts, the last fold is the test set, and each other fold is the validation set once. The
+    authors' bottlenecks are trained once, on all folds except the last (the second to last counts
+    as validation here). Clips without a media file are left out, as in the authors' code.
     """
     if experiment.split not in (None, "", *RELEASED.values(), RELEASED_CONCEPTS):
         raise ExperimentError(
-            f"{experiment.split} is not a split of the authors. Leave split out, or use "
-            f"the protocol 'split' for it"
+            f"{experiment.split} is not one of the authors' splits. Leave split out, or set "
+            f"protocol = 'split'"
         )
     name = _released_name(manifest, experiment.split or _file_of(problems[0].train))
     trained_once = not problems[0].train.concept
@@ -231,7 +234,7 @@ def _file_of(task: Task) -> str:
     if name is None or not task.is_binary or task.classes[1].levels != ("S",):
         names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
         raise ExperimentError(
-            f"the authors released no split for {task.key}, only for {names}, S positive"
+            f"the authors released no split for {task.key}. Use {names}, with S as positive"
         )
     return name
 
@@ -240,7 +243,7 @@ def _released_name(manifest: Manifest, name: str) -> str:
     if name not in manifest.split_names:
         raise ExperimentError(
             f"the manifest {manifest.name!r} has no split {name!r}, which the released protocol "
-            "needs: the authors released it for ObyGaze12 only, so use leak-free for other "
-            "clips; for ObyGaze12: obygaze manifests import obygaze12-splits SOURCE -o FOLDER"
+            "needs. The split exists only for ObyGaze12: obygaze manifests import "
+            "obygaze12-splits SOURCE -o FOLDER. For other clips, use the leak-free protocol"
         )
     return name

@@ -1,4 +1,4 @@
-"""ELAN documents of predictions and moments, alone or added to copies of annotators' files."""
+"""ELAN documents of predictions and moments: new files, or copies of annotators' files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NO_FILM = "no-film"
 Place = tuple[str, str]
-"""A film, and a media file of it."""
+"""A film and one of its media files."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,18 @@ class Row:
     Parameters
     ----------
     film, media, title
-        Its film and file; the title is the film's, if known.
+        The film, the media file, and the film's title if known.
     cells
-        A row of a table, by its columns.
+        The cells of the row in a table, by column.
     tier, note
-        In ELAN; no note without a start and end in the film.
+        The tier and annotation in ELAN. The annotation is None if the row has no start and end in
+        the film.
     reasons
-        The parts of concepts in a prediction, the largest first.
+        The concepts' contributions to a prediction, largest first.
     called
-        The key of the class that is predicted.
+        The key of the predicted class.
     sureness
-        Its probability.
+        The probability of the predicted class.
     """
 
     film: str
@@ -66,16 +67,17 @@ class Row:
 def annotate(
     start: float | None, end: float | None, value: str, details: Mapping[str, str]
 ) -> Annotation | None:
-    """Return a row's annotation from start to end, or None if either is unknown."""
+    """Return an annotation from start to end, or None if either is unknown."""
     if start is None or end is None:
         return None
     return Annotation(*milliseconds(start, end), value, details)
 
 
 def moment_files(moments: Moments) -> dict[str, str]:
-    """Return an ELAN document for each film: file name -> text.
+    """Return an ELAN document for each film, as file name -> text.
 
-    Moments within clips are left out. Raises `ExperimentError` if no moment is located in a film.
+    Moments in clips without a position in a film are left out. Raise `ExperimentError` if no
+    moment has a position in a film.
     """
     rows = []
     for moment in moments.moments:
@@ -88,9 +90,9 @@ def moment_files(moments: Moments) -> dict[str, str]:
             rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
     if not rows:
         raise ExperimentError(
-            "ELAN cannot show moments within clips. Add the clips' start and end: --manifest FOLDER"
+            "no clip has a position in its film. Add start and end times: --manifest FOLDER"
             if moments.moments
-            else "there are no moments to write for ELAN. Try a lower --threshold"
+            else "there are no moments. Try a lower --threshold"
         )
     return elan_documents(rows, "moment", moments.warnings)[0]
 
@@ -102,22 +104,22 @@ def elan_documents(
     annotations: Path | None = None,
     vocabularies: Vocabularies | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Return a document per media file (name -> text), and the films without an annotators' file.
+    """Return one document per media file (name -> text), and the films without annotators' files.
 
     Parameters
     ----------
     rows
-        The rows; those without a note are left out.
+        The rows. Rows without a note are left out.
     kind
         The linguistic type of the tiers.
     warnings
         Warnings to write into each document.
     annotations
-        A folder with the annotators' ``.eaf`` files, written for a film, or named after a film,
-        title or media file. It may have a folder for each annotator. Every file of a film is
-        copied, and gets the models' tiers.
+        A folder with the annotators' ``.eaf`` files, optionally in a subfolder per annotator. Each
+        file records its film, or is named after a film, title or media file. All files of a film
+        are copied, and the models' tiers are added to the copies.
     vocabularies
-        The pick-lists of new files, for additional tiers.
+        The pick-lists to write into new files, so that annotators can add tiers.
     """
     tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
     for row in rows:
@@ -126,8 +128,8 @@ def elan_documents(
             tiers.setdefault(row.tier, []).append(row.note)
     if not tiers_of:
         raise ExperimentError(
-            f"none of the {len({row.cells['clip'] for row in rows}):,} clips has a start and an "
-            "end in its film, so ELAN cannot show them. Use --csv to write them for spreadsheets"
+            f"none of the {len({row.cells['clip'] for row in rows}):,} clips has start and end "
+            "times in its film, which ELAN needs. Use --csv to write tables instead"
         )
     titles = {row.film: row.title for row in rows}
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
@@ -160,9 +162,9 @@ def elan_documents(
 def _places_by_file(
     folder: Path | None, titles: Mapping[str, str], places: Iterable[Place]
 ) -> dict[Path, list[Place]]:
-    """Return the films of each ``.eaf`` file in a folder and its subfolders.
+    """Map each ``.eaf`` file in a folder and its subfolders to its films and media files.
 
-    A file belongs to the film that it was written for, or else to the film that it is named after.
+    A file belongs to the film that it records, or otherwise to the film that it is named after.
     """
     by_name: dict[str, list[Place]] = {}
     for film, media in places:
@@ -179,7 +181,7 @@ def _places_by_file(
         exact = [match for match in matches if _key(match[0]) == key]
         claims[path] = "" if own == stem else own, exact or matches
     if folder and not claims:
-        raise ExperimentError(f"{folder} has no .eaf files. Pass the annotators' folder")
+        raise ExperimentError(f"{folder} has no .eaf files. Pass the folder that has them")
     files = {}
     for path, (own, matches) in claims.items():
         films = {film for film, _ in matches}
@@ -187,7 +189,7 @@ def _places_by_file(
         owners = ({*map(_key, films)} & rivals or rivals) - {""}
         if len(films) > 1 or len(owners) > 1:
             raise ExperimentError(
-                f"{path} has a title of several films ({join_some(sorted(films | owners))}). "
+                f"{path}: several films match this file ({join_some(sorted(films | owners))}). "
                 "Name each file after its film's id: FILM.eaf"
             )
         if matches and own in {"", *owners}:

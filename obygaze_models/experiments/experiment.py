@@ -45,12 +45,12 @@ ALL = "all"
 """The value of `concepts` for all visual concepts."""
 TARGETS = ("merged", "soft")
 CALLED = "as"
-"""The key of an estimator's table for the name under which it is listed, if not its own."""
+"""The key in an estimator's table for the name it is listed under, if not the estimator's."""
 
 
 _LISTED = re.compile(r"[^\W_].*")
 MAX_NAME_BYTES = 200
-"""The longest name of an estimator's folder; file systems allow 255."""
+"""The maximum length of an estimator's folder name. File systems allow 255 bytes."""
 
 _Name = Annotated[str, Meta(min_length=1)]
 _Names = Annotated[tuple[_Name, ...], Meta(min_length=1)]
@@ -58,39 +58,39 @@ _Count = Annotated[int, Meta(ge=1)]
 _Seed = Annotated[int, Meta(ge=0)]
 _LEVEL_KEYS = ("positives", "train_negatives", "levels")
 PROTOCOL_KEYS = ("balance", "min_clips", "validation_films")
-"""Keys of an experiment that are options of its protocol."""
+"""Keys of an experiment that are options of the protocol."""
 
 
 class _Checked(StructMeta):
-    """Check each experiment that is made by a call.
+    """Check each experiment that is created by a call, and accept `stores` for `store`.
 
-    Decoding the record of a run, and `msgspec.structs.replace`, make no call. Several stores may be
-    called `stores`, as in a file.
+    Experiments that are decoded from a run's record, or made by `msgspec.structs.replace`, are not
+    checked.
     """
 
     def __call__(self, *values: Any, **keys: Any) -> Any:
         if "stores" in keys and "store" in keys:
-            raise ExperimentError("has both store and stores. For several stores, use stores")
+            raise ExperimentError("both store and stores are set. For several stores, use stores")
         if "stores" in keys:
             keys["store"] = keys.pop("stores")
         return super().__call__(*values, **keys).check()
 
 
 class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
-    """Everything that decides a run's scores; the same in Python, a TOML file and ``run.json``.
+    """All settings of a run, with the same keys in Python, TOML files and ``run.json``.
 
     Pass one kind of task: `positives` and `train_negatives`, `levels`, `concepts`, or a `column`.
-    Lists and paths are accepted for tuples and texts.
+    Lists are accepted for tuples, and paths for texts.
     """
 
     # fmt: off
     name: Annotated[_Name, Meta(
-        description="Text. What tables and pages call the experiment.", examples=["Sure or not"])]
+        description="Text. The experiment's name in tables and pages.", examples=["Sure or not"])]
     manifest: Annotated[_Name, Meta(
-        description="A folder. The manifest of the labelled items.", examples=["mine"])]
+        description="A folder. The manifest with the labelled items.", examples=["mine"])]
     store: Annotated[_Name | _Names, Meta(
-        description="A folder, a zip file or a URL. The store of the features. Or a list of "
-        "stores, whose features are put side by side; this key may also be called `stores`.",
+        description="A folder, a zip file or a URL. The store with the features. Or a list of "
+        "stores, whose features are concatenated; this key may also be called `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
         description='`""` for ten new folds, or the name of a split. The fold column to use.',
@@ -99,107 +99,107 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A list of levels. The levels to find, by code or name.",
         examples=[["S"]])] = ()
     train_negatives: Annotated[tuple[_Name, ...], Meta(
-        description="A list of levels. The levels to tell the positives from, in training and "
-        "validation.", examples=[["EN"]])] = ()
+        description="A list of levels. The negative levels in training and validation.",
+        examples=[["EN"]])] = ()
     test_negatives: Annotated[tuple[_Names, ...], Meta(
-        description="A list of lists of levels. The negatives of each test set; those of training "
-        "if you leave it out.", examples=[[["EN"], ["EN", "HN"]]])] = ()
+        description="A list of lists of levels. The negative levels of each test set; by default "
+        "the same as in training.", examples=[[["EN"], ["EN", "HN"]]])] = ()
     levels: Annotated[tuple[_Name, ...], Meta(
         description="A list of levels. Each level is a separate class, instead of `positives` "
         "and `train_negatives`.", examples=[["EN", "HN", "S"]])] = ()
     concepts: Annotated[tuple[_Name, ...], Meta(
-        description='`"all"` (those that can be seen), or a list of concepts. Concepts to '
-        "detect, one after another, instead of levels.", examples=[["Look", "Body"]])] = ()
+        description='`"all"` (all visual concepts), or a list of concepts. Concepts to detect '
+        "instead of levels, each as a separate task.", examples=[["Look", "Body"]])] = ()
     negatives: Annotated[_Name, Meta(
-        description='`"a"`, `"b"` or `"c"`, for concepts (levels go into train_negatives). '
-        "The clips without the concept that count: `a` Easy Negatives only, `b` all clips without "
-        "it, `c` Hard Negative and Sure clips without it. With levels of your own: `b`.",
+        description='`"a"`, `"b"` or `"c"`, for concepts (for levels, use train_negatives). '
+        "The negatives of a concept: `a` Easy Negatives only, `b` all clips without the concept, "
+        "`c` Hard Negative and Sure clips without it. With your own levels, use `b`.",
         examples=["b"])] = "a"
     target: Annotated[_Name, Meta(
-        description='`"classes"`, `"ordered"`, `"number"` or `"concepts"`. What is predicted: '
+        description='`"classes"`, `"ordered"`, `"number"` or `"concepts"`. What to predict: '
         "classes, a position on the scale of three or more `levels`, the number in a `column`, or "
-        "several `concepts` by one fit.",
+        "several `concepts` with one fit.",
         examples=["ordered"])] = Classes.key
     column: Annotated[_Name | None, Meta(
         description='The name of a column. With `target = "number"`: the column of the labels or '
-        "of `items.csv` that has each clip's number; clips with an empty cell take no part.",
+        "of `items.csv` with each clip's number. Clips with an empty cell are left out.",
         examples=["valence"])] = None
     labels: Annotated[_Name | _Names | None, Meta(
         description="The name of a label set, or a list of annotators' label sets. By default the "
-        "manifest's own. A list takes the set that was merged from these annotators.",
+        "manifest's default. A list stands for the label set that was merged from these.",
         examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
         description='`"merged"` or `"soft"`. What models learn from: the merged label of a clip, '
-        "or the labels of all its annotators, with equal weights. Tests are the same.",
+        "or the labels of all its annotators with equal weights. Tests are the same with both.",
         examples=["soft"])] = "merged"
     array: Annotated[_Name, Meta(
-        description="The name of an array of the store.", examples=["native"])] = "native"
+        description="The name of an array. The features to use.", examples=["native"])] = "native"
     pooling: Annotated[_Name | None, Meta(
-        description="The name of a pooling. How an array with several tokens becomes one vector: "
-        "`max`, `mean` or `first`.", examples=["max"])] = None
+        description="The name of a pooling. How to pool an array with several tokens into one "
+        "vector: `max`, `mean` or `first`.", examples=["max"])] = None
     frames: Annotated[_Name, Meta(
-        description="The name of an array. The array that models of frame sequences read.",
+        description="The name of an array. The array for models that read sequences of frames.",
         examples=["frames_temporal"])] = "frames"
     protocol: Annotated[_Name | dict[str, Any] | None, Meta(
-        description="The name of a protocol, or a table with its name and options. It divides "
-        "clips into training, validation and test: `leak-free`, `released`, `paper`, "
+        description="The name of a protocol, or a table with its name and options. How clips are "
+        "divided into training, validation and test: `leak-free`, `released`, `paper`, "
         "`leave-film-out`, `split`, `official`, or a protocol of your own. By default `official` "
-        "if the split has this name, otherwise `split`: each fold tests once.",
+        "if the split has this name, otherwise `split`: each fold is the test set once.",
         examples=["leave-film-out"])] = None
     groups: Annotated[_Name | None, Meta(
         description="The name of a column. Clips with the same value stay together, and scores are "
         "means over groups: `film`, `media` (the file), or another column of `items.csv`.",
         examples=["media"])] = None
     min_clips: Annotated[_Count | None, Meta(
-        description="A whole number from 1 up. How many clips of each class a film or group needs "
-        "to be tested by `leave-film-out`; 10 by default.", examples=[5])] = None
+        description="A whole number from 1 up. The number of clips of each class that a film or "
+        "group needs to be tested by `leave-film-out`; by default 10.", examples=[5])] = None
     validation_films: Annotated[_Count | None, Meta(
-        description="A whole number from 1 up. How many other films, drawn for each tested film, "
-        "validate one fit each in `leave-film-out`; all by default. It is only for estimators that "
-        "use validation clips.", examples=[3])] = None
+        description="A whole number from 1 up. For `leave-film-out`: the number of other films, "
+        "drawn for each tested film, that are each used for validation in one fit; by default all. "
+        "It affects only estimators that use validation clips.", examples=[3])] = None
     gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
-        description="A number of seconds from 0 up. Clips of a tested file train and validate only "
-        "if they are further from its test clips. Drawn folds are then stretches of files.",
+        description="A number of seconds from 0 up. Clips of a tested file are used in training if "
+        "they are further than this from its test clips. Drawn folds are then stretches of files.",
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
-        description='`"undersample"`, `"weights"` or `"none"`. How training clips are balanced. By '
-        "default `undersample`, unless the protocol fixes the training clips.",
+        description='`"undersample"`, `"weights"` or `"none"`. How to balance the classes in '
+        "training; by default `undersample`, unless the protocol fixes the training clips.",
         examples=["weights"])] = None
     missing: Annotated[_Name, Meta(
-        description='`"drop"` or `"mean"`. Clips that one of several stores lacks are left '
-        "out, or get the mean of the training clips.",
+        description='`"drop"` or `"mean"`. What to do with clips that one of several stores '
+        "lacks: leave them out, or use the mean of the training clips.",
         examples=["mean"])] = "drop"
     fusion: Annotated[_Name, Meta(
-        description='`"early"` or `"late"`. How several stores are joined: one model reads all, or '
-        "the probabilities of one model for each store are joined.", examples=["late"])] = "early"
+        description='`"early"` or `"late"`. How to join several stores: one model reads all, or '
+        "the probabilities of one model per store are combined.", examples=["late"])] = "early"
     each_store: Annotated[bool, Meta(
-        description="`true` or `false`. Also fit each estimator on each of several stores "
-        "alone, and on all the others.", examples=[True])] = False
+        description="`true` or `false`. Whether to fit each estimator also on each store alone, "
+        "and on all stores without it.", examples=[True])] = False
     concept_stores: Annotated[dict[_Name, _Name], Meta(
-        description="A table of concepts and stores. Concepts that bottlenecks learn from one of "
-        "several stores.", examples=[{"Voice": "clap"}])] = {}
+        description="A table of concepts and stores. Concepts that bottlenecks learn from only "
+        "one of several stores.", examples=[{"Voice": "clap"}])] = {}
     predictions: Annotated[tuple[_Name, ...], Meta(
-        description="A list of tables. The predictions of models of your own.",
+        description="A list of tables. The predictions of your own models.",
         examples=[["mine.csv"]])] = ()
     estimators: Annotated[tuple[_Name | dict[str, Any], ...], Meta(
         description="A list of names, or of tables with a name and options. The models to train.",
         examples=[["logistic", {"name": "mlp", "max_iter": 50}]])] = ("mlp",)
     titles: Annotated[dict[_Name, _Name], Meta(
-        description="A table of models or stores and titles. What tables and pages call them, in "
-        "place of their names.", examples=[{"logistic": "words"}])] = {}
+        description="A table of models or stores and titles. The titles replace the names in "
+        "tables and pages.", examples=[{"logistic": "words"}])] = {}
     headline: Annotated[_Name | None, Meta(
-        description="The name of an estimator of the list. The model that the result is about, "
-        "named before the test; by default the first of `estimators`.", examples=["mlp"])] = None
+        description="The name of an estimator in the list. The model that the headline is about, "
+        "chosen before the test; by default the first of `estimators`.", examples=["mlp"])] = None
     score: Annotated[_Name | None, Meta(
-        description="The name of a score. The score that models are ranked by; by default `auroc` "
-        "for two classes, `f1_macro` for more, `weighted_kappa` for ordered levels and `spearman` "
-        "for numbers.", examples=["f1"])] = None
+        description="The name of a score. The score that ranks models; by default `auroc` for two "
+        "classes, `f1_macro` for more, `weighted_kappa` for ordered levels and `spearman` for "
+        "numbers.", examples=["f1"])] = None
     seed: Annotated[_Seed, Meta(
-        description="A whole number from 0 up. It fixes the draws, the estimators' randomness and "
-        "the folds that are drawn.", examples=[1])] = 0
+        description="A whole number from 0 up. The seed of all random choices: drawn folds, drawn "
+        "clips and the estimators.", examples=[1])] = 0
     seeds: Annotated[tuple[_Seed, ...], Meta(
         description="A list of different whole numbers from 0 up. All fits are repeated with each "
-        "of these seeds; the folds stay those of `seed`.", examples=[[0, 1, 2]])] = ()
+        "of these seeds. The folds are still drawn with `seed`.", examples=[[0, 1, 2]])] = ()
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -216,7 +216,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             self._settle_protocol(dict(self.protocol))
 
     def _settle_protocol(self, table: dict[str, Any]) -> None:
-        """Move options that are separate keys, and replace a table with only a name by the name."""
+        """Move options that have their own keys, and replace a table that has only a name."""
         if not isinstance(table.get("name"), str):
             raise ExperimentError(f'{self.name!r}: [protocol] has no name. Add name = "split"')
         for key in PROTOCOL_KEYS:
@@ -230,7 +230,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         force_setattr(self, "protocol", table if len(table) > 1 else table["name"])
 
     def check(self) -> Experiment:
-        """Return the experiment; raise `ExperimentError` if a value is wrong or in conflict."""
+        """Return the experiment; raise `ExperimentError` if values are invalid or conflict."""
         slips = (
             self._misfits(),
             self._unknown_names(),
@@ -242,13 +242,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         for slip in chain.from_iterable(slips):
             raise ExperimentError(f"{self.name!r}: {slip}")
         _ = self.learners
-        # Tables of predictions have further models, which the plan reads.
+        # Tables of predictions add models, which are known only to the plan.
         if not self.predictions:
             self.check_models([*self.learners])
         return self
 
     def _misfits(self) -> Iterator[str]:
-        """Yield a sentence for each value of a wrong type."""
+        """Yield a sentence for each value that has the wrong type."""
         for key, field in experiment_fields().items():
             value = getattr(self, key)
             try:
@@ -286,25 +286,25 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         for key in ("balance", "gap"):
             if getattr(self, key) and self.protocol_name not in (None, *balanced):
                 yield (
-                    f"the protocol {self.protocol_name} fixes the training clips; "
-                    f"leave {key} out, or use {' or '.join(balanced)}"
+                    f"{key} has no effect with the protocol {self.protocol_name}, which fixes the "
+                    f"training clips. Leave it out, or use {' or '.join(balanced)}"
                 )
         for key in ("min_clips", "validation_films"):
             if getattr(self, key) is not None and key not in self._protocol_keywords:
                 yield f'{key} needs protocol = "leave-film-out". Add that, or leave it out'
         yield from self._option_slips()
         if self.protocol_name == "paper" and self.levels:
-            yield (f"the paper's protocol is for two classes; for {len(self.levels)} use leak-free")
+            yield f"the paper's protocol is for two classes. For {len(self.levels)}, use leak-free"
 
     def _store_slips(self) -> Iterator[str]:
-        """Yield a sentence for each key that does not fit the stores."""
+        """Yield a sentence for each key that conflicts with the stores."""
         for store in self.concept_stores.values():
             if store not in self.store_names:
                 yield f"concept_stores: {unknown_name('store', store, self.store_names)}"
         joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
         keys = [key for key, default in joins.items() if getattr(self, key) != default]
         if keys and len(self.stores) < 2:
-            yield f"{' or '.join(keys)} needs several stores. Leave it out, or write stores = [...]"
+            yield f"{' or '.join(keys)} needs several stores. Leave it out, or add stores = [...]"
 
     def _task_slips(self) -> Iterator[str]:
         """Yield a sentence for each conflict between classes or negatives."""
@@ -316,29 +316,29 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         }
         first, *others = [kind for kind, value in kinds.items() if value] or ["positives"]
         if others:
-            yield f"has both {first} and {others[0]}. Use only one of them"
+            yield f"both {first} and {others[0]} are set. Use only one of them"
         for key in ("positives", "train_negatives"):
             if first == "positives" and not getattr(self, key):
                 yield f"{key} is missing. Add {key} = {_example(key)}"
         if self.negatives != "a" and not self.concepts:
             yield (
-                "negatives goes with concepts. For the concepts of a bottleneck, write "
+                "negatives needs concepts. For the concepts of a bottleneck, write "
                 f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} among the estimators'
             )
         negatives_of_all = {level for test in self.test_negatives for level in test}
         for level in sorted({*self.positives} & ({*self.train_negatives} | negatives_of_all)):
             yield f"level {level} is both positive and negative"
         if len(set(self.test_negatives)) < len(self.test_negatives):
-            yield "has the same test set twice in test_negatives"
+            yield "test_negatives has a duplicate test set. Remove it"
 
     def _target_slips(self) -> Iterator[str]:
-        """Yield a sentence for each key that does not go with the target."""
+        """Yield a sentence for each key that conflicts with the target."""
         needs = {Ordered.key: "levels", Number.key: "column", Concepts.key: "concepts"}
         need = needs.get(self.target)
         if need and not getattr(self, need):
             yield f'target = "{self.target}" needs {need}. Add {need} = {_example(need)}'
         if self.column and self.target != Number.key:
-            yield f'column goes with numbers. Add target = "{Number.key}", or leave it out'
+            yield f'column is for numbers. Add target = "{Number.key}", or leave it out'
         if self.target == Classes.key:
             return
         if self.protocol_name in ("paper", "released"):
@@ -350,21 +350,21 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             yield f'target = "{self.target}" takes no {key}. Leave it out'
         weighs = self.balance == "weights" and not self.column
         if self.balance not in (None, "none") and not weighs:
-            yield f'balance = "{self.balance}" is for classes. Leave it out'
+            yield f'balance = "{self.balance}" works only for classes. Leave it out'
         if len(self.stores) > 1:
-            yield f'target = "{self.target}" reads one store. Name one, or set target = "classes"'
+            yield f'target = "{self.target}" needs a single store (or set target = "classes")'
 
     def _estimator_slip(self, name: str, spec: EstimatorSpec) -> str:
-        """Return why an estimator does not go with the other keys, or "" if it does."""
+        """Return why an estimator conflicts with other keys, or "" if it does not."""
         if self.target == Number.key and not spec.predicts_numbers:
             return (
-                f"{name} predicts classes, not numbers. Use {', '.join(REGRESSORS)}, or a "
-                "regressor of scikit-learn as package.module:Class"
+                f"{name} predicts classes, not numbers. Use {', '.join(REGRESSORS)}, or any "
+                "scikit-learn regressor as package.module:Class"
             )
         if self.target == Concepts.key and (not spec.fuses or spec.has_bank):
             return (
                 f"{name} cannot learn several concepts in one fit. Use an estimator that reads "
-                'features alone, such as logistic, or set target = "classes"'
+                'only features, such as logistic, or set target = "classes"'
             )
         tells_apart = self.target in (Classes.key, Concepts.key) or len(self.stores) > 1
         if spec.predicts_numbers and tells_apart:
@@ -373,12 +373,12 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 'a single store with target = "ordered" or "number"'
             )
         if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
-            return f"{CUT} is for two classes, but {name} predicts {len(self.levels)}. Leave it out"
+            return f"{CUT} needs two classes (but {name} predicts {len(self.levels)}). Leave it out"
         weighs = spec.takes_weights or find_entry(spec.name).before_balancing
         if self.is_soft and not weighs:
             return (
-                f"soft targets weigh a clip's labels, but {name} takes no sample_weight. Leave it "
-                "out, or use logistic or a class of scikit-learn"
+                f"soft targets need sample weights, but {name} takes no sample_weight. Leave it "
+                "out, or use logistic or a scikit-learn estimator"
             )
         return ""
 
@@ -399,13 +399,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     def _called_twice(self, listed: str, name: str) -> ExperimentError:
         return ExperimentError(
-            f"{self.name!r}: two estimators are called {listed!r} (apart from signs and "
+            f"{self.name!r}: two estimators are called {listed!r} (ignoring punctuation and "
             f'case). Rename one: {{name = "{name}", {CALLED} = "..."}}'
         )
 
     @cached_property
     def learners(self) -> dict[str, EstimatorSpec]:
-        """The estimators to fit, by the name under which each is listed."""
+        """The estimators to fit, by the name that each is listed under."""
         specs: dict[str, EstimatorSpec] = {}
         folders = set()
         stores = self.store_names if len(self.stores) > 1 else []
@@ -419,7 +419,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             folders.add(folder.casefold())
             if len(folder.encode()) > MAX_NAME_BYTES or not _LISTED.fullmatch(listed):
                 raise ExperimentError(
-                    f"{self.name!r}: {shorten(listed)} cannot name an estimator. Begin with a "
+                    f"{self.name!r}: {shorten(listed)} cannot be an estimator's name. Start with a "
                     f"letter or digit, and use at most {MAX_NAME_BYTES} bytes"
                 )
             with errors_as(ExperimentError, repr(self.name)):
@@ -447,7 +447,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         return specs
 
     def check_models(self, models: Sequence[str]) -> None:
-        """Raise if `headline` or `titles` name anything that is not a model."""
+        """Raise `ExperimentError` if `headline` or `titles` name an unknown model."""
         if self.headline and self.headline not in models:
             unknown = unknown_name("estimator", self.headline, models)
             raise ExperimentError(f"{self.name!r}: headline: {unknown}")
@@ -455,7 +455,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             raise ExperimentError(f"{self.name!r}: titles: {slip}")
 
     def _title_slips(self, models: Sequence[str]) -> Iterator[str]:
-        """Yield a sentence for each title without a model or store, or with two."""
+        """Yield a sentence for each title of an unknown or of more than one model or store."""
         names = [*models, *self.store_names]
         for name in self.titles:
             if name not in names:
@@ -464,13 +464,12 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             titles = [self.titles.get(name, name) for name in alike]
             for title in self.titles.values():
                 if titles.count(title) > 1:
-                    yield f"two are called {title!r}. Change one title"
+                    yield f"the title {title!r} is used twice. Change one of them"
 
     def title_of(self, model: str) -> str:
-        """Return the name of a model in tables: its title, or else its name.
+        """Return a model's name in tables: its title, or its name if it has none.
 
-        A model that reads only some of the stores is named by the titles of its model and of the
-        stores.
+        The name of a variant on some of the stores is made from the titles of the model and stores.
         """
         spec = self.learners.get(model)
         if model in self.titles or spec is None or not spec.variant_of:
@@ -483,7 +482,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The store or the stores."""
+        """The store or stores, as a tuple."""
         return (self.store,) if isinstance(self.store, str) else self.store
 
     @property
@@ -493,33 +492,33 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     @property
     def protocol_name(self) -> str | None:
-        """The name of the protocol, if any."""
+        """The name of the protocol, or None."""
         return self.protocol["name"] if isinstance(self.protocol, dict) else self.protocol
 
     @property
     def protocol_options(self) -> dict[str, Any]:
-        """The options of the protocol that are not keys of an experiment."""
+        """The options of the protocol that have no keys of their own."""
         table = self.protocol if isinstance(self.protocol, dict) else {}
         return {key: value for key, value in table.items() if key != "name"}
 
     @property
     def _protocol_keywords(self) -> list[str]:
-        """The options that the protocol accepts, if there is a protocol."""
+        """The options that the protocol accepts."""
         return PROTOCOLS[self.protocol_name].options() if self.protocol_name else []
 
     def without_secrets(self) -> Experiment:
-        """Return the experiment as a run records it: without users, passwords and queries."""
+        """Return the experiment without user names, passwords and queries in URLs."""
         stores = tuple(map(redact_url, self.stores))
         return replace(self, store=stores[0] if isinstance(self.store, str) else stores)
 
     @property
     def label_set(self) -> str | None:
-        """The name of the label set; if annotators are named, the plan finds it."""
+        """The name of the label set, or None if `labels` has none or lists annotators."""
         return None if isinstance(self.labels, tuple) else self.labels
 
     @property
     def is_soft(self) -> bool:
-        """True if clips train with the label of each annotator."""
+        """True if models learn from the labels of each annotator."""
         return self.targets == "soft"
 
     @property
@@ -539,18 +538,18 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     @property
     def feature(self) -> str:
-        """A description of the array, its pooling, and the array of frames if it is used."""
+        """A description of the array, its pooling, and the frame array if any."""
         text = f"{self.array}, {self.pooling} over tokens" if self.pooling else self.array
         return f"{text} and {self.frame_array} (sequences)" if self.frame_array else text
 
     @property
     def frame_array(self) -> str | None:
-        """The array of frames, if an estimator reads them."""
+        """The array of frames, or None if no estimator reads frames."""
         reads = any(spec.reads == "frames" for spec in self.learners.values())
         return self.frames if reads else None
 
     def in_codes(self, scheme: LabelScheme) -> Experiment:
-        """Return the experiment with the codes of levels and the names of concepts."""
+        """Return the experiment with levels as codes, and concepts by their names in the scheme."""
 
         def coded(levels: Sequence[str]) -> tuple[str, ...]:
             return tuple(map(scheme.level, levels))
@@ -562,7 +561,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             return replace(self, test_negatives=tests, **codes).check()
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
-        """Return what to learn: one problem, or one for each concept."""
+        """Return the problems to learn: a single one, or one per concept."""
         if self.column:
             task = number_task(self.column)
             return [Problem(task, (task,))]
@@ -590,14 +589,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
 
 def _store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return a model's variants by name: on each store alone, and on all without it."""
+    """Return a model's variants by name: on each store alone, and on all stores but one."""
     others = {name: tuple(rest for rest in names if rest != name) for name in names}
     variants: dict[str, tuple[str, ...]] = {f"{model} on {name} alone": (name,) for name in names}
     return variants | {f"{model} without {n}": rest for n, rest in others.items() if len(rest) > 1}
 
 
 def _as_held(key: str, value: Any) -> Any:
-    """Return a key's value with "all" concepts and the levels of a single test set as lists."""
+    """Return a key's value as it is stored; "all" and single test sets become tuples."""
     if key == "concepts" and value == ALL:
         return (ALL,)
     value = _plain(value)
@@ -606,7 +605,7 @@ def _as_held(key: str, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return paths as texts with slashes, and lists as tuples."""
+    """Convert paths to text with slashes, and lists to tuples."""
     if isinstance(value, PurePath):
         return value.as_posix()
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
@@ -619,12 +618,12 @@ def experiment_fields() -> dict[str, FieldInfo]:
 
 
 def _example(key: str) -> str:
-    """Return an example value of a key, as in a file."""
+    """Return an example of a key's value, as in a TOML file."""
     return as_toml(experiment_fields()[key].type.__metadata__[-1].examples[0])
 
 
 def _sentences(key: str) -> tuple[str, str]:
-    """Return the requirement on a key's value with an example, and the rest of its description."""
+    """Split a key's description into the kind of value (with an example) and its meaning."""
     text: str = experiment_fields()[key].type.__metadata__[-1].description
     kind, _, rest = text.partition(". ")
     kind, example = kind.rstrip("."), f"`{_example(key)}`"
@@ -632,13 +631,13 @@ def _sentences(key: str) -> tuple[str, str]:
 
 
 def _requirement(key: str) -> str:
-    """Return what the value of a key must be."""
+    """Return a sentence on what the value of a key must be."""
     kind = _sentences(key)[0].replace("`", "")
     return f"{key} must be {kind[0].lower()}{kind[1:]}"
 
 
 def describe_key(key: str) -> str:
-    """Return a key's requirement, meaning and default, in Markdown."""
+    """Return a key's kind of value, meaning and default, in Markdown."""
     kind, rest = _sentences(key)
     field = experiment_fields()[key]
     if field.required or field.default in (None, (), msgspec.NODEFAULT):
@@ -647,7 +646,7 @@ def describe_key(key: str) -> str:
 
 
 def as_toml(value: Any) -> str:
-    """Return a value as it is written in a TOML file.
+    """Format a value as TOML.
 
     Examples
     --------
@@ -664,10 +663,10 @@ def as_toml(value: Any) -> str:
 def load_experiment(
     path: str | Path, *, only: str | int | None = None, predictions: Sequence[str | Path] = ()
 ) -> Experiment:
-    """Read an experiment from a TOML file; its paths are relative to the file's folder.
+    """Read an experiment from a TOML file. Paths in the file are relative to its folder.
 
-    With `only`, it has a single estimator, by the name under which it is listed, or by number.
-    `predictions` are tables of predictions to add to those in the file.
+    With `only`, keep a single estimator, given by the name it is listed under or by its number.
+    `predictions` are tables of predictions to add to the tables in the file.
     """
     path = Path(path)
     if problem := describe_other_kind(path, "the TOML file of an experiment"):
@@ -680,7 +679,7 @@ def load_experiment(
     if only is not None and isinstance(table.get("estimators"), list):
         table["estimators"] = _choose(table["estimators"], only)
     if only is not None:
-        table.pop("headline", None)  # a single model is the result
+        table.pop("headline", None)  # the headline is about the single model
     if predictions:
         table["predictions"] = [*table.get("predictions", ()), *map(str, predictions)]
     with errors_as(ExperimentError, str(path)):
@@ -688,7 +687,7 @@ def load_experiment(
 
 
 def _check_keys(path: Path, table: dict[str, Any]) -> None:
-    """Raise if the file has an unknown key or lacks a required one."""
+    """Raise `ExperimentError` if the file has an unknown key or lacks a required key."""
     fields = experiment_fields()
     keys = [*fields, "stores"]
     for key in table:
@@ -700,7 +699,7 @@ def _check_keys(path: Path, table: dict[str, Any]) -> None:
 
 
 def _beside(path: Path, value: Any) -> Any:
-    """Resolve relative paths against the file's folder, leaving URLs and other values unchanged."""
+    """Resolve relative paths against the file's folder; leave URLs and other values unchanged."""
     if isinstance(value, list):
         return [_beside(path, part) for part in value]
     is_relative = isinstance(value, str) and value and not is_url(value)
@@ -708,7 +707,7 @@ def _beside(path: Path, value: Any) -> Any:
 
 
 def _choose(entries: list[Any], only: str | int) -> list[Any]:
-    """Return the estimator with a name or number, or all if there is none."""
+    """Return the estimator with a name or number, or all estimators if there is none."""
     names = [entry.get(CALLED, entry.get("name")) if isinstance(entry, dict) else entry
              for entry in entries]  # fmt: skip
     chosen = [entry for row, entry in enumerate(entries) if only in (row, names[row])]
@@ -726,7 +725,7 @@ _document()
 
 
 def _public_path(kind: type) -> str:
-    """Return the shortest path from which a class can be imported: "MODULE:CLASS"."""
+    """Return the shortest path that a class can be imported from, as "MODULE:CLASS"."""
     parts = kind.__module__.split(".")
     for length in range(1, len(parts)):
         module = sys.modules.get(".".join(parts[:length]))

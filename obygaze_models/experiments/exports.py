@@ -1,7 +1,7 @@
 """Exports for other programs: spreadsheets, ELAN, ONNX and TensorBoard.
 
-Each film gets a table or a document. The rows are a model's predictions, or a run's held-out
-predictions, where each clip's come from fits that were not trained on it.
+Each film gets its own table or document. The rows are a model's predictions, or a run's held-out
+predictions. Held-out predictions of a clip come from fits that were not trained on it.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.values import NUMBER
 
 BYTE_ORDER_MARK = "\ufeff"
-"""The mark by which Excel recognises UTF-8."""
+"""A mark that makes Excel read the file as UTF-8."""
 HELD_OUT = "held-out prediction"
-"""The linguistic type of a run's tiers."""
+"""The ELAN linguistic type of a run's tiers."""
 PARTS = "parts in the "
-"""The prefix of the cell with the concepts' contributions to the log-odds."""
+"""The start of the name of the column with the concepts' contributions to the log-odds."""
 MAX_PARTS_SHOWN = 3
 OPSET = 17
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -63,18 +63,20 @@ Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Outputs:
-    """The outputs of predictions, and the number of rows to print.
+    """The files to write predictions to, and the number of rows to print.
 
     Parameters
     ----------
     table
-        A CSV file of all predictions.
-    tables, elan
-        Folders of a table a film, and of ELAN's documents.
+        A CSV file for all predictions.
+    tables
+        A folder for one table per film.
+    elan
+        A folder for ELAN documents.
     annotations
-        The folder of the annotators' ELAN documents, to which a run's predictions are added.
+        The folder of the annotators' ELAN documents. Copies get a run's predictions as tiers.
     max_rows
-        How many rows are printed.
+        The maximum number of rows to print.
     """
 
     table: Path | None = None
@@ -85,7 +87,7 @@ class Outputs:
 
 
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:
-    """Return a model's predictions, in the order of the items."""
+    """Return a model's predictions as rows, in the order of the items."""
     tier = f"{predictions.about.description.estimator}: {predictions.about.description.task}"
     titles = film_titles(items)
     words = model_words(predictions.about)
@@ -109,7 +111,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
             **shares,
             "seen in training": seen,
         }
-        # With two classes, the second's probability is enough.
+        # With two classes, the probability of the second is enough.
         listed = names[1:] if len(names) == 2 else names
         details = {name: f"{shares[name]:.3f}" for name in listed}
         if seen != "no":
@@ -123,11 +125,11 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
 def held_out(
     run: Run, *, model: str | None = None, ids: Collection[str] | None = None
 ) -> list[Row]:
-    """Return the held-out predictions of a run, by model and test, then film by film in time.
+    """Return a run's held-out predictions, sorted by model, test, film and time.
 
-    The cells have each annotator's class. The probability is that of the second of two classes, or
-    of the predicted class, averaged over the fits. The parts are the concepts' contributions to its
-    log-odds, if they add up.
+    The cells include each annotator's class. The probability is averaged over the fits. It belongs
+    to the second class if there are two, and otherwise to the predicted class. The cells also have
+    the concepts' contributions, for models whose contributions sum to the log-odds.
     """
     if model is not None and model not in run.record.models:
         raise ExperimentError(f"{run.folder}: {unknown_name('model', model, run.record.models)}")
@@ -184,7 +186,7 @@ def held_out(
 
 
 class _PredictionText(NamedTuple):
-    """A prediction: its class or number, and its cells in a table and in ELAN."""
+    """A predicted class or number as text, with its cells for tables and its details for ELAN."""
 
     key: str
     title: str
@@ -197,7 +199,7 @@ class _PredictionText(NamedTuple):
 def _describe_prediction(
     target: Target, classes: Sequence[Class], value: Any, called: Any
 ) -> _PredictionText:
-    """Describe a prediction: one or several probabilities, a position, or a number."""
+    """Describe a prediction: probabilities, a position on a scale, or a number."""
     if target.is_numeric:
         [column] = target.columns([])
         cells, details = {column: f"{value:.6f}"}, {column: f"{value:.3f}"}
@@ -225,7 +227,7 @@ def export_files(
     concepts: Iterable[str],
     run: Run | None = None,
 ) -> tuple[dict[Path, str], list[str]]:
-    """Return the requested files (path -> text), and a line about each kind.
+    """Return the requested files (path -> text), and a line about each kind of file.
 
     Parameters
     ----------
@@ -236,9 +238,10 @@ def export_files(
     kind, warnings
         As in `elan_documents`.
     levels, concepts
-        The entries of ELAN's pick-lists: the levels' names by code, and the concepts.
+        The entries of ELAN's pick-lists: the level names by code, and the concepts.
     run
-        The run of all predictions: ELAN's tiers mark the clips without predictions.
+        The run, if `rows` are all its predictions. Its clips without predictions are then marked
+        in ELAN's tiers.
     """
     elan, annotations = outputs.elan, outputs.annotations
     files: dict[Path, str] = {}
@@ -254,7 +257,7 @@ def export_files(
         lines.append(f"{counted(len(films), 'table')}, one per film -> {outputs.tables}")
     if elan:
         if annotations and elan.resolve().is_relative_to(annotations.resolve()):
-            raise ExperimentError(f"{elan} is in {annotations}. Choose a folder outside it")
+            raise ExperimentError(f"{elan} is inside {annotations}. Choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
         lists = {"levels": levels.values(), "concepts": concepts}
@@ -266,11 +269,11 @@ def export_files(
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"only the models' tiers for {named}: no file in {annotations}")
+            lines.append(f"only the models' tiers for {named} without a file in {annotations}")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
                 f"{counted(untimed, 'clip')} left out for ELAN: the manifest has no start and end "
-                "in the film"
+                "times in the film"
             )
     return files, lines
 
@@ -278,7 +281,7 @@ def export_files(
 def _preferences(
     documents: Sequence[str], annotations: Path | None, levels: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the preferences of ELAN documents: the annotators' own, or the levels' colours."""
+    """Yield a preferences file for each ELAN document: the annotators' file, or level colours."""
     colours = to_pfsx(level_colours([*levels])) if levels else ""
     for document in documents:
         name = str(Path(document).with_suffix(".pfsx"))
@@ -289,12 +292,12 @@ def _preferences(
 
 
 def model_words(about: Mapping[str, Any]) -> list[str]:
-    """Return the names of a model's classes by level, as in annotators' tiers."""
+    """Return the names of a model's classes, as in the annotators' tiers."""
     return [kind.words for kind in learned_task(about).classes] if "learns" in about else []
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield ELAN rows for the time spans of clips without a prediction, with their level."""
+    """Yield ELAN rows for time spans without a prediction, with the annotated level."""
     names = run.record.manifest.levels
     by_film = group_by(clips_by_id(run.clips()).values(), lambda clip: clip.film)
     for (tier, film), own in group_by(rows, lambda row: (row.tier, row.film)).items():
@@ -314,11 +317,11 @@ def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
-    """Yield the numbers of clips and films, and the first rows."""
+    """Yield lines of text with the numbers of clips, films and models, and the first rows."""
     clips = counted(len({row.cells["clip"] for row in rows}), "clip")
     films = counted(len({row.film for row in rows}), "film")
     models = counted(len({row.cells["model"] for row in rows}), "model")
-    yield f"{clips} of {films}; {models}, each clip predicted by the fits that tested it"
+    yield f"{clips} of {films}; {models}; each clip is predicted by the fits that tested it"
     if limit:
         columns = ["title", "from", "annotators", "model", "prediction"]
         names = [*rows[0].cells] if rows else ["prediction", PROBABILITY]
@@ -342,7 +345,7 @@ def _seconds(start: float | None, end: float | None) -> dict[str, str]:
 
 
 def _clip_cells(clip: Clip) -> dict[str, str]:
-    """Return the location of a clip, and its annotations."""
+    """Return the cells with a clip's location and annotations."""
     return {
         "title": clip.title,
         "film": clip.film,
@@ -367,12 +370,12 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     Parameters
     ----------
     folder
-        The model's folder. Networks, logistic regression and bottlenecks with a linear head can
-        be written.
+        The model's folder. Networks, logistic regression and bottlenecks with a linear head are
+        supported.
     output
-        The file.
+        The file to write.
     overwrite
-        Replace an earlier file.
+        Replace an existing file.
     """
     onnx = need("onnx", extra="onnx")
     refuse_to_overwrite(output, overwrite=overwrite)
@@ -385,7 +388,7 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     written = onnx.helper.make_model(
         graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
     )
-    written.ir_version = 8  # the version of opset 17, as older runtimes refuse newer ones
+    written.ir_version = 8  # matches opset 17; older runtimes reject later versions
     onnx.helper.set_model_props(
         written,
         {
@@ -400,16 +403,17 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
 
 
 def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> int:
-    """Write the losses of a run's networks, epoch by epoch, for TensorBoard.
+    """Write the losses of a run's networks in each epoch, for TensorBoard.
 
     Parameters
     ----------
     folder
-        The run.
+        The run folder.
     output
-        A folder, which gets one for each fit: ``tensorboard --logdir FOLDER`` shows it.
+        The folder to write, with a subfolder for each fit. To view it:
+        ``tensorboard --logdir FOLDER``.
     overwrite
-        Replace an earlier folder.
+        Replace an existing folder.
 
     Returns
     -------
@@ -423,7 +427,7 @@ def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> in
         if history := getattr(estimator, "history_", None):
             histories[Path(row["model"]) / row["folder"].name] = history
     if not histories:
-        raise ExperimentError(f"{folder} has no network with a history. Run mlp, for example")
+        raise ExperimentError(f"{folder} has no network with a loss history. Add mlp, for example")
     with new_folder(output, overwrite=overwrite) as logs:
         for name, history in histories.items():
             (logs / name).mkdir(parents=True)
@@ -436,7 +440,7 @@ def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> in
 
 
 def _loss_events(protos: Any, history: Sequence[Mapping[str, float]]) -> Iterator[Any]:
-    """Yield TensorBoard's events of a network, with the epoch as step."""
+    """Yield a network's losses as TensorBoard events, with the epoch as the step."""
     yield protos.Event(file_version="brain.Event:2")
     for row in history:
         event = protos.Event(step=int(row["epoch"]))
@@ -446,7 +450,7 @@ def _loss_events(protos: Any, history: Sequence[Mapping[str, float]]) -> Iterato
 
 
 def _layers(estimator: Any, path: Path) -> list[Layer]:
-    """Return the estimator as linear layers, with a ReLU between them and a softmax at the end."""
+    """Return an estimator's linear layers, for a ReLU between layers and a softmax at the end."""
     kind = type(estimator).__name__
     if kind == "StoreFusion" and estimator.stacker_ is None:
         (weight, offset), *others = _layers(estimator.models_[0], path)
@@ -463,21 +467,21 @@ def _layers(estimator: Any, path: Path) -> list[Layer]:
         layers = [_as_layer(lambda X: as_logits(decide(scores(X))) / scale, estimator)]
     else:
         raise ExperimentError(
-            f"{path} is a {kind}, not a chain of linear layers, so it cannot be written as ONNX; "
-            "use a network, logistic regression or a bottleneck with a linear head"
+            f"{path}: a {kind} cannot be written as ONNX, because it is not a chain of linear "
+            "layers. Use a network, logistic regression or a bottleneck with a linear head"
         )
     return [(np.asarray(w, np.float32), np.asarray(b, np.float32)) for w, b in layers]
 
 
 def _as_layer(function: Callable[[Any], Any], estimator: Any) -> Layer:
-    """Return a linear map, derived from a row of zeros and from each feature alone."""
+    """Convert a linear function to weights and an offset."""
     width = estimator.n_features_in_
     offset, *columns = function(np.eye(width + 1, width, k=-1))
     return (np.array(columns) - offset).astype(np.float32), offset.astype(np.float32)
 
 
 def _graph(onnx: Any, layers: list[Layer], means: NDArray[Any] | None) -> Any:
-    """Return the graph of the layers. `means`, if any, replace features that are NaN."""
+    """Return the ONNX graph of the layers. If `means` is not None, it replaces NaN features."""
     helper, make_node = onnx.helper, onnx.helper.make_node
     nodes: list[Any] = []
     constants: list[Any] = []

@@ -1,4 +1,4 @@
-"""A fit of an estimator in an experiment: its arguments, and the rows it used."""
+"""Fits of an experiment's estimators: how each is made, what it was fitted to, what it used."""
 
 from __future__ import annotations
 
@@ -48,27 +48,27 @@ from obygaze_models.scoring.metrics import CONCEPTS, Array
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted estimator, and what it was fitted to.
+    """A fitted estimator, and how to turn its output into predictions.
 
     Parameters
     ----------
     estimator
         The fitted estimator.
     classes
-        The number of classes; those missing in training get probability 0.
+        The number of classes. Classes that are missing in training get probability 0.
     seen
-        The rows with any part in the fit, for the audit of leaks.
+        All rows that were used in the fit, to detect leaks.
     reads
-        Its input: ``features``, ``frames`` or ``groups`` (films).
+        What the estimator reads: ``features``, ``frames`` or ``groups`` (films).
     facts, warnings
-        The estimator's choices, and the warnings about it.
+        The choices that the estimator made, and warnings about it.
     cut
-        The threshold of "positive", as validation clips chose it. Of two classes the probabilities
-        are moved so that one half is this cut.
+        The threshold for the second of two classes, if chosen on validation clips. Probabilities
+        are shifted so that this threshold becomes 0.5.
     target
         The key of the target.
     spread
-        Of ordered levels, what `fit_spread` returns.
+        For ordered levels, the result of `fit_spread`.
     """
 
     estimator: Any
@@ -82,7 +82,7 @@ class Fit:
     spread: tuple[float, float] = (1.0, 0.0)
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
-        """Return the probability of each class for some rows, [n, classes], or numbers, [n, 1]."""
+        """Return class probabilities [n, classes] for some rows, or predicted numbers [n, 1]."""
         arguments: dict[str, Any] = {}
         if self.reads == "groups":
             arguments["groups"] = data.groups.astype(str)[rows]
@@ -94,10 +94,10 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class PlannedFit:
-    """An estimator by its name in the experiment, and the data to fit and test it.
+    """An estimator of the experiment, with the task and the fold to fit and test it on.
 
-    `namesakes` counts the earlier tasks of the experiment whose folders would have the same name.
-    With `soft` it is fitted to the labels of each annotator.
+    `namesakes` counts earlier tasks of the experiment with the same folder name. With `soft`, the
+    estimator is fitted to the labels of each annotator.
     """
 
     name: str
@@ -115,19 +115,19 @@ class PlannedFit:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """The identity of the fit within an experiment."""
+        """The key that identifies the fit within an experiment."""
         return self.name, self.task.key, self.fold.index
 
     @property
     def place(self) -> str:
-        """A path such as ``mlp/HN-vs-S-0`` that is valid on every file system."""
+        """The path of the fit's folder, such as ``mlp/HN-vs-S-0``, valid on every file system."""
         task = folder_name(self.task.key) + (f"~{self.namesakes}" if self.namesakes else "")
         return f"{folder_name(self.name)}/{task}-{self.fold.index}"
 
     def fit(self, data: ClipDataset, memo: FitMemo | None = None) -> Fit:
-        """Fit, raising the estimator's error: an `ExperimentError` or a `ValueError`."""
+        """Fit the estimator; its errors (`ExperimentError` or `ValueError`) are not caught."""
         fold, labels = self.fold, self.task.labels(data)
-        # Parts that learn from whole folds must not learn from tested clips, or clips near them.
+        # Parts that learn from whole folds must not see tested clips, or clips near them.
         apart = np.union1d(fold.test_rows, fold.near)
         apart = np.setdiff1d(apart, np.union1d(fold.train, fold.validation))
         data = replace(data, folds=np.where(np.isin(np.arange(len(data)), apart), -1, data.folds))
@@ -138,22 +138,22 @@ class PlannedFit:
         )  # fmt: skip
 
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
-        """Fit and predict the test clips, returning a failure as a result.
+        """Fit the estimator and predict the test clips; a failure is also returned as a result.
 
-        Limit threads to one before many fits, because small steps are slower on several threads.
+        Before many fits, limit threads to one: small fits are slower on several threads.
         """
         try:
             fit = self.fit(data, memo)
             return FitResult(self, fit, fit.probabilities(data, self.fold.test_rows))
-        except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
+        except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
             return FitResult(self, None, None, one_line(reason))
 
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """The result of a fit: the fit, and the probabilities [n, classes] of its fold's test rows.
+    """The result of a planned fit: the fit, and its predictions [n, classes] for the test rows.
 
-    Both are None if it failed, with the reason in `reason`.
+    Both are None if fitting failed; `reason` then has the error.
     """
 
     planned: PlannedFit
@@ -163,12 +163,12 @@ class FitResult:
 
     @property
     def skipped(self) -> Skipped:
-        """The record of the failure in a run."""
+        """The record of the failure for ``run.json``."""
         return skipped_fit(self.planned.name, self.planned.task, self.planned.fold, self.reason)
 
 
 def skipped_fit(model: str, task: Task, fold: Fold, reason: str) -> Skipped:
-    """Return the record that a model has no predictions for a fold."""
+    """Return the record of a model that has no predictions for a fold."""
     title = f"{model}, {fold.name}"
     return Skipped(task=task.key, fit=fold.index, what=title, why=reason)
 
@@ -176,7 +176,7 @@ def skipped_fit(model: str, task: Task, fold: Fold, reason: str) -> Skipped:
 def test_predictions(
     data: ClipDataset, problem: Problem, model: str, fold: Fold, table: Array
 ) -> list[pd.DataFrame]:
-    """Return the predictions of each test set from a fold's probabilities [test rows, classes]."""
+    """Split a fold's probabilities [test rows, classes] into a table for each test set."""
     all_rows, predictions = fold.test_rows, []
     for test in problem.tests:
         if (rows := fold.tests.get(test.key)) is not None:
@@ -188,7 +188,7 @@ def test_predictions(
 
 
 def digest_of_values(value: Any) -> str:
-    """Return a SHA-256 of arrays, estimators' parameters, and plain (nested) values."""
+    """Return a SHA-256 digest of (nested) plain values, arrays and estimators' parameters."""
     digest = hashlib.sha256()
 
     def add(part: Any) -> None:
@@ -215,9 +215,9 @@ def digest_of_values(value: Any) -> str:
 
 
 def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
-    """Return the options by which an estimator, or its head, weighs classes by inverse size.
+    """Return the options that make an estimator, or its head, weight classes by inverse size.
 
-    None if it has no class weights. Guesses by the shares of the classes need none.
+    Return None if it has no class weights, and {} for guesses, which need none.
     """
     if find_entry(spec.name).before_balancing:
         return {}
@@ -227,7 +227,7 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
 
 
 class FitMemo:
-    """A cache of results in this process, through which heads of a fold share their fitted bank."""
+    """A cache in this process, so that heads of the same fold share a fitted concept bank."""
 
     def __init__(self) -> None:
         self._results: dict[tuple[str, str], Any] = {}
@@ -244,7 +244,7 @@ class FitMemo:
         return cached
 
     def __deepcopy__(self, memo: Any) -> FitMemo:
-        return self  # a clone of an estimator shares it
+        return self  # clones of an estimator share the cache
 
 
 def fit_estimator(
@@ -260,7 +260,7 @@ def fit_estimator(
     votes: Array | None = None,
     task: Task | None = None,
 ) -> Fit:
-    """Make an estimator and fit it, with what its `fit` names.
+    """Make an estimator and fit it with the keyword arguments that its `fit` accepts.
 
     Parameters
     ----------
@@ -269,20 +269,20 @@ def fit_estimator(
     data
         All clips.
     train, validation
-        Rows of `data`.
+        The rows of `data` to train and to validate on.
     labels
-        A class from 0 up for each clip of `data`, negative where it takes no part.
+        The class of each clip of `data`, counted from 0; negative for clips that take no part.
     seed
-        Its random state, where the options give none.
+        The random state, unless the options set one.
     memo
-        Keeps fitted banks for other estimators on the same rows.
+        A cache of fitted concept banks, shared by estimators on the same rows.
     balance
-        With ``weights`` the estimator weighs the classes, if it can.
+        With ``weights``, the estimator weights the classes if it can.
     votes
-        The classes that each annotator gives to each clip [A, N], -1 for none, where the estimator
-        is fitted to these, a row for each, with weights of 1/A.
+        The class of each clip by each annotator [A, N], or -1. If passed, the estimator is fitted
+        to one row per clip and annotator, each with the weight 1/A.
     task
-        What is learned; by default the classes of the labels.
+        The task to learn; by default the classes of the labels.
     """
     target = task.target if task else Classes()
     model, accepted, reads = _make_model(spec, data, seed, memo, weights=balance == "weights")
@@ -336,7 +336,7 @@ def fit_estimator(
 def _settle(
     fit: Fit, spec: EstimatorSpec, data: ClipDataset, validation: Array, pool: Array, labels: Array
 ) -> Fit:
-    """Choose the cut of two classes by validation clips, and the spread of levels by the pool."""
+    """Choose the threshold on validation clips, or fit the spread of ordered levels on the pool."""
     if fit.target == Ordered.key:
         spread = fit_spread(fit.probabilities(data, pool), labels[pool])
         return replace(fit, spread=spread, seen=np.union1d(fit.seen, pool))
@@ -349,7 +349,7 @@ def _settle(
 def _make_model(
     spec: EstimatorSpec, data: ClipDataset, seed: int, memo: FitMemo | None, *, weights: bool
 ) -> tuple[Any, frozenset[str], str]:
-    """Make an estimator. Return it, what its `fit` names, and what it reads."""
+    """Make an estimator; return it, the keywords that its `fit` accepts, and what it reads."""
     model = make_estimator(spec.name, spec.options, random_state=seed, numbers=spec.numbers)
     if weights:
         model.set_params(**(class_weight_options(spec) or {}))
@@ -382,11 +382,11 @@ def _fit_model(
 ) -> Fit:
     """Fit a model, and collect its choices and warnings.
 
-    `inner_groups` are the films and the rows of `X`, for inner folds that keep films whole. A
-    fusion does this itself.
+    `inner_groups` has the films and the row numbers of `X`, so that inner folds keep films whole.
+    It is (None, None) for a fusion, which does this itself.
     """
     model = fit.estimator
-    # The names in the signatures decide who gets what, even if a caller has enabled routing.
+    # Arguments are passed by the signature of fit, even if a caller has enabled metadata routing.
     with (
         plugin_errors(modules_of(model)),
         config_context(enable_metadata_routing=False),
@@ -402,10 +402,10 @@ def _fit_model(
             raise ExperimentError(str(problem)) from None
         model = best_of(model)
         if isinstance(model, StoreFusion):
-            model.set_params(estimator=best_of(model.estimator))  # a search itself is not saved
+            model.set_params(estimator=best_of(model.estimator))  # do not save the search itself
         codes = np.asarray(getattr(model, "classes_", ()))
         if not is_regressor(model) and codes.dtype.kind not in "iu":
-            raise ExperimentError("fit did not set classes_, the sorted classes of y")
+            raise ExperimentError("fit must set classes_ to the sorted classes of y")
         facts = dict(_as_json(getattr(model, "facts_", {})))
         notes = [*divided, *getattr(model, "warnings_", [])]
         if all(getattr(note, "code", "") == DIVIDED for note in notes):
@@ -418,22 +418,22 @@ def _fit_model(
 
 
 def _features(data: ClipDataset, model: Any, reads: str) -> Array:
-    """Return the input of a model: a vector per clip, or its frames."""
+    """Return the input of a model: one vector per clip, or the frames of each clip."""
     if reads != "frames":  # only a fusion gets NaN for missing features
         keeps_nan = isinstance(model, StoreFusion) or not data.stores
         return data.X if keeps_nan else np.nan_to_num(data.X)
     if data.frames is None:
-        raise ExperimentError("the model reads frames, but the clips were read without them")
+        raise ExperimentError("the model reads frames, but the clips were loaded without frames")
     return data.frames
 
 
 def _as_json(value: Any) -> Any:
-    """Convert a value to JSON values, with null for NaN and infinity."""
+    """Convert a value to JSON types, with None for NaN and infinity."""
 
     def convert(part: Any) -> Any:
         if isinstance(part, np.generic | np.ndarray):
             return part.tolist()
-        raise TypeError(f"facts_ must be JSON values (got a {type(part).__name__})")
+        raise TypeError(f"facts_ must have only JSON values (got a {type(part).__name__})")
 
     return json.loads(json.dumps(value, default=convert), parse_constant=lambda _: None)
 
@@ -441,9 +441,9 @@ def _as_json(value: Any) -> Any:
 def rows_of_same_folds(data: ClipDataset, train: Array, validation: Array) -> tuple[Array, Array]:
     """Return all clips of the training folds, and all clips of the validation folds.
 
-    Concepts are learned from all of these, even those that balancing and the task left out, such as
-    Easy Negatives. If training and validation share a fold, or a clip has none (-1), the fold
-    column does not describe the draw, and the rows themselves are returned.
+    Concepts are learned from all of these clips, even those that the balancing or the task left
+    out, such as Easy Negatives. If training and validation share a fold, or if a clip is in no fold
+    (-1), the rows were not chosen by fold and are returned unchanged.
     """
     folds, held = np.unique(data.folds[train]), np.unique(data.folds[validation])
     if len(np.intersect1d(folds, held)) or min([*folds, *held]) < 0:

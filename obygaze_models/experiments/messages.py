@@ -1,7 +1,7 @@
 """Descriptions of plans, and warnings about a run's scores, for the terminal, page and tables.
 
-A warning is a `RunWarning`: its kind, its subject, and a sentence. The warnings of `run_warnings`
-are written into ``run.json``. The rest follow from the counts in ``run.json``.
+Warnings from `run_warnings` are saved in ``run.json``. The others are derived from the counts in
+``run.json``.
 """
 
 from __future__ import annotations
@@ -44,52 +44,52 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20
 """The maximum number of folds or films that an error lists."""
-# The maximum number of reasons for skipped fits among the warnings; run.json has all.
+# The maximum number of warnings about skipped fits. run.json has all of them.
 SHOWN = 10
 RARE = 0.1
-"""The share of its clips below which a model hardly ever predicts the positive class."""
+"""A model is warned about if it predicts less than this share of the number of positive clips."""
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
-"""The split files whose last folds the released networks train on."""
+"""The split files whose last folds were used to train the released networks."""
 
 FOLLOWS = {
     "synthetic": "The pipeline works; the scores mean nothing.",
-    "leak": "Do not compare these scores with others. Methods counts the clips.",
-    "neighbours": "Clips so near are often alike: expect lower scores on other files.",
-    "zeros": "They have no reasons.",
-    "missing": "For these clips a model has only the other stores.",
+    "leak": "Do not compare these scores with others. Methods has the numbers of clips.",
+    "neighbours": "Clips this close are often alike, so expect lower scores on other files.",
+    "zeros": "Predictions for these clips come without reasons.",
+    "missing": "For these clips, models use only the other stores.",
     "inner-folds": "Tuned settings may suit the training {group}s better than others.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The others have no scores.",
-    "unnamed": "They do not count in means over {group}s, since they could belong to any.",
-    "one-film": "No interval can be given: it takes five or more.",
+    "unnamed": "They are left out of means over {group}s, since they could belong to any {group}.",
+    "one-film": "An interval needs five or more.",
     "also-trained": "Expect lower scores on a {group} that the model has never seen.",
-    "smallest-class": "Macro F1 counts each class alike, weighted F1 each clip.",
-    "positives": "F1 and AP depend on this share: compare within one test set.",
-    "join": "They are in no score.",
-    "one-fit": "How much chance matters in training is unknown; more seeds would tell.",
-    "fits-in-turn": "The standard deviation shows how much test sets differ; an interval, how far "
-    "the mean can be trusted.",
-    "fits-of-one-fold": "The standard deviation shows how much chance matters in training, not how "
-    "another test fold would score.",
-    "fits-repeated": "The standard deviation shows how much test sets differ, and how much chance "
-    "matters in training.",
-    "different-items": "Scores of different items are scores of different clips.",
-    "different-labels": "The same clip may have another level or other concepts in each.",
-    "different-versions": "Small differences between runs may come from these.",
+    "smallest-class": "Macro F1 weights all classes equally, and weighted F1 all clips.",
+    "positives": "F1 and AP depend on this share, so compare them only within one test set.",
+    "join": "These clips are not part of any score.",
+    "one-fit": "More seeds would show how much the scores vary from one training to the next.",
+    "fits-in-turn": "The standard deviation shows how much the test sets differ. The interval "
+    "shows how precise the mean is.",
+    "fits-of-one-fold": "The standard deviation shows how much scores vary from one training to "
+    "the next, not from one test fold to another.",
+    "fits-repeated": "The standard deviation shows how much scores vary between test sets, and "
+    "from one training to the next.",
+    "different-items": "Scores on different items are scores on different clips.",
+    "different-labels": "The same clip may have different levels or concepts in each.",
+    "different-versions": "They may cause small differences between runs.",
 }
-"""The consequence of a message by its kind, which a page shows with the message.
+"""What each kind of message means for the reader. Pages show it after the message.
 
 ``{group}`` stands for the unit that is kept together, such as a film.
 """
 
 
 def notes(*texts: str) -> list[RunWarning]:
-    """Return sentences about how to read a table."""
+    """Return notes on how to read a table as warnings of the kind ``note``."""
     return [RunWarning("note", "", text) for text in texts]
 
 
 def run_warnings(outcome: Outcome) -> list[RunWarning]:
-    """Return the warnings about a run, or about a plan if nothing is fitted yet."""
+    """Return the warnings about a run, or about its plan if nothing has been fitted yet."""
     plan = outcome.plan
     return [
         *origin_warnings(plan.manifest.items, plan.store.attributes),
@@ -116,7 +116,7 @@ def _data_warnings(plan: Plan) -> Iterator[RunWarning]:
 
 
 def messages_of(record: RunRecord) -> Iterator[RunWarning]:
-    """Yield every limitation of a run's scores: its warnings, then those implied by its counts."""
+    """Yield all limitations of a run's scores: recorded warnings, then those from its counts."""
     yield from leak_warnings(record.leaks)
     yield from (warning for warning in record.warnings if warning.code != "leak")
     yield from _film_messages(record)
@@ -148,7 +148,7 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
 
 
 def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
-    """Yield the limitations of means over films."""
+    """Yield the limitations of scores that are means over films."""
     films, noun = record.films, group_noun(record.films.by)
     if films.note:
         yield RunWarning("films", "", f"This {films.note}.")
@@ -163,7 +163,7 @@ def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
 
 
 def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
-    """Return what limits a table's conclusions; `where` names the rows from this run."""
+    """Return the warnings for a table with rows from a run; `where` names these rows."""
     messages = list(messages_of(record))
     warnings = [warning for warning in messages if warning.voids_scores]
     for part in record.join.missing:
@@ -179,7 +179,7 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
 
 
 def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
-    """Yield a warning for each test set with clips that a fit has used."""
+    """Yield a warning for each test set that has clips its fits were trained or validated on."""
     for test, counts in leaks_by_test(leaks).items():
         used = max(leak.train + leak.validation + leak.otherwise for leak in counts)
         clips = f"up to {used:,} of the {counts[0].clips:,} test clips"
@@ -187,7 +187,7 @@ def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
 
 
 def leaks_by_test(leaks: Sequence[LeakCount]) -> dict[str, list[LeakCount]]:
-    """Return the leaks of the fits by test set."""
+    """Group the fits' leaks by test set."""
     return group_by(leaks, lambda leak: leak.test)
 
 
@@ -205,7 +205,7 @@ def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
             f"({pool.by_class[positive][1]} of them Sure), {len(pool.ids)} "
             f"({pool.by_class[positive][0]}) are in the training pool of {train}, and "
             f"{min(clips)} to {max(clips)} ({min(sure)} to {max(sure)}) in the training set of "
-            "each of its runs. (Clips without a video count here; they are not scored.)"
+            "each of its runs. (These counts include clips without a video, which are not scored.)"
         )
         yield RunWarning("leak", test, text)
 
@@ -222,20 +222,20 @@ def _skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
 
 
 def _without_features(plan: Plan) -> Iterator[RunWarning]:
-    """Yield warnings about test clips that the official measure would count against the run."""
+    """Yield a warning about test clips without features, which the official measure penalises."""
     division = plan.division
     absent = plan.join.without_features if division.protocol == "official" else []
     if lost := [clip for clip in absent if division.fold_of.get(clip) == division.last]:
         text = (
             f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
-            f"({join_some(lost, 3)}): left out here, and counted against a run file by the "
+            f"({join_some(lost, 3)}): left out here, but counted against a run file by the "
             "official measure (obygaze mediaeval write-run and score-run)."
         )
         yield RunWarning("no-features", "", text)
 
 
 def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
-    """Yield warnings about concepts that bottlenecks did not learn, or learned badly."""
+    """Yield warnings about concepts that bottlenecks skipped, or learned unreliably."""
     for name in plan.experiment.learners:
         facts_of_fits = [
             msgspec.convert(fit["facts"], Facts) for fit in fits if fit["model"] == name
@@ -249,42 +249,42 @@ def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator
             parts.append(f"{counted(len(skipped), 'is', 'are')} left out")
         among = f" in some of {len(facts_of_fits)} fits" if len(facts_of_fits) > 1 else ""
         if parts:
-            text = f"{name}: {' and '.join(parts)}{among}; the report has the reasons."
+            text = f"{name}: {' and '.join(parts)}{among}. See the report for the reasons."
             yield RunWarning("concepts", name, text)
     split = plan.division.split
     bottlenecks = any("concepts" in fit["facts"] for fit in fits)
     if plan.division.protocol == "released" and bottlenecks and split != RELEASED_CONCEPTS:
         text = (
-            f"The bottlenecks learned their concepts from {split}, the authors from "
-            f"{RELEASED_CONCEPTS}. Use a separate experiment for these, with that split."
+            f"The bottlenecks learned their concepts from {split}, but the authors' learned "
+            f"theirs from {RELEASED_CONCEPTS}. Use a separate experiment with that split."
         )
         yield RunWarning("released-concepts", "", text)
 
 
 def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
-    """Yield warnings about models that were not saved, are shadowed, or come from outside."""
+    """Yield warnings about models that were not saved or are external, and ignored plug-ins."""
     reasons = {fit["model"]: fit["not_saved"] for fit in fits if fit["not_saved"]}
     for name, reason in reasons.items():
-        text = f"{plan.experiment.title_of(name)} is not among the saved models: {reason}."
+        text = f"{plan.experiment.title_of(name)} was not saved: {reason}."
         yield RunWarning("not-saved", name, text)
     names = {spec.name for spec in plan.experiment.learners.values()}
     for plugin in plugins()[1]:
         if plugin.name in names:
             text = (
-                f"the {plugin.name} of {plugin.package} is ignored: the name of its entry point "
-                f"is taken. Name it {plugin.path}."
+                f"the estimator {plugin.name} from {plugin.package} is ignored, because the name "
+                f"is already taken. Refer to it as {plugin.path}."
             )
             yield RunWarning("plug-in", plugin.name, text)
     for model in plan.outside:
         text = (
-            f"{plan.experiment.title_of(model.name)} is from {model.path.name}: nothing records "
-            "which clips it was trained on."
+            f"{plan.experiment.title_of(model.name)} is from {model.path.name}. The clips it was "
+            "trained on are not recorded."
         )
         yield RunWarning("outside", model.name, text)
 
 
 def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
-    """Yield the models that rarely give a test's positive class; their order may still be good."""
+    """Yield a warning for each model that rarely predicts the positive class of a test set."""
     experiment = outcome.plan.experiment
     learners = experiment.learners
     guesses = {name for name, spec in learners.items() if find_entry(spec.name).before_balancing}
@@ -298,25 +298,25 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
             labels, called = own["label"], int(called_of(own).sum())
             if called < RARE * labels.sum():
                 text = (
-                    f"{experiment.title_of(model)} called {called:,} of {len(labels):,} test clips "
-                    f"{task.classes[1].title}, "
-                    f"but {labels.sum():,} are. Look at its AUROC rather than F1. "
+                    f"{experiment.title_of(model)} predicts {task.classes[1].title} for "
+                    f"{called:,} of {len(labels):,} test clips, but {labels.sum():,} have this "
+                    "label. Look at AUROC rather than F1. "
                     'balance = "weights", or threshold = "validation" in its table, may help.'
                 )
                 yield RunWarning("rare-verdicts", model, text)
 
 
 def _balance_warnings(experiment: Experiment) -> Iterator[RunWarning]:
-    """Yield warnings about estimators without class weights, if the experiment needs them."""
+    """Yield warnings about estimators that have no class weights, if the experiment sets them."""
     for name, spec in experiment.learners.items() if experiment.balance == "weights" else ():
         with suppress(PluginError):  # each fit reports it
             if class_weight_options(spec) is None:
-                text = f'{name} has no class weights: balance = "weights" trains it as "none" does.'
+                text = f'{name} has no class weights, so balance = "weights" has no effect on it.'
                 yield RunWarning("balance", name, text)
 
 
 def describe_plan(plan: Plan) -> str:
-    """Describe what would be trained and tested, on which clips, and what is left out."""
+    """Describe what would be trained and tested, on which clips, and what would be left out."""
     experiment, films = plan.experiment, plan.films
     counts = plan.fold_counts()
     by_count = group_by(counts, counts.__getitem__).items()
@@ -339,10 +339,10 @@ def describe_plan(plan: Plan) -> str:
 
 
 def plan_notes(plan: Plan) -> list[str]:
-    """Return the choices made for an experiment, a line each."""
+    """Return lines on the plan's choices, such as its folds and protocol."""
     soft = ""
     if plan.experiment.is_soft:
-        soft = "learns the label of each annotator: " + ", ".join(plan.data.annotators)
+        soft = "learns from the labels of each annotator: " + ", ".join(plan.data.annotators)
     notes = (
         plan.films.note,
         _describe_shared_films(plan),
@@ -366,17 +366,17 @@ def _describe_protocol(plan: Plan) -> str:
 
 
 def _describe_gap(plan: Plan) -> str:
-    """Return what the gap separates, or why it changes nothing; "" without a gap."""
+    """Return a line on what the gap separates, or why it has no effect; "" if it is zero."""
     gap, films = plan.experiment.gap, plan.films
     if not gap:
         return ""
     if films.by in ("film", "media") and films.tested and not films.also_trained:
-        return f"gap = {gap:g} changes nothing: whole {films.noun}s are kept together"
-    return f"no clip trains or validates within {gap:g} s of a test clip in its file"
+        return f"gap = {gap:g} has no effect: whole {films.noun}s are kept together"
+    return f"clips within {gap:g} s of a test clip in the same file are not used in training"
 
 
 def _describe_shared_films(plan: Plan) -> str:
-    """Return a line on films with clips on both sides, with a remedy; "" if there are none."""
+    """Return a line on films with clips in training and in test, with a remedy; "" if none."""
     films = plan.films
     if not films.also_trained:
         return ""
@@ -384,12 +384,12 @@ def _describe_shared_films(plan: Plan) -> str:
     text = f"{group_noun(films.by)}s with clips in training and in test: {trained}"
     if plan.division.protocol in ("split", "leak-free") and films.tested > 2:
         suffix = ' with split = ""' if plan.experiment.split else ""
-        text += f'; groups = "{films.by}"{suffix} keeps them apart'
+        text += f'; groups = "{films.by}"{suffix} keeps each together'
     return text
 
 
 def _describe_lacking(plan: Plan) -> str:
-    """Return a line on the clips that each store lacks; "" if there are none."""
+    """Return a line on the clips missing from each store; "" if there are none."""
     return describe_missing(plan.store, [*plan.data.ids, *plan.join.without_features])
 
 
@@ -400,12 +400,12 @@ def _describe_zeros(plan: Plan) -> str:
         return ""
     return (
         f"{blank:,} of {counted(len(plan.tested_rows), 'tested clip')} have features that are all "
-        "zero: nothing is said or seen in them, or nothing was read. No model can tell them apart"
+        "zero: they have no speech or picture, or could not be read. No model can tell them apart"
     )
 
 
 def why_untested(plan: Plan, film: str) -> str:
-    """Return why a film with clips of the task is not tested."""
+    """Return the reason why a film with clips of the task is not tested."""
     rows, folds = plan.data.groups == film, plan.data.folds
     is_alone = not np.isin(folds[rows], folds[~rows]).any()  # in its folds
     needed = plan.experiment.min_clips or FILM_CLIPS
@@ -422,9 +422,9 @@ def why_untested(plan: Plan, film: str) -> str:
 
 
 def nothing_learnt(plan: Plan, reason: Skipped) -> str:
-    """Return why no fold can be learned, what to do, and where the clips are."""
+    """Return an error message if no fold can be learned: the reason, a remedy and the counts."""
     return (
-        f"nothing can be learned: in {reason.task}, {reason.what}, {reason.why}; {_remedy(plan)}\n"
+        f"no model can be trained: {reason.task}, {reason.what}: {reason.why}; {_remedy(plan)}\n"
         f"{class_table(plan, plan.problems[0].train)}"
     )
 
@@ -454,7 +454,7 @@ def _remedy(plan: Plan) -> str:
 
 
 def leave_files_out(plan: Plan) -> str:
-    """Return advice to leave out files instead of films if enough have every class."""
+    """Return advice to leave out files instead of films, if enough files have every class."""
     experiment, cells = plan.experiment, plan.manifest.items.column("media")
     if plan.division.protocol != "leave-film-out" or experiment.groups:
         return ""
@@ -465,7 +465,7 @@ def leave_files_out(plan: Plan) -> str:
 
 
 def class_table(plan: Plan, task: Task) -> str:
-    """Tabulate the clips of each class in each fold, or in each group that could be left out."""
+    """Tabulate the clips of each class by fold, or by film or other group that is left out."""
     labels, data = task.target.strata(plan.labels_of(task)), plan.data
     head, units = "fold", data.folds
     if plan.division.protocol == "leave-film-out":

@@ -1,10 +1,10 @@
 """The results of a plan's fits, saved one by one so that an interrupted run can resume.
 
-The run folder is written as ``OUTPUT.partial`` and renamed when it is complete. Each fit's model is
-saved in its final place in ``models``. Everything else is a file in ``fits``, which appears by a
-rename after the model, survives a loss of power, and has the digests. A fit that was killed before
-that is fitted again. ``partial.json`` describes the experiment, clips, folds and versions of the
-fits. If any of these differs, the run starts again. Nothing else is resumed or removed.
+A run is written to ``OUTPUT.partial``, which is renamed when it is complete. Each fit's model is
+saved to its final path in ``models``. Then the rest of the fit, with the digests of the model's
+files, is written to a file in ``fits``. This file is written durably and appears by a rename, so a
+fit without it is repeated. ``partial.json`` records the experiment, clips, folds and versions of
+the fits. If any of these changes, the run starts again. Other files are never resumed or removed.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ _OWN = re.compile(
     r"|(?:[^/]+/)*\.[^/]+\.[0-9a-f]{8}_\d+_\w+\.partial"
     r"|[^/]+/[^/]+/(?:fit\.json|arrays\.npz|model/model[^/\\]*)"
 )
-"""The files that a run writes, with their temporary names, and those of earlier versions."""
+"""The files that a run writes, including temporary files, and the files of earlier versions."""
 
 
 class _FitFile(msgspec.Struct):
-    """A finished fit without its model, and the digests of the model's files if it was saved."""
+    """A finished fit without its model, and the digests of the model's files (if it was saved)."""
 
     key: tuple[str, str, int]
     fit: Fit
@@ -100,18 +100,18 @@ class _FitFile(msgspec.Struct):
 
 
 class FinishedFits:
-    """The fits of an interrupted run, and those of the current run.
+    """The finished fits of an interrupted run and of the current run, on disk.
 
     Parameters
     ----------
     output
-        The run folder. The fits are in a folder beside it until it is complete.
+        The run folder. Until it is complete, the fits are in a folder next to it.
     identity
-        The data and settings on which the fits depend, as JSON values.
+        The data and settings that the fits depend on, as JSON values.
     log
-        Called with a line for the user.
+        Called with lines for the user.
     restart
-        Drop the fits of an interrupted run.
+        Discard the fits of an interrupted run.
     """
 
     def __init__(
@@ -144,14 +144,13 @@ class FinishedFits:
 
     @property
     def count(self) -> int:
-        """The number of fits that are kept."""
+        """The number of fits that have been loaded or kept."""
         return len(self._kept)
 
     def load(self, planned: PlannedFit, data: ClipDataset) -> FitResult | None:
         """Return the result of a finished fit, or None if it is missing, damaged or does not match.
 
-        Raises `StoreUnreadable` if the system cannot read its files now, since the fit may be
-        intact.
+        Raise `StoreUnreadable` if the files cannot be read for now, because they may be intact.
         """
         from obygaze_models.saved.persistence import load_model
 
@@ -172,7 +171,7 @@ class FinishedFits:
             if saved.key != planned.key:
                 raise ValueError("it belongs to another fit")
             if kinds != ("i", "f", classes) or fit.reads not in _READS or not clips:
-                raise ValueError("it is of other clips, classes or types")
+                raise ValueError("it has other clips, classes or types")
             target = planned.task.target
             width = 1 if target.is_numeric else classes
             check_outputs(table, (len(rows), width), target.key)
@@ -183,15 +182,15 @@ class FinishedFits:
         except StoreUnreadable:
             raise
         except Exception:  # damage can cause any error
-            self._log(f"{self.folder / name} is damaged, so the fit is repeated.")
+            self._log(f"{self.folder / name} is damaged. Repeating the fit.")
             return None
         self._kept[key] = saved.not_saved
         return FitResult(planned, fit, table)
 
     def keep(self, planned: PlannedFit, fit: Fit, table: Array, about: Mapping[str, Any]) -> str:
-        """Keep a fit and its model, and return why the model cannot be saved, if so.
+        """Save a fit and its model; return why the model cannot be saved, or "" if it was saved.
 
-        A failed fit is not kept, because its cause may be gone when the run resumes.
+        Failed fits are not saved, because they may succeed when the run is resumed.
         """
         from obygaze_models.saved.persistence import save_model
 
@@ -201,13 +200,13 @@ class FinishedFits:
         self.begin()
         model = self.folder / MODELS / key
         shutil.rmtree(model, ignore_errors=True)  # from a damaged or unfinished fit
-        # `become` removes what a killed process leaves; `new_folder` would look at each model.
+        # `become` removes what killed processes leave. `new_folder` would scan all models.
         begun = model.with_name(f"{prefix(model)}model.partial")
         shutil.rmtree(begun, ignore_errors=True)
         try:
             save_model(fit.estimator, begun, about, durable=False)
             publish_folder(begun, model)
-        except ExperimentError as problem:  # its scores stay
+        except ExperimentError as problem:  # the scores are kept
             not_saved = str(problem)
         files = {path.name: sha256_of(path) for path in sorted(model.glob("*"))}
         record = _FitFile(planned.key, replace(fit, estimator=None), table, not_saved, files)
@@ -217,18 +216,18 @@ class FinishedFits:
         return not_saved
 
     def begin(self) -> None:
-        """Make the folder if needed; raise `OutputExists` if another run is writing to it."""
+        """Create the folder if needed; raise `OutputExists` if another run is writing to it."""
         if not self.folder.exists():
-            # Another process may make it at the same time.
+            # Another process may create it at the same time.
             with contextlib.suppress(OutputExists), new_folder(self.folder) as folder:
                 write_text(folder / HEADER, json.dumps(self._identity, indent=1) + "\n")
         if _read_identity(self.folder) != self._identity:
             raise OutputExists(f"another run is writing to {self.folder}. Choose another output")
 
     def become(self, output: Path, models: Collection[str], *, overwrite: bool = False) -> None:
-        """Rename the folder with its tables to `output`, keeping only these models.
+        """Rename the folder to `output`, keeping its tables and only these models.
 
-        The fits are removed last, so a process that is killed before that loses none.
+        The fits are removed last, so that no fit is lost if the process is killed before.
         """
         final = {self.folder / MODELS / place for place in models}
         for path in (*self.folder.glob("*"), *self.folder.glob(f"{MODELS}/*/*")):
@@ -244,14 +243,14 @@ class FinishedFits:
         _remove_fits(output)
 
     def discard(self) -> None:
-        """Remove all files that a run wrote."""
+        """Remove all files that a run has written to the folder."""
         remove_resumable(self.folder, _OWN.fullmatch)
 
 
 def tidy(output: Path, identity: Callable[[], Mapping[str, Any]]) -> bool:
-    """Remove the fits that a run leaves in its folder if it is killed at the end.
+    """Remove the fits that are left in a run folder if the run was killed at the very end.
 
-    Return False, and remove nothing, if there are none, or if they belong to another run.
+    Return False and remove nothing if there are no such fits, or if they are from another run.
     """
     names = RECORD, HEADER
     if not all((output / name).is_file() for name in names):
@@ -280,7 +279,7 @@ def _read_identity(folder: Path) -> dict[str, Any]:
 
 
 def _remove_fits(output: Path) -> None:
-    for name in (FITS, HEADER):  # the header last, as it identifies the run
+    for name in (FITS, HEADER):  # the header last, because it identifies the run
         _remove(output / name)
 
 
@@ -303,10 +302,10 @@ def _as_array(kind: type, value: Any) -> Array:
 class Outcome:
     """The results of training and testing.
 
-    `fits` are the rows of ``fits.csv``. `saved` are the paths of the saved models. `explained` are
-    the results of these if some have concepts or weigh stores. `seen` maps task and fold to the
-    rows that a model used besides training and validation. `warnings` come from other packages'
-    estimators, and from inner folds.
+    `fits` are the rows of ``fits.csv``, and `saved` the paths of the saved models. `explained` has
+    the results to explain, for experiments with concepts or late fusion. `seen` maps task and fold
+    to the rows that models used besides training and validation rows. `warnings` are from
+    estimators of other packages, and about inner folds.
     """
 
     plan: Plan
@@ -319,7 +318,7 @@ class Outcome:
     warnings: list[RunWarning] = field(default_factory=list)
 
     def add(self, result: FitResult, finished: FinishedFits) -> None:
-        """Add a fit, which is kept on disk, or a failure."""
+        """Add the result of a fit, saving it to disk unless the fit failed."""
         planned, fit = result.planned, result.fit
         name, task, fold = planned.name, planned.task, planned.fold
         if fit is None or result.table is None:
@@ -357,12 +356,12 @@ class Outcome:
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """The predictions of all fits, once they are made."""
+        """The predictions of all fits. Read it only after all fits were added."""
         return join_tables(self.parts)
 
     @cached_property
     def _explains(self) -> bool:
-        """True if models are explained, for which all must be kept."""
+        """True if the run explains its models, which are then kept in memory."""
         learners = self.plan.experiment.learners.values()
         return any(spec.has_bank or spec.fusion == "late" for spec in learners)
 
@@ -373,7 +372,7 @@ class Outcome:
 
     @cached_property
     def leaks(self) -> list[tuple[str, Leak]]:
-        """The leaks of each fit, with its training task."""
+        """The leaks of all fits, each with the training task."""
         return [
             (task, leak)
             for task, folds in self.plan.folds.items()
@@ -387,7 +386,7 @@ class Outcome:
 
     @property
     def leak_counts(self) -> list[LeakCount]:
-        """The leaks as counts."""
+        """The number of leaked clips in each test set of each fit."""
         return [
             LeakCount(task, leak.fold, leak.test, leak.clips, len(leak.train),
                       len(leak.validation), len(leak.otherwise))
@@ -419,7 +418,7 @@ class Outcome:
         )
 
     def planned(self, warnings: list[RunWarning]) -> dict[str, Any]:
-        """Return the part of ``run.json`` that needs no scores."""
+        """Return the fields of ``run.json`` that need no scores."""
         plan, experiment = self.plan, self.plan.experiment
         attributes = plan.store.attributes
         official = None
@@ -453,7 +452,7 @@ class Outcome:
 
 
 def _about_models(plan: Plan) -> dict[str, ModelRecord]:
-    """Return a description of each model of a plan."""
+    """Return the record of each model in a plan, by name."""
     experiment = plan.experiment
     models = {
         name: ModelRecord(
@@ -489,7 +488,8 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         **({"cut": fit.cut} if planned.spec.threshold else {}),
         **({"spread": fit.spread} if fit.target == ORDERED else {}),
         "features": plan.about_features(frames=fit.reads == "frames"),
-        # For others who score it: the clips that it has seen, under any id, and their films.
+        # The clips that the model has seen, so that users can tell what tests it. The footage
+        # identifies them even under other ids, and the groups identify clips of the same films.
         "seen": seen,
         "footage": footage_of(items, seen),
         "seen_groups": {data.grouped_by: sorted({*data.groups[fit.seen].tolist()} - {""})},

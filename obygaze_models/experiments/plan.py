@@ -1,4 +1,4 @@
-"""The plan of an experiment before training: the clips, what is fitted to which, and why not."""
+"""The plan of an experiment: its clips and folds, the fits to make, and what is skipped and why."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from obygaze_models.experiments.spec import folder_name
 from obygaze_models.scoring.metrics import Array
 
 _Part = tuple[Problem, int, str, Sequence[Fold]]
-"""A problem, the number of earlier namesakes, an estimator's name, and its folds."""
+"""A problem, the number of earlier problems with its folder name, an estimator, and its folds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,20 +74,22 @@ class Plan:
     Parameters
     ----------
     experiment
-        With levels by their codes, and the protocol that was chosen.
+        The experiment, with levels by code and with the chosen protocol.
     manifest, store, problems
-        Whose clips, which features, and what is learnt and tested.
+        The labelled items, the features, and the tasks to learn and test.
     division
-        How the protocol divides the clips.
+        The protocol's division of the clips.
     outside, outside_predictions
-        Models from outside, and their predictions.
+        External models, and their predictions.
     data, join
-        The clips that take part; and what was missing on either side.
-    folds, skipped
-        By training task the folds that can be fitted and tested, and why the others cannot.
+        The clips that take part, and the clips that lack labels or features.
+    folds
+        The folds that can be fitted and tested, by training task.
     whole_from
-        By training task, where films are left out: the number of the first of its folds without
-        validation clips, which are for estimators that use none.
+        For leave-film-out, by training task: the number of the first fold without validation clips.
+        These folds are for estimators that use none.
+    skipped
+        The folds and tests that are skipped, with the reasons.
     """
 
     experiment: Experiment
@@ -115,7 +117,7 @@ class Plan:
 
     @property
     def measure(self) -> str | None:
-        """The measure by which a benchmark scores the task, if this is one of its tasks."""
+        """The benchmark's official measure for the tasks; None if they are not a benchmark's."""
         return official_measure(self.labels, self.scheme, self.tests)
 
     @property
@@ -125,7 +127,7 @@ class Plan:
 
     @property
     def tasks(self) -> list[Task]:
-        """All tasks to learn or to test."""
+        """All tasks to learn and to test."""
         return [task for problem in self.problems for task in (problem.train, *problem.tests)]
 
     @property
@@ -134,7 +136,7 @@ class Plan:
         return (fold for folds in self.folds.values() for fold in folds)
 
     def labels_of(self, task: Task) -> Array:
-        """Return the class of each clip in a task."""
+        """Return the class of each clip for a task."""
         if task not in self._labels:
             self._labels[task] = task.labels(self.data)
         return self._labels[task]
@@ -144,7 +146,7 @@ class Plan:
         return {}
 
     def folds_of(self, problem: Problem, *, validate: bool) -> Sequence[Fold]:
-        """Return the folds of models that use validation clips, or of those that do not."""
+        """Return the folds for models that use validation clips, or for models that do not."""
         name = problem.train.key
         folds, start = self.folds[name], self.whole_from.get(name)
         if start is None:
@@ -152,7 +154,7 @@ class Plan:
         return folds[:start] if validate else folds[start:]
 
     def fits(self) -> Sequence[PlannedFit]:
-        """Return the fits of every estimator in each of its folds of each problem."""
+        """Return all fits: each estimator on each of its folds of each problem."""
         parts = self._parts()
         numbers = [(part, number) for part in parts for number in range(len(part[-1]))]
 
@@ -163,7 +165,7 @@ class Plan:
         return MadeWhenNeeded(len(numbers), make_fit)
 
     def _parts(self) -> list[_Part]:
-        """Return each problem with each estimator, and its folds."""
+        """Return a part for each problem and estimator."""
         folders = [folder_name(problem.train.key).casefold() for problem in self.problems]
         return [
             (
@@ -185,7 +187,7 @@ class Plan:
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """The versions of Python, this package, and the libraries that determine the numbers."""
+        """The versions of Python, this package, and the libraries that affect the results."""
         versions = {name: version(name) for name in ("obygaze", "numpy", "scikit-learn", "torch")}
         for spec in self.experiment.learners.values():
             with suppress(PluginError):  # each fit reports it
@@ -193,7 +195,7 @@ class Plan:
         return {"python": platform.python_version(), **versions}
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings, digests and versions on which the numbers depend."""
+        """Return the settings, digests and versions that the results depend on."""
         data, experiment = self.data, structs.replace(self.experiment, predictions=(), titles={})
         soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
         marks = data.concept_names, data.concepts, data.scheme.name_of
@@ -211,7 +213,7 @@ class Plan:
         }
 
     def about_features(self, *, frames: bool = False) -> dict[str, Any]:
-        """Return a saved model's description of its features, or frames."""
+        """Return the description of the features, or of the frames, for saved models."""
         attributes, experiment = self.store.attributes, self.experiment
         array = experiment.frames if frames else experiment.array
         return {
@@ -225,7 +227,7 @@ class Plan:
 
     @cached_property
     def films(self) -> Films:
-        """The films of the test clips, those that also train, and why others are not tested."""
+        """The tested films, how many of them also train, and why other films are not tested."""
         films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest.items), "media": self.file_names}.get(by, {})
         testable = np.any(
@@ -260,12 +262,12 @@ class Plan:
 
     @property
     def file_names(self) -> dict[str, str]:
-        """The names of the files in messages; the column ``media`` puts the film before them."""
+        """The readable name of each file in the column ``media``, for messages."""
         items = self.manifest.items
         return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
 
     def clips(self, leaked: Collection[str] = ()) -> dict[str, Clip]:
-        """Return all labelled clips in the manifest's order, with the part that each takes."""
+        """Return all labelled clips in the manifest's order, with their folds and use."""
         reasons: dict[str, Unused] = dict.fromkeys(self.join.without_fold, "no-fold")
         reasons |= dict.fromkeys(self.join.without_features, "no-features")
         levels, folds = levels_of(self.tasks, self.labels, self.scheme), self.division.fold_of
@@ -276,12 +278,12 @@ class Plan:
         return clips
 
     def estimate(self) -> tuple[float, list[Skipped]]:
-        """Estimate the seconds for all fits from one per estimator, and return those that fail."""
+        """Estimate the seconds for all fits from one fit per estimator; also return failures."""
         last = {part[2]: part for part in self._parts() if part[-1]}
         counts, failed, seconds = self.fold_counts(), [], 0.0
         for name, part in progress(list(last.items()), "try", unit="fit"):
             begin = time.monotonic()
-            with threadpool_limits(1):  # as a run does
+            with threadpool_limits(1):  # as in a run
                 result = self._planned(part, -1).compute(self.data)
             failed += [result.skipped] if result.fit is None else []
             seconds += (time.monotonic() - begin) * counts[name]
@@ -296,7 +298,7 @@ class Plan:
 
     @cached_property
     def tested_rows(self) -> list[int]:
-        """The rows of the clips that any fold tests."""
+        """The rows of the clips in the test set of any fold."""
         is_tested = np.zeros(len(self.data), dtype=bool)
         for fold in self.all_folds:
             is_tested[fold.test_rows] = True
@@ -304,7 +306,7 @@ class Plan:
 
 
 def make_plan(experiment: Experiment | str | Path) -> Plan:
-    """Plan an experiment; raise `ExperimentError` if nothing could be learned."""
+    """Plan an experiment; raise `ExperimentError` if no model could be trained."""
     plan = plan_clips(experiment)
     experiment = plan.experiment
     specs = [spec for spec in experiment.learners.values() if spec.has_bank]
@@ -312,7 +314,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if unread := {*experiment.concept_stores.values()} - read:
         raise ExperimentError(
             f"{experiment.name!r}: concept_stores: no estimator learns concepts from "
-            f"{min(unread)}. Add one that does, such as pcbm-logistic, or leave it out"
+            f"{min(unread)}. Add an estimator with concepts, such as pcbm-logistic, or remove it"
         )
     near = _near(plan)
     for problem in plan.problems:
@@ -339,9 +341,9 @@ class _FoldPosition:
 
 
 def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
-    """Add the folds of a problem that can be fitted and tested.
+    """Add a problem's usable folds to the plan.
 
-    Each keeps its number among all folds. They are made again when needed.
+    Each keeps its number among all folds. Folds are not stored, but made again when needed.
     """
     experiment, name = plan.experiment, problem.train.key
     seeds = experiment.seeds or (experiment.seed,)
@@ -373,10 +375,10 @@ def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
 
 
 def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
-    """Return whether folds have validation clips: [True], [False], or [True, False].
+    """Return the kinds of folds to make: with (True) and without (False) validation clips.
 
-    If films are left out, models that use no validation clips need no film for these. A model from
-    outside is such a model unless it has predictions of more fits.
+    In leave-film-out, models that use no validation clips need no validation films. External models
+    count as such models unless they have predictions for more fits.
     """
     experiment = plan.experiment
     if plan.division.protocol != "leave-film-out":
@@ -399,12 +401,12 @@ def _fold_options(experiment: Experiment, *, validates: bool) -> dict[str, Any]:
 
 
 def _fit_count(model: OutsideModel) -> int:
-    """Return the number of fits with predictions, or 0 if they are for any fit."""
+    """Return the number of fits with predictions, or 0 if the predictions are for any fit."""
     return len({fit for _, fit in model.table} - {ANY_FIT})
 
 
 def _near(plan: Plan) -> Near:
-    """Return a function that finds clips within the gap of some rows, in the same file."""
+    """Return a function that finds clips in the same file within the gap around some rows."""
     items, gap = plan.manifest.items, plan.experiment.gap
     if not gap:
         return None
@@ -414,7 +416,7 @@ def _near(plan: Plan) -> Near:
 
 
 def plan_clips(experiment: Experiment | str | Path) -> Plan:
-    """Return a plan of the clips and their division, without its folds."""
+    """Plan an experiment's clips and their division, without folds."""
     experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     manifest = Manifest.load(experiment.manifest)
     if (column := experiment.check().column) is not None:
@@ -437,12 +439,12 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     experiment.check_models(names)
     if not names:
         raise ExperimentError(
-            f"{experiment.name!r}: estimators is empty. Name one, or add --predictions FILE"
+            f"{experiment.name!r}: estimators is empty. Add an estimator, or --predictions FILE"
         )
     if double := [model.name for model in outside if names.count(model.name) > 1]:
         raise ExperimentError(
-            f"{experiment.name!r}: two models are called {double[0]!r}. Rename the predictions, "
-            "in their column model or by the name of their file"
+            f"{experiment.name!r}: two models are called {double[0]!r}. Rename the model of the "
+            "predictions: change its column model, or the name of the file"
         )
     division = make_division(experiment, manifest, problems)
     protocol = {"name": division.protocol} | experiment.protocol_options
@@ -470,7 +472,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
 
 
 def _check_features(data: ClipDataset, experiment: Experiment) -> None:
-    """Raise if a clip has features that are not finite numbers."""
+    """Raise `ExperimentError` if a clip has features that are not finite numbers."""
     absent = np.isnan(data.X) & (experiment.missing == "mean")
     broken = np.flatnonzero(~(np.isfinite(data.X) | absent).all(axis=1))
     if len(broken):
@@ -484,14 +486,14 @@ def _check_features(data: ClipDataset, experiment: Experiment) -> None:
 
 
 def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
-    """Return the label set of an experiment, or the set that was merged from several annotators."""
+    """Return an experiment's label set, or the set that was merged from the named annotators."""
     names = experiment.labels
     if not isinstance(names, tuple):
         return names
     merged = [n for n in manifest.label_names if {*manifest.labels(n).merged_from} == {*names}]
     if not merged:
         options = " ".join(f"--labels {manifest.labels(name).name}" for name in names)
-        remedy = f". Make it: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
+        remedy = f". Merge: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
         raise ExperimentError(
             f"{experiment.name!r}: {manifest.name} has no labels merged from {' and '.join(names)}"
             + (remedy if len(names) > 1 else f'. For one annotator write labels = "{names[0]}"')
@@ -500,7 +502,7 @@ def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
 
 
 def _add_outside(plan: Plan, model: OutsideModel) -> None:
-    """Add the predictions of a model that was trained elsewhere."""
+    """Add the predictions of an external model to the plan."""
     for problem in plan.problems:
         films = plan.folds_of(problem, validate=False)
         is_of_films = _fit_count(model) <= len(films)
@@ -508,7 +510,7 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
             ids = [plan.data.ids[row] for row in fold.test_rows.tolist()]
             table = model.probabilities(problem.train, fold.index, ids)
             if table is None:
-                reason = f"{model.path.name} has no predictions of fit {fold.index}"
+                reason = f"{model.path.name} has no predictions for fit {fold.index}"
                 plan.skipped.append(skipped_fit(model.name, problem.train, fold, reason))
             else:
                 tables = test_predictions(plan.data, problem, model.name, fold, table)
@@ -516,23 +518,23 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
 
 
 def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) -> tuple[str, ...]:
-    """Return the tests of a fold that can be made, or () if it cannot be trained.
+    """Return the tests of a fold that can be scored, or () if no model can be trained on it.
 
-    Training needs clips of every class; validation and each test need at least two classes. The
-    plan records what is skipped, and why.
+    Training needs clips of every class. Validation and each test need at least two classes. What is
+    skipped is added to the plan with the reason.
     """
 
     def skip(rows: Array, name: str, task: Task, classes: int | None, where: str = "") -> bool:
         missing = task.target.missing(task, plan.labels_of(task)[rows], least=classes)
         if not missing:
             return False
-        reason = f"the {name} has no clip of {' or '.join(missing)}"
+        reason = f"the {name} has no clips of {' or '.join(missing)}"
         title = fold.name + where
         plan.skipped.append(Skipped(task=problem.train.key, fit=fold.index, what=title, why=reason))
         return True
 
     train = problem.train
-    # Concepts of one fit share folds, and some folds have clips of one class only.
+    # Concepts learned by one fit share its folds, so some folds have only one class of a concept.
     least = 1 if train.target_key == Concepts.key else 2
     if skip(fold.train, "training set", train, None):
         return ()

@@ -1,4 +1,4 @@
-"""Predictions as files and text: held out in a run, by a saved model, or to annotate next."""
+"""Predictions as files and text: of a run, of a saved model, or of clips to annotate next."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class WrittenPredictions:
     Parameters
     ----------
     rows
-        The predictions, as JSON has them; to go through once.
+        The predictions as JSON objects. It may be an iterator.
     files
         The content of each file.
     text
-        Lines to print: the predictions, and which files there are.
+        Lines to print, on the predictions and the files.
     warnings
-        What a reader must know.
+        Warnings about the predictions.
     seen
-        Warnings of clips that the model was trained on.
+        Warnings about clips that the model was trained on.
     """
 
     rows: Iterable[dict[str, Any]]
@@ -66,7 +66,7 @@ def predict_run(
     ids: Sequence[str] | None = None,
     divided: bool = False,
 ) -> WrittenPredictions:
-    """Write a run's held-out predictions, or only those on which annotators or models differ."""
+    """Return a run's held-out predictions, or only those on which annotators or models differ."""
     predictions = exports.held_out(run, model=estimator, ids=ids)
     rows = annotators.divided(run, predictions) if divided else predictions
     warnings = [
@@ -82,7 +82,7 @@ def predict_run(
         run=None if divided or ids else run,
     )
     if divided:
-        others = "on the rest all agree, or only one annotator gave a label"
+        others = "on the rest, all agree or there are fewer than two annotators' labels"
         lines.append(f"--divided: {len(rows):,} of {len(predictions):,} predictions; {others}")
     text = [*exports.describe_held_out(rows, outputs.max_rows), *lines]
     return WrittenPredictions([dict(row.cells) for row in rows], files, text, warnings)
@@ -96,7 +96,7 @@ def predict_model(
     ids: Sequence[str] | None = None,
     band: tuple[float, float] | None = None,
 ) -> WrittenPredictions:
-    """Write a saved model's predictions of the clips of a store."""
+    """Return a saved model's predictions for the clips of a store."""
     opened = open_for(read_about(folder), stores)
     predictions = predict(folder, opened, ids=ids, band=band)
     needs_rows = outputs.tables or outputs.elan
@@ -110,7 +110,7 @@ def predict_model(
     )
     if outputs.table:
         files[outputs.table] = predictions.to_csv()
-        lines.insert(0, f"a row per clip -> {outputs.table}")
+        lines.insert(0, f"one row per clip -> {outputs.table}")
     first_rows = list(itertools.islice(_as_json(predictions), outputs.max_rows))
     text = [*_describe_rows(first_rows, predictions), *lines]
     seen = describe_seen(dict(zip(predictions.ids, predictions.seen, strict=True)))
@@ -129,7 +129,7 @@ def _as_json(predictions: Predictions) -> Iterator[dict[str, Any]]:
 
 
 def _describe_rows(rows: list[dict[str, Any]], predictions: Predictions) -> list[str]:
-    """Return the rows to show, and the number of clips with each prediction."""
+    """Return lines with the first rows, and the number of clips for each prediction."""
     lines, total = [], len(predictions.ids)
     if rows:
         cells = [
@@ -151,16 +151,17 @@ def _describe_rows(rows: list[dict[str, Any]], predictions: Predictions) -> list
 
 
 TIER = "to annotate next"
-"""The linguistic type of the tier in ELAN."""
+"""The linguistic type of the ELAN tier."""
 
 
 def predict_next(
     source: Path, stores: Stores, count: int, outputs: Outputs, *, estimator: str | None = None
 ) -> WrittenPredictions:
-    """Write the clips of a store to annotate next, by a saved model or by all fits of a run.
+    """Return the clips of a store to annotate next, chosen by a saved model or all fits of a run.
 
-    The clips are those that no fit has seen and, for a run, that are not annotated. Several fits
-    count by their mean, which is unsure where they differ; for numbers, by their deviation.
+    Clips that a fit has seen, or that a run has annotations for, are excluded. With several fits,
+    clips are chosen by the mean probabilities, which are uncertain if the fits disagree. For
+    numbers, clips are chosen by the deviation over the fits.
     """
     folders, annotated = _models_of(source, estimator)
     about = read_about(folders[0])
@@ -170,7 +171,7 @@ def predict_next(
     rows = np.flatnonzero(~np.any([*seen, np.isin(parts[0].ids, annotated)], axis=0))
     if not len(rows):
         raise ExperimentError(
-            f"{opened.where}: every clip is annotated or was used to train. Pass a store with "
+            f"{opened.where}: all clips are annotated or were used in training. Pass a store with "
             "other clips."
         )
     table = np.stack([part.probabilities for part in parts])[:, rows]
@@ -204,7 +205,7 @@ def predict_next(
 
 
 def _models_of(source: Path, estimator: str | None) -> tuple[list[Path], list[str]]:
-    """Return the folder of a model; or those of all fits of a run's model, and annotated clips."""
+    """Return the folders of a model's fits, and the annotated clips of its run (if any)."""
     if not (source / RECORD).is_file():
         return [source], []
     run = load_run(source)
@@ -216,23 +217,24 @@ def _models_of(source: Path, estimator: str | None) -> tuple[list[Path], list[st
     ]
     if not folders:
         raise ExperimentError(
-            f"{source} has no saved model called {name}. Choose another: --estimator NAME."
+            f"{source} has no saved model named {name}. Choose another: --estimator NAME."
         )
     return folders, run.clips()["id"].tolist()
 
 
 def expected_gain(table: Array, predictions: Predictions) -> Array:
-    """Return what each clip would teach, from 0 to 1, by the predictions of fits [F, N, C].
+    """Estimate how informative each clip is, from 0 to 1, from the fits' predictions [F, N, C].
 
-    It is the entropy of the fits' mean: high where they are unsure, and where they differ. For
-    several concepts it is the mean over these, and for numbers the deviation over the fits.
+    The estimate is the entropy of the mean prediction. It is high if fits are uncertain or
+    disagree. For several concepts, it is the mean entropy. For numbers, it is the deviation over
+    the fits.
     """
     about = predictions.about
     if about.is_numeric:
         if len(table) < 2:
             raise ExperimentError(
-                f'--next needs several fits for target = "{about.target_key}": one fit is never '
-                "unsure. Pass a run instead of a model."
+                f'--next needs several fits for target = "{about.target_key}", because uncertainty '
+                "is measured by how they differ. Pass a run instead of a model."
             )
         spread = table.std(axis=0)[:, 0]
         return np.asarray(spread / max(float(spread.max()), np.finfo(float).tiny))
@@ -243,10 +245,11 @@ def expected_gain(table: Array, predictions: Predictions) -> Array:
 
 
 def choose_next(gains: Array, X: Array, films: Array, count: int) -> list[int]:
-    """Return the rows of clips with a high gain that are far from each other, of many films.
+    """Return the rows of informative clips that are dissimilar and from many films.
 
-    One after another, the clip with the highest product of its gain, its distance to the nearest
-    clip that is chosen, and one over one plus the number of chosen clips of its film.
+    Clips are chosen one by one. Each time, the clip with the highest score is chosen: its gain,
+    times its distance to the nearest chosen clip, divided by one plus the number of chosen clips of
+    its film.
     """
     scaled = X - X.mean(axis=0)
     scaled = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)

@@ -1,8 +1,8 @@
-"""Predictions of models in a run and from outside: written, read, averaged and scored.
+"""Read, write, average and score the predictions of a run's models and of external models.
 
-A table of predictions is a frame with a row for each model, test set, fit and clip: ``model``,
-``test``, ``fit``, ``id``, ``label`` (the number of the clip's class; in a file its key) and
-``probability`` of the second of two classes, or ``probability_KEY`` for each of more.
+A table of predictions has a row for each model, test set, fit and clip. Its columns are ``model``,
+``test``, ``fit``, ``id``, ``label`` (the number of the clip's class, or its key in files), and the
+``probability`` of the second of two classes, or a ``probability_KEY`` for each class.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Array = NDArray[Any]
 def tabulate(
     task: Task, model: str, fit: int, ids: Sequence[str], labels: Array, probabilities: Array
 ) -> pd.DataFrame:
-    """Return the table of a fit on a test set, from the probabilities of all classes [N, C]."""
+    """Return a fit's table of predictions for a test set, from class probabilities [N, C]."""
     columns = {"id": ids, "model": model, "fit": fit, "test": task.key, "label": labels}
     names, values = task.target.columns(task.class_keys), task.target.to_columns(probabilities)
     return pd.DataFrame(columns | dict(zip(names, values.T, strict=True)))
@@ -57,30 +57,30 @@ def join_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 
 def target_of(table: pd.DataFrame) -> Target:
-    """Return the target of a table's predictions."""
+    """Return the target that a table's predictions are for."""
     return target_of_columns(table.columns)
 
 
 def probabilities_of(table: pd.DataFrame) -> Array:
-    """Return the probabilities of the second of two classes [N], or of all of more [N, C]."""
+    """Return the probabilities of the second of two classes [N], or of all classes [N, C]."""
     columns = target_of(table).columns_in(table.columns)
     values = table[columns].to_numpy(dtype=np.float64)
     return values[:, 0] if len(columns) == 1 else values
 
 
 def called_of(table: pd.DataFrame) -> Array:
-    """Return the class that each row predicts: the most probable one."""
+    """Return the most probable class of each row."""
     return target_of(table).called(probabilities_of(table))
 
 
 def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
-    """Return the parts of a table with the same cells in some columns, in the table's order."""
+    """Split a table into parts with equal cells in some columns, in the table's order."""
     by = list(columns) if len(columns) > 1 else columns[0]
     return dict(iter(table.groupby(by, sort=False, observed=True)))
 
 
 def format_predictions(tests: Sequence[Task], table: pd.DataFrame) -> str:
-    """Return the content of ``predictions.csv``."""
+    """Format a table of predictions as ``predictions.csv``."""
     task_of = {task.key: task for task in tests}
     labels = np.empty(len(table), dtype=object)
     for test, rows in table.groupby("test", observed=True).indices.items():
@@ -90,7 +90,7 @@ def format_predictions(tests: Sequence[Task], table: pd.DataFrame) -> str:
 
 
 def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
-    """Read a file that `format_predictions` wrote."""
+    """Read ``predictions.csv``; raise `ExperimentError` if it does not match the record."""
     task = record.task(next(iter(record.tests)))
     columns = task.target.columns(task.class_keys)
 
@@ -102,7 +102,7 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
             own = record.task(str(test))
             codes[rows] = own.target.read_labels(own, table["label"].to_numpy()[rows])
         table["label"] = codes
-        # As text first, because pandas' parser of numbers rounds some.
+        # Numbers are read as text first, because pandas' parser rounds some of them.
         table[columns] = table[columns].astype(np.float64)
         allowed = np.all(task.target.allows(table[columns].to_numpy()), axis=1)
         is_wrong = ~(task.target.takes_part(codes) & allowed)
@@ -113,17 +113,17 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
 
 
 def _columns(task: Task) -> dict[str, str]:
-    """Return the columns of ``predictions.csv``, with the type of each."""
+    """Return the columns of ``predictions.csv`` and their types."""
     columns = {"id": "str", "model": "category", "fit": "int64", "test": "category"}
     return columns | dict.fromkeys(["label", *task.target.columns(task.class_keys)], "str")
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean probability of each clip over the fits of a model, sorted by id.
+    """Average each clip's probabilities over the fits of a model, sorted by id.
 
-    If a fit tested a clip in several test sets, with the same prediction, it counts once. The table
-    has ``id``, ``label``, the probabilities, the predicted class (``called``), the number of
-    ``fits``, and the ``low`` and ``high`` of the last probability.
+    If a fit tested a clip in several test sets, its prediction counts once. The table has ``id``,
+    ``label``, the probabilities, the predicted class (``called``), the number of ``fits``, and the
+    lowest and highest value of the last probability (``low``, ``high``).
     """
     columns = target_of(table).columns_in(table.columns)
     once = table.drop_duplicates(["fit", "id"]).groupby("id", sort=True)
@@ -136,23 +136,23 @@ def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def most_fits_per_clip(table: pd.DataFrame) -> int:
-    """Return the largest number of fits of a model that test the same clip."""
+    """Return the largest number of fits of a model that tested the same clip."""
     return int(table.groupby(["model", "test", "id"], observed=True).size().max())
 
 
 def join_fits(
     table: pd.DataFrame, group_of: Mapping[str, str], classes: int, measure: str = ""
 ) -> ScoredClips:
-    """Return the predictions of a model on a test set in the form for scoring.
+    """Convert a model's predictions on a test set to `ScoredClips`.
 
     Parameters
     ----------
     table
-        All fits of the model.
+        The predictions of all fits of the model.
     group_of
-        The film of each clip, or what else was kept together.
+        The film (or other group) of each clip.
     classes
-        How many classes the test set has.
+        The number of classes in the test set.
     measure
         The official measure, if any.
     """
@@ -164,9 +164,9 @@ def join_fits(
 
 
 def is_cross_validated(table: pd.DataFrame) -> bool:
-    """Return True if no fit of a model tested all its test clips.
+    """Return True if no single fit of a model tested all its test clips.
 
-    Fits then train on clips that other fits test.
+    In that case, fits are trained on clips that other fits test.
     """
     by_fit = table.groupby("fit")["id"].nunique()
     return bool(by_fit.max() < table["id"].nunique())
@@ -175,7 +175,7 @@ def is_cross_validated(table: pd.DataFrame) -> bool:
 def score_models(
     table: pd.DataFrame, group_of: Mapping[str, str], *, measure: str = ""
 ) -> list[ModelScores]:
-    """Score each model on each test set: each group, their mean and interval, and each fit.
+    """Score each model on each test set: by group, as a mean with its interval, and by fit.
 
     Parameters
     ----------
@@ -210,14 +210,14 @@ def score_models(
 
 
 def score_over_fits(by_fit: Sequence[Scores]) -> FitScores:
-    """Return the mean and deviation over fits."""
+    """Return the mean and standard deviation of the scores over fits."""
     return FitScores(mean=mean_scores(by_fit), std=mean_scores(by_fit, np.std))
 
 
 def score_fit(table: pd.DataFrame, *, trec: bool) -> Scores:
     """Return the scores of a fit on a test set."""
     probabilities = probabilities_of(table)
-    # A warning of the run counts the clips without features.
+    # Clips without features are counted in a warning of the run.
     ranks = trec_ranks(table["id"].tolist(), probabilities) if trec else None
     return score(table["label"].to_numpy(), probabilities, ranks, target_of(table).key)
 
@@ -228,10 +228,10 @@ def score_test_sets(
     scores: Sequence[ModelScores],
     group_of: Mapping[str, str],
 ) -> dict[str, TestSet]:
-    """Return each test set's size, and the scores of guessing there.
+    """Return each test set's size, and the scores of guessing on it.
 
-    A guess is scored like the models: in each group that counts, at its share of positives, and
-    then averaged.
+    Guesses are scored like the models: in each scored group, with the group's share of positives,
+    and then averaged over groups.
     """
     sets, task_of = {}, {task.key: task for task in tasks}
     for name, own in split_by(table, "test").items():
@@ -256,7 +256,7 @@ def score_test_sets(
 def score_guesses(
     target: Target, parts: Iterable[pd.Series[Any]], every: pd.Series[Any]
 ) -> dict[str, Scores]:
-    """Return the mean score over groups of each way of guessing, from the labels of each group."""
+    """Return the scores of each way of guessing, as means over groups of labels."""
     forms = [
         target.guesses(labels.to_numpy(), every.drop(labels.index).to_numpy()) for labels in parts
     ]
@@ -265,7 +265,7 @@ def score_guesses(
 
 @dataclass(frozen=True)
 class OutsideModel:
-    """The predictions of a model from outside: task and fold -> clip -> probabilities."""
+    """The predictions of an external model: task and fold -> clip -> probabilities."""
 
     name: str
     path: Path
@@ -273,13 +273,13 @@ class OutsideModel:
     table: dict[tuple[str, int], dict[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
-        """Return [n, classes] for some clips of a fold, or None if the file lacks the fold."""
+        """Return the probabilities [n, classes] of clips of a fold, or None if it is missing."""
         target = task.target
         names = target.columns(task.class_titles)
         if self.columns not in (names, target.columns(task.class_keys)):
             raise ExperimentError(
-                f"{self.path}: the columns are {', '.join(self.columns)}, but {task.key} needs "
-                f"{', '.join(names)}"
+                f"{self.path}: {task.key} needs the columns {', '.join(names)} (got "
+                f"{', '.join(self.columns)})"
             )
         key = task.key if any(name for name, _ in self.table) else ""
         clips = self.table.get((key, fit), self.table.get((key, ANY_FIT)))
@@ -287,24 +287,26 @@ class OutsideModel:
             return None
         if missing := [clip for clip in ids if clip not in clips]:
             raise ExperimentError(
-                f"{self.path}: {self.name} has no prediction of {missing[0]} in fit {fit}, where "
-                f"it is tested ({len(missing)} of {len(ids)} are missing)"
+                f"{self.path}: {self.name} has no prediction for the test clip {missing[0]} in fit "
+                f"{fit} ({len(missing)} of {len(ids)} clips are missing)"
             )
         values = np.array([clips[clip] for clip in ids], dtype=np.float64)
         return target.from_columns(values)
 
 
 def read_outside(path: Path) -> list[OutsideModel]:
-    """Read the models of a table of predictions; `ExperimentError` names a problem and its line.
+    """Read external models from a table of predictions with these columns.
 
     ==================  =====================================================================
     ``id``              the clip
-    ``position``        of ordered levels, from 0; or ``value`` of numbers
-    ``probability``     of the positive class; of more classes ``probability_NAME`` of each
-    ``fit``             the fold, numbered as in ``predictions.csv``; without it, all folds
-    ``model``           the name under which it is listed; without it, the name of the file
-    ``task``            as in ``run.json``; needed where an experiment learns several tasks
+    ``position``        for ordered levels, from 0; or ``value`` for numbers
+    ``probability``     of the positive class; or ``probability_NAME`` for each of more classes
+    ``fit``             the fold, numbered as in ``predictions.csv``; by default all folds
+    ``model``           the model's name in the results; by default the name of the file
+    ``task``            as in ``run.json``; required if an experiment learns several tasks
     ==================  =====================================================================
+
+    Raise `ExperimentError` with the line number if the table is invalid.
     """
     models: dict[str, OutsideModel] = {}
     try:
@@ -312,7 +314,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
         target = target_of_columns(table.columns)
         columns, is_numeric = target.columns_in(table.columns), target.is_numeric
         if not columns:
-            raise ValueError(f"it has no column probability (got {', '.join(table.columns)})")
+            raise ValueError(f"no column probability (got {', '.join(table.columns)})")
         for line, row in zip(table.lines, table.rows(), strict=True):
             name = row.get("model") or path.stem
             model = models.setdefault(name, OutsideModel(name, path, columns))
@@ -321,11 +323,11 @@ def read_outside(path: Path) -> list[OutsideModel]:
             if is_numeric:
                 allowed = all(map(math.isfinite, values))
             else:
-                allowed = all(0 <= value <= 1 for value in values)  # nor is nan
+                allowed = all(0 <= value <= 1 for value in values)  # False for nan
             if not allowed:
                 kind = "value" if is_numeric else "probability"
                 limits = "a finite number" if is_numeric else "from 0 to 1"
-                raise ValueError(f"line {line}: a {kind} is {row[columns[0]]}, not {limits}")
+                raise ValueError(f"line {line}: {kind} must be {limits} (got {row[columns[0]]})")
             clips = model.table.setdefault((row.get("task", ""), fit), {})
             if row["id"] in clips:
                 raise ValueError(f"line {line}: duplicate {row['id']} in fit {row.get('fit', '')}")
@@ -340,7 +342,7 @@ TOLERANCE = 1e-6
 
 
 def differing_scores(run: Run) -> list[str]:
-    """Return the scores, intervals and guesses of a run that its predictions do not reproduce."""
+    """Recompute a run's scores, intervals and guesses, and describe each value that differs."""
     record, predictions = run.record, run.predictions()
     clips = run.clips()
     group_of = dict(zip(clips["id"], clips["group"], strict=True))
@@ -369,12 +371,12 @@ def _differences(where: str, written: Any, computed: Any) -> Iterator[str]:
             if key in written and key in computed:
                 yield from _differences(f"{where}{key}: ", written[key], computed[key])
             else:
-                yield f"{where}{key}: only {'run.json' if key in written else 'a new score'} has it"
+                yield f"{where}{key}: only in {'run.json' if key in written else 'the new scores'}"
     elif isinstance(written, list) and isinstance(computed, list) and len(written) == len(computed):
         for number, (old, new) in enumerate(zip(written, computed, strict=True)):
             yield from _differences(f"{where}{number}: ", old, new)
     elif not _is_same(written, computed):
-        yield f"{where}{_shown(written)} in run.json, {_shown(computed)} by the predictions"
+        yield f"{where}{_shown(written)} in run.json, {_shown(computed)} from predictions.csv"
 
 
 def _is_same(written: Any, computed: Any) -> bool:

@@ -1,7 +1,7 @@
-"""The paper's numbers, and the rows of ours that they are comparable with.
+"""The numbers published in the paper, and the rows of our tables that are comparable with them.
 
-A number is comparable if the clips, the backbone's checkpoint, the kind of model, its levels and
-the average of F1 are the paper's.
+A number is comparable if the clips, the backbone's checkpoint, the kind of model, the levels and
+the average of F1 are the same as in the paper.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.record import RunRecord
 
 DATASET = "obygaze12"
-"""The name of the manifest of the paper's clips."""
+"""The name of the manifest with the paper's clips."""
 AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
-"""The averages of F1 that the paper mixes -> our keys of these metrics."""
+"""The averages of F1 that the paper uses -> our keys for these metrics."""
 NETWORKS = ("mlp", "mlp-author")
 BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
 CHANCE = {"random": "Random", "all positive": "All positive"}
-"""Our chance baselines -> the paper's rows."""
+"""Our chance baselines -> the rows in the paper."""
 CHANCE_VERSIONS = {"f1": "v1", "f1_weighted": "v2"}
-"""Metric -> the version of the paper that prints its chance baselines with this average of F1."""
+"""Metric -> the version of the paper that has chance baselines for this average of F1."""
 # Protocols that test one fold, as in Table 2.
 _ONE_FOLD = ("leak-free", "released", "paper")
 
@@ -39,11 +39,11 @@ class Backbone:
     title
         The title for readers.
     names
-        The names and families that stores record; the first is its name in obygaze.
+        The names and families that stores record. The first is the name in obygaze.
     row
-        Its row in the paper's tables.
+        The row in the paper's tables.
     config
-        The settings of the paper's checkpoint. A store with other settings has another checkpoint.
+        The settings of the paper's checkpoint. A store with other settings has a different one.
     """
 
     title: str
@@ -67,7 +67,7 @@ BACKBONES = {
 
 @dataclass(frozen=True)
 class Published:
-    """A number of the paper, its deviation over runs if any, and its row."""
+    """A number from the paper, with its standard deviation over runs (if any) and its row."""
 
     mean: float
     std: float | None
@@ -75,22 +75,22 @@ class Published:
 
 
 def slot_of(backbone: Mapping[str, Any]) -> str | None:
-    """Return the slot in `BACKBONES` of a store's backbone, whatever its checkpoint, or None.
+    """Return the key in `BACKBONES` for a store's backbone with any checkpoint, or None.
 
-    Stores record the family of their backbone. If they do not, the name is used, since earlier
-    stores have the family as the name.
+    If a store does not record the family of its backbone, the backbone's name is used, because
+    earlier stores have the family as the name.
     """
     family = str(backbone.get("family") or backbone["name"])
     return next((slot for slot in BACKBONES if family in BACKBONES[slot].names), None)
 
 
 def is_checkpoint_of_paper(backbone: Mapping[str, Any]) -> bool:
-    """Return True if a store's backbone is a checkpoint that the paper has numbers for."""
+    """Return True if the paper has numbers for the checkpoint of a store's backbone."""
     return _backbone_row(backbone) is not None
 
 
 def published_row(row: str, column: str) -> dict[str, Published]:
-    """Return the numbers of Table 2 or 5 in a column such as ``HN-S/EN-S``, by metric."""
+    """Return a row's numbers from Table 2 or 5 in a column such as ``HN-S/EN-S``, by metric."""
     tables = reference_json("published.json")
     entry = {**tables["table2"]["rows"], **tables["table5"]["rows"]}[row]
     number = entry["values"].get(column)
@@ -98,12 +98,12 @@ def published_row(row: str, column: str) -> dict[str, Published]:
 
 
 def chance_row(baseline: str, metric: str) -> str:
-    """Return the paper's row for a baseline of `CHANCE`, in the version that prints this metric."""
+    """Return the paper's row for a baseline in `CHANCE`, from the version that has this metric."""
     return f"{CHANCE[baseline]} ({CHANCE_VERSIONS[metric]})"
 
 
 def published_films() -> dict[str, Published]:
-    """Return the numbers of Table 4 by film. The paper does not say which average of F1 it has."""
+    """Return the numbers of Table 4 by film. The paper does not name their average of F1."""
     rows = reference_json("published.json")["table4"]["rows"]
     return {film: _published(number, "Table 4") for film, number in rows.items()}
 
@@ -130,7 +130,7 @@ def published_scores(record: RunRecord, model: str, train: str, test: str) -> di
 def published_film(
     record: RunRecord, model: str, train: str, test: str, film: str
 ) -> Published | None:
-    """Return the number of Table 4 for a film that was left out, without balancing."""
+    """Return the number in Table 4 for a film that was left out, if the run is comparable."""
     is_the_papers = (
         record.protocol == "leave-film-out"
         and record.balance in ("", "none")
@@ -142,7 +142,7 @@ def published_film(
 
 
 def _column(record: RunRecord, train: str, test: str) -> str | None:
-    """Return the paper's column for a training task and a test, such as ``HN-S/ENHN-S``."""
+    """Return the paper's column for a training task and a test set, such as ``HN-S/ENHN-S``."""
     tasks = record.task(train), record.task(test)
     if record.manifest.name != DATASET or not all(map(_tells_sure, tasks)):
         return None
@@ -154,7 +154,7 @@ def _tells_sure(task: Task) -> bool:
 
 
 def _backbone_row(backbone: Mapping[str, Any]) -> str | None:
-    """Return the paper's row for a store's backbone, or None for another checkpoint."""
+    """Return the paper's row for a store's backbone, or None if its checkpoint is different."""
     slot = slot_of(backbone)
     if slot is None:
         return None

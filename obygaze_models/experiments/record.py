@@ -1,7 +1,7 @@
 """``run.json``: the data, settings and scores of a run, as types.
 
-Records are read and written only in this module. `obygaze_models.experiments.run_folder` reads the
-other files of a run folder.
+Only this module reads and writes ``run.json``. `obygaze_models.experiments.run_folder` reads and
+writes the other files of a run folder.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _SOME = msgspec.Meta(min_length=1)
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the record, whose fields are the keys of the file."""
+    """A part of the record. Its fields are keys in the file."""
 
 
 class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "scikit-learn"}):
-    """The libraries that a report names."""
+    """The versions that a report shows."""
 
     obygaze: str
     scikit_learn: str
@@ -50,13 +50,13 @@ class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "sciki
 
 
 class _Config(_Part, frozen=True, kw_only=True):
-    """The settings of a backbone that the report reads."""
+    """The settings of a backbone that reports use."""
 
     vision_config: dict[str, Any] = {}
 
 
 class _Backbone(_Part, frozen=True, kw_only=True):
-    """The keys of a store's backbone that are read."""
+    """The keys of a store's backbone that are used."""
 
     name: str
     weights_sha256: str
@@ -66,8 +66,8 @@ class _Backbone(_Part, frozen=True, kw_only=True):
 class ManifestRecord(_Part, frozen=True, kw_only=True):
     """The labelled items, and their label scheme.
 
-    `levels` has the name of each level's code, the lowest first. `senses` has how each concept is
-    perceived, empty if unknown.
+    `levels` maps level codes to names, lowest level first. `senses` maps concepts to how they are
+    perceived. It is empty if this is unknown.
     """
 
     name: str
@@ -81,7 +81,7 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, manifest: Manifest, labels: str, scheme: LabelScheme) -> ManifestRecord:
-        """Return the record of a label set of a manifest."""
+        """Return the record of a manifest and one of its label sets."""
         return cls(
             name=manifest.name,
             version=manifest.version,
@@ -95,7 +95,7 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def label_key(self) -> tuple[str, str]:
-        """The key of these labels of these items, to compare runs."""
+        """A key for comparing runs: equal if the items and the labels are the same."""
         return self.digest, self.labels
 
     @property
@@ -105,7 +105,7 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
 
 
 class StoreRecord(_Part, frozen=True, kw_only=True):
-    """The store of the features, and a digest of its content."""
+    """The feature store, and a digest of its content."""
 
     name: str
     items_digest: str
@@ -119,10 +119,10 @@ class StoreRecord(_Part, frozen=True, kw_only=True):
 
 
 class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """A saved model's description of its features, to refuse others.
+    """A description of the features that a model was trained on, to reject other features.
 
-    `frames` is the array that models of sequences read instead. `missing` says how to treat clips
-    that one of several stores lacks.
+    `frames` is the array for models that read sequences of frames. `missing` is the treatment of
+    clips that one of several stores lacks.
     """
 
     backbone: dict[str, Any]
@@ -135,14 +135,14 @@ class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Official(_Part, frozen=True, kw_only=True):
-    """The measure by which a benchmark scores its task, and the mark of such a run."""
+    """A benchmark's official measure, and whether the run must be marked as using external data."""
 
     measure: str
     external_data: bool
 
 
 class Skipped(_Part, frozen=True, kw_only=True):
-    """A fit, test or model that could not be learned or tested, with the reason."""
+    """A fit, test or model that was skipped, and the reason."""
 
     task: str
     fit: int
@@ -151,7 +151,7 @@ class Skipped(_Part, frozen=True, kw_only=True):
 
 
 class LeakCount(_Part, frozen=True):
-    """The numbers of clips in a fit's test set that the same fit has used, by use."""
+    """The numbers of clips in a fit's test set that leaked into the same fit, by use."""
 
     task: str
     fit: int
@@ -163,12 +163,12 @@ class LeakCount(_Part, frozen=True):
 
 
 class Films(_Part, frozen=True, kw_only=True):
-    """The films of the test clips, and the number of those that trained in the same fit.
+    """The films of the test clips (or other groups, if clips are grouped `by` another column).
 
-    `titles` has the title of each tested film by id. `untested` has the title of each other film of
-    the run's clips, and why it is not tested. They are other groups if clips are grouped `by`
-    another column. If the protocol tests one fold, `clips` of a total `of` are tested. `unnamed`
-    test clips have no film.
+    `tested` is the number of films, and `also_trained` the number of films with clips in training
+    and in test. `titles` maps the ids of tested films to titles. `untested` maps the titles of the
+    other films to the reason why they are not tested. `clips` is the number of tested clips, of a
+    total of `of`. `unnamed` is the number of test clips without a film.
     """
 
     tested: int
@@ -182,12 +182,12 @@ class Films(_Part, frozen=True, kw_only=True):
 
     @property
     def noun(self) -> str:
-        """The unit that is kept together, or "clip" if no film is named."""
+        """The unit that scores are averaged over, or "clip" if clips have no films."""
         return group_noun(self.by) if self.tested else "clip"
 
     @property
     def note(self) -> str:
-        """A note for the start if not all films or clips are tested; "" if they are."""
+        """A note that not all films or clips are tested; "" if all are tested."""
         parts = []
         if self.clips < self.of:
             parts.append(f"{self.clips:,} of {counted(self.of, 'clip')}")
@@ -211,13 +211,13 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
     Parameters
     ----------
     title
-        What tables and pages call it.
+        The model's name in tables and pages.
     estimator
-        The name of its estimator; empty for a model from outside.
+        The name of the estimator; empty for an external model.
     stores
-        The names of the stores that it reads.
+        The names of the stores that the model reads.
     variant_of
-        The model that reads more stores and is otherwise the same; "" without one.
+        The model that is the same but reads more stores; "" if there is none.
     """
 
     title: str
@@ -227,9 +227,9 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
 
 
 class TestSet(_Part, frozen=True, kw_only=True):
-    """A test set's clips, and the scores of guessing there.
+    """The size of a test set, and the scores of guessing on it.
 
-    `share` is the share of positives. `baselines` has the closed form of each way to guess.
+    `share` is the share of positives. `baselines` has the expected scores of each way of guessing.
     """
 
     clips: int
@@ -240,9 +240,9 @@ class TestSet(_Part, frozen=True, kw_only=True):
 
 
 class FitScores(_Part, frozen=True, kw_only=True):
-    """The mean and deviation over the fits, each scored on all its test clips.
+    """The mean and standard deviation of scores over fits, each scored on all its test clips.
 
-    The paper's tables have these averages.
+    The paper's tables have these means.
     """
 
     mean: Scores
@@ -255,26 +255,26 @@ class ModelScores(_Part, frozen=True, kw_only=True):
     Parameters
     ----------
     mean
-        The mean over the groups that count, such as films. An official measure is of all clips
-        together, and so are all scores where `pooled`.
+        The mean over groups, such as films. Official measures, and all scores if `pooled`, are
+        computed on all clips together instead.
     interval
-        Its 95% interval, or None.
+        The 95% interval of the mean, or None.
     groups
-        The scores of each group that counts.
+        The scores of each group.
     left_out
-        The groups that lack clips of a class, and do not count.
+        The groups that are left out because they lack clips of a class.
     unnamed
-        How many clips are in no group, and do not count.
+        The number of clips that are left out because they are in no group.
     pooled
-        Whether fewer than two groups count, so that all clips are scored together.
+        True if all clips are scored together, because there are fewer than two groups.
     cross_validated
-        Whether fits train on clips that other fits test, so that intervals are wider.
+        True if fits are trained on clips that other fits test, which widens intervals.
     over_fits
-        The mean and deviation over the fits instead.
+        The mean and standard deviation over fits.
     fits
-        Their numbers.
+        The numbers of the fits.
     by_fit
-        The scores of each, in that order.
+        The scores of each fit, in the order of `fits`.
     """
 
     model: str
@@ -297,12 +297,12 @@ class ModelScores(_Part, frozen=True, kw_only=True):
 
     @property
     def films(self) -> int:
-        """The number of groups that count; 1 if all clips are scored together."""
+        """The number of groups that scores are averaged over; 1 if clips are scored together."""
         return max(1, len(self.groups))
 
 
 class Machine(_Part, frozen=True, kw_only=True):
-    """The machine of a run."""
+    """The machine that a run was made on."""
 
     system: str
     cores: int | None
@@ -314,34 +314,34 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     Parameters
     ----------
     experiment
-        Every setting, as in the TOML file; URLs without secrets.
+        All settings, as in the TOML file. URLs are stored without secrets.
     goal, models, protocol, split
-        What is learnt and tested, the models by name, and how clips are divided.
+        A description of the tasks, the models by name, and how clips are divided.
     balance
-        How the training clips are balanced: ``undersample``, ``weights`` or ``none``; empty where
-        the protocol fixes them.
+        How the training clips are balanced: ``undersample``, ``weights`` or ``none``; empty if the
+        protocol fixes the training clips.
     warnings
-        What a reader must know before any score.
+        Warnings that limit the conclusions from the scores.
     join
-        Which clips came together and which did not.
+        The numbers of clips with labels and features, and of clips that lack either.
     leaked
-        How many test clips leak in any fit; ``clips.csv`` says which.
+        The number of test clips that leak in any fit. ``clips.csv`` marks them.
     learned
         The tasks that models are trained on.
     tests, scores
-        By test set what is in it; and by model and test set what was scored.
+        The size of each test set, and the scores of each model on each test set.
     fits_per_clip
-        How many fits of a model test the same clip, at most.
+        The largest number of fits of a model that test the same clip.
     tasks
-        What is learned or tested; see `task`.
+        The tasks that are learned or tested; see `task`.
     blank
-        The tested clips whose features are zeros only.
+        The tested clips whose features are all zero.
     annotators
-        By test set, the models beside each annotator; only if labels of several were merged.
+        By test set, the models compared with each annotator, if labels were merged from several.
     cuts
-        By model, the cut that validation clips chose in each fit, if requested.
+        By model, the threshold chosen on validation clips in each fit, if requested.
     files
-        The digest of each file that the scores are of.
+        The digests of the files that the scores were computed from.
     """
 
     format: str = FORMAT
@@ -398,7 +398,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         return test if is_learned else self.learned[0]
 
     def words(self, test: str) -> dict[str, str]:
-        """Return the names in sentences of a test's classes and of other levels, by key."""
+        """Return the names of a test's classes and of other levels for sentences, by key."""
         return self.task(test).words(self.manifest.levels)
 
     @property
@@ -408,18 +408,18 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def ranking_metric(self) -> str:
-        """The score of the experiment, by default that of its target, which guesses also have."""
+        """The experiment's score, or the default score of its target. Guesses have it as well."""
         task = self.task(self.scores[0].test)
         return self.experiment.score or task.target.default_score(task)
 
     @property
     def main_metric(self) -> str:
-        """The score that ranks models, and that sentences mention."""
+        """The metric that models are ranked by and that the headline mentions."""
         return self.measure or self.ranking_metric
 
     @property
     def headline_model(self) -> str:
-        """The model of the result, which was named before the test."""
+        """The model that the headline is about. It is chosen before the test."""
         scored = [scores.model for scores in self.scores]
         named = self.experiment.headline
         return named if named in scored else next(name for name in self.models if name in scored)
@@ -429,12 +429,12 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         """The reason why some scores have no interval; "" if all have one."""
         noun = group_noun(self.films.by)
         if not self.films.tested:
-            return f"no {noun}s are named"
+            return f"no clip has a {noun}"
         films = [scores.films for scores in self.scores]
         if min(films) >= MIN_GROUPS:
             return ""
         subject = "the" if max(films) < MIN_GROUPS else "some"
-        return f"{subject} scores are of {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
+        return f"{subject} scores are over {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
 
     @property
     def unscored(self) -> list[str]:
@@ -449,19 +449,19 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
 
 def read_record(folder: Path) -> RunRecord:
-    """Return the record of a run folder; raise `ExperimentError` if it is damaged or outdated."""
+    """Read the record of a run folder; raise `ExperimentError` if it is damaged or outdated."""
     path = folder / RECORD
     content = read_format(path, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     if content["format_version"] < FORMAT_VERSION:
         raise ExperimentError(
-            f"{path} has format version {content['format_version']} of an earlier obygaze, "
-            f"but this version reads {FORMAT_VERSION}. Run it again with: {MAKE}"
+            f"{path} is from an earlier obygaze (format version {content['format_version']}, but "
+            f"this version reads {FORMAT_VERSION}). Run the experiment again: {MAKE}"
         )
-    return convert(content, RunRecord, path, f"run it again with: {MAKE}")
+    return convert(content, RunRecord, path, f"run the experiment again: {MAKE}")
 
 
 def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
-    """Raise if an object that is stored unchanged lacks a key, or has a wrong type."""
+    """Raise `ValueError` if an object that is stored unchanged lacks a key or has a wrong type."""
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
@@ -469,7 +469,7 @@ def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
 
 
 def write_record(folder: Path, record: RunRecord) -> RunRecord:
-    """Write ``run.json``, indented for readers, and return it as it will be read."""
+    """Write an indented ``run.json``, and return the record as it will be read back."""
     encoded = msgspec.json.encode(record)
     write_text(folder / RECORD, msgspec.json.format(encoded, indent=2).decode() + "\n")
     return msgspec.json.decode(encoded, type=RunRecord)

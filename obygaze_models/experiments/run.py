@@ -1,7 +1,7 @@
-"""Run an experiment and write its folder (see `run_folder`), or train a model of it for use.
+"""Run an experiment and write its folder (see `run_folder`), or train one of its models for use.
 
-The same experiment on the same machine writes the same bytes, except for ``started`` and
-``seconds`` in ``run.json``, even if it was interrupted and resumed.
+The same experiment writes the same bytes on the same machine, even if it was interrupted and
+resumed. Only ``started`` and ``seconds`` in ``run.json`` differ.
 """
 
 from __future__ import annotations
@@ -70,40 +70,40 @@ def run_experiment(
     log: Callable[[str], None] = lambda _: None,
     memo: FitMemo | None = None,
 ) -> Run:
-    """Train and test an experiment, and write the folder `output`.
+    """Train and test the models of an experiment, and write a run folder.
 
-    Finished fits are kept in ``OUTPUT.partial``. If the run is interrupted or killed, the same call
-    resumes. A changed experiment or store starts again.
+    Finished fits are kept in ``OUTPUT.partial``, so the same call resumes a run that was
+    interrupted or killed. If the experiment or the store has changed, the run starts again.
 
     Parameters
     ----------
     experiment
-        An `Experiment`, or its TOML file.
+        An `Experiment`, or the path of its TOML file.
     output
-        The run folder, which appears complete or not at all.
+        The run folder. It appears only when it is complete.
     overwrite
-        Replace an earlier run at `output`, and start again if it was interrupted.
+        Replace an earlier run at `output`, and discard the fits of an interrupted one.
     log
-        Called with a line about progress, or about what is resumed.
+        Called with lines about progress and about resuming.
     memo
-        A cache that shares fitted concept banks with other runs.
+        A cache to share fitted concept banks with other runs.
     """
     output = Path(output)
     started, clock = datetime.now(UTC), time.monotonic()
     _keep_foreign_files(output)
     absent = [folder for folder in output.absolute().parents if not folder.exists()]
-    busy = f"another process writes the run {output}. Wait for it, or choose another output"
+    busy = f"another process is writing {output}. Wait for it, or choose another output"
     try:
         with only_process(output.with_name(f".{output.name}.partial.lock"), OutputExists(busy)):
             if not overwrite and tidy(output, lambda: make_plan(experiment).identity()):
-                log(f"{output} was complete already.")
+                log(f"{output} was already complete.")
                 return load_run(output)
             check_new_folder(output, overwrite=overwrite, marker=RECORD)
             plan = make_plan(experiment)
             finished = FinishedFits(output, plan.identity(), log, restart=overwrite)
             for note in plan_notes(plan):
                 log(f"{plan.experiment.name}: {note}")
-            with threadpool_limits(1):  # small steps are slower on several threads
+            with threadpool_limits(1):  # small fits are slower on several threads
                 outcome = _compute(plan, finished, log, memo or FitMemo())
             clips = plan.clips(leaked=outcome.leaked).values()
             reasons = explain_models(plan.data, outcome.explained)
@@ -127,14 +127,14 @@ def run_experiment(
             finished.become(output, outcome.saved, overwrite=overwrite)
     except BaseException:
         for parent in absent:
-            with suppress(OSError):  # it has the finished fits
+            with suppress(OSError):  # not empty: it has the finished fits
                 parent.rmdir()
         raise
     return run
 
 
 def _keep_foreign_files(output: Path) -> None:
-    """Raise if an earlier run's folder has foreign files, which would be lost."""
+    """Raise `OutputExists` if an earlier run's folder has other files, which would be lost."""
     names = {path.name for path in output.glob("*")} if (output / RECORD).is_file() else set()
     if foreign := sorted(names - {*RUN_FILES, *EARLIER, "models", "report.html", FITS, HEADER}):
         raise OutputExists(
@@ -146,9 +146,9 @@ def _keep_foreign_files(output: Path) -> None:
 def _compute(
     plan: Plan, finished: FinishedFits, log: Callable[[str], None], memo: FitMemo
 ) -> Outcome:
-    """Return the results of every fit of a plan, reusing those of an interrupted run.
+    """Compute all fits of a plan, reusing finished fits of an interrupted run.
 
-    The time left is estimated from the fits of this run only, because resumed fits take no time.
+    The remaining time is estimated from newly computed fits only.
     """
     todo, outcome = plan.fits(), Outcome(plan, [*plan.skipped])
     try:
@@ -161,38 +161,38 @@ def _compute(
         outcome.parts.extend(plan.outside_predictions)
         if not outcome.parts:
             failed = outcome.skipped[-1]
-            raise ExperimentError(f"nothing could be learned: {failed.what}: {failed.why}")
-    except ExperimentError:  # it would fail again
+            raise ExperimentError(f"no model could be trained: {failed.what}: {failed.why}")
+    except ExperimentError:  # it would fail again when resumed
         finished.discard()
         raise
     except BaseException:
         if finished.count:
             state = f"{finished.count} of {counted(len(todo), 'fit')} are kept in {finished.folder}"
-            log(f"{state}; the same command resumes.")
+            log(f"{state}. Run the same command to resume.")
         raise
     return outcome
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model, its numbers of clips, and the join.
+    """A model trained for use, and the numbers of clips that were used.
 
     Parameters
     ----------
     path
         The model's folder.
     task
-        Its task.
+        The task that it learned.
     trained, validated
-        The numbers of clips it learned from, and of those that stopped the training.
+        The numbers of training and validation clips.
     drawn_away
-        The number of clips that balance left out.
+        The number of clips that were left out to balance the classes.
     seen
-        The number of all clips that it has seen; concepts are learned from more.
+        The number of clips that the model has seen. Concepts are learned from additional clips.
     join
-        The clips that were joined, and what was missing on either side.
+        The clips with labels and features, and those that lack either.
     facts
-        The estimator's choices.
+        The choices that the estimator made.
     warnings
         Warnings to show wherever the model is used.
     """
@@ -217,28 +217,28 @@ def train_model(
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> TrainedModel:
-    """Train an estimator of an experiment on all its labelled clips, balanced as in a run.
+    """Train an estimator of an experiment for use, on all labelled clips, balanced as in a run.
 
-    No clips are left to test the model; `run_experiment` measures how well such a model does. The
-    clips of the last fold that has every class (of the last few folds, if no single fold has) stop
-    the training; in a run they would be tested. An estimator that uses no validation clips is
-    trained on these, too.
-    With the official protocol they are left out, and the model is what a run would have trained.
+    No clips are left to test the model. Use `run_experiment` to measure how well such a model
+    performs. If the estimator uses validation clips, these are the clips of the last fold that has
+    every class (or of the last few folds, if no single fold has). Otherwise, it is trained on all
+    clips. With the official protocol, the test set is left out, so the model is the same as in a
+    run.
 
     Parameters
     ----------
     experiment
-        An experiment or its TOML file. Its first task, features, fold column and seed are used.
+        An `Experiment` or the path of its TOML file. The first of its tasks is learned.
     output
         The model's folder.
     estimator
-        The estimator to train; by default the experiment's first.
+        The estimator to train; by default the first.
     concept
-        The concept to learn, if there are several; by default the first.
+        The concept to learn if there are several; by default the first.
     overwrite
-        Replace an earlier model.
+        Replace an existing model.
     log
-        Called with a line about the split in use.
+        Called with a line about the split that was chosen.
     """
     from obygaze_models.saved.about import CARD, model_card
     from obygaze_models.saved.persistence import check_savable, save_model
@@ -252,7 +252,7 @@ def train_model(
     plan = plan_clips(replace(experiment, test_negatives=()))
     problems = {p.train.concept: p for p in plan.problems}
     learned = concept or next(iter(problems))
-    if plan.scheme.has_concept(learned):  # perhaps an alias
+    if plan.scheme.has_concept(learned):  # it may be an alias
         learned = plan.scheme.concept(learned)
     if learned not in problems:
         names = [name for name in problems if name]
@@ -270,14 +270,14 @@ def train_model(
     for part, rows in parts.items():
         if problem.train.target.missing(problem.train, labels[rows]):
             raise ExperimentError(
-                f"the {part} clips of {problem.train.key} do not have every class. Label at least "
+                f"the {part} clips of {problem.train.key} lack some classes. Label at least "
                 "two clips of each class, in different folds of the split"
             )
     try:
         check_savable(spec.estimator)
         with threadpool_limits(1):
             fit = planned.fit(plan.data)
-    except (ExperimentError, ValueError) as reason:  # scikit-learn raises the latter
+    except (ExperimentError, ValueError) as reason:  # scikit-learn raises ValueError
         raise ExperimentError(f"{name} cannot be trained: {one_line(reason)}") from reason
     about, trained = about_model(plan, planned, fit), len(fold.train)
     validated = len(fold.validation) if spec.uses_validation else 0
@@ -297,14 +297,14 @@ def train_model(
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
     """Return a fold that trains on all clips.
 
-    With `validate`, the last folds are left out, to stop the training.
+    With `validate`, one or more of the last folds are held out for validation.
     """
     data, seed = plan.data, plan.experiment.seed
-    if plan.division.protocol == "official":  # the test set is not used, not even to stop
+    if plan.division.protocol == "official":  # the test set is not even used for validation
         [fold] = plan.division.folds(data, problem, seed=seed)
         return fold
     labels = problem.train.strata(data)
-    # A protocol that uses no folds leaves the column empty.
+    # Some protocols use no fold column.
     folds, last = data.folds, plan.division.last
     if not plan.division.fold_of:
         folds, last = draw_folds(labels, seed), N_FOLDS - 1
@@ -322,14 +322,14 @@ def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
 
 
 def _held_out(folds: NDArray[Any], labels: NDArray[Any], last: int, classes: int) -> NDArray[Any]:
-    """Return a mask of the clips that stop training: the last fold or folds with all classes."""
+    """Return a mask of the validation clips: the last fold (or folds) with all classes."""
     last_first = range(last, -1, -1)
     for fold in last_first:
         held: NDArray[Any] = folds == fold
         if len({*labels[held].tolist()}) == len({*labels[~held].tolist()}) == classes:
             return held
     held = np.zeros(len(folds), bool)
-    for fold in last_first:  # those that add a class
+    for fold in last_first:  # add folds that have a new class
         if {*labels[folds == fold].tolist()} - {*labels[held].tolist()}:
             held |= folds == fold
     return held

@@ -1,17 +1,17 @@
-"""Run folders: the content of their files, written and read back. `run.json` is in `record.py`.
+"""Read and write run folders, except for ``run.json``, which is in `record.py`.
 
 ======================  ==================================================================
 ``run.json``            experiment, data and their digests, join, fits, scores, versions
 ``predictions.csv``     a row for each clip of each test set, model and fit
 ``clips.csv``           the annotated clips, and why some took no part
 ``fits.csv``            a row for each fit of each model: its clips, its folder, its choices
-``reasons.csv``         each test clip's concept scores and their parts
+``reasons.csv``         each test clip's concept scores and their contributions
 ``annotators.csv``      each annotator's labels of the test clips, if there are several
-``models/``             a folder for each model, which `load_model` reads
+``models/``             a folder for each model, for `load_model`
 ======================  ==================================================================
 
-`run.json` has the digests of the files behind the scores, which are checked before anything
-is read. `Run.check` compares its scores with the predictions.
+``run.json`` has the digests of the files that the scores were computed from. They are checked
+before the files are read. `Run.check` recomputes the scores from the predictions.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "fits.csv", "reasons.csv")
-"""The files whose digests ``run.json`` keeps: its scores and its page come from these only."""
+"""The files whose digests are in ``run.json``. Scores and pages are made only from these."""
 EARLIER = ("explanations.jsonl", "history.jsonl", "models.jsonl")
-"""Files that runs of earlier formats have instead of some of these."""
+"""Files of runs in earlier formats."""
 RUN_FILES = (RECORD, *FILES, ANNOTATORS)
-"""All files of a run folder; the last only if the labels were merged from several annotators."""
+"""All files of a run folder. `ANNOTATORS` exists only if labels were merged from several."""
 Unused = Literal["", "no-features", "no-fold", "not-in-task", "not-in-labels"]
 """The reason why a clip took no part in a run."""
 _NUMBER = re.compile(r"(?<!\d)(\d++)$")
@@ -75,16 +75,16 @@ class Clip:
     start, end
         Seconds in the film; None if the clip has its own file.
     level, concepts
-        As annotated.
+        The annotated level and concepts.
     fold
-        In the fold column that the run trained by, if it has a place there.
+        The clip's fold in the run's fold column, or None.
     used
-        Why it took no part: ``no-features``, ``no-fold``, ``not-in-task`` or, on a page of a larger
-        label set, ``not-in-labels``; empty if it took part.
+        Why the clip took no part: ``no-features``, ``no-fold``, ``not-in-task`` or, on a page of a
+        larger label set, ``not-in-labels``; empty if it took part.
     group
-        The group that the run kept together: the film, unless it named another column.
+        The clip's group: its film, unless the run groups clips by another column.
     leaked
-        Whether a fit that tested it has used it, too.
+        True if a fit that tested the clip has also used it.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Clip:
 
     @property
     def number(self) -> int | None:
-        """The scene's number from the end of the id, or None."""
+        """The scene's number at the end of the id, or None."""
         match = _NUMBER.search(self.id)
         return int(match[1]) if match else None
 
@@ -122,11 +122,11 @@ class Run:
     Parameters
     ----------
     folder
-        Where it is.
+        The run folder.
     record
-        What its ``run.json`` says.
+        The content of its ``run.json``.
     tables
-        Its tables, if they are in memory; otherwise they are read when needed.
+        The tables, if they are in memory. Otherwise they are read when needed.
     """
 
     folder: Path
@@ -136,8 +136,8 @@ class Run:
     def scores(self) -> list[dict[str, Any]]:
         """Return a row for each model, test set and metric, for `pandas.DataFrame`.
 
-        ``mean`` is over films or other groups, of which ``films`` count. ``low`` and ``high`` are
-        the ends of its 95% interval. An undefined score is None.
+        ``mean`` is the mean over films or other groups, and ``films`` the number of these. ``low``
+        and ``high`` are the limits of the 95% interval. Undefined scores are None.
         """
         rows = []
         for scores in self.record.scores:
@@ -149,7 +149,7 @@ class Run:
 
     @property
     def warnings(self) -> list[RunWarning]:
-        """The limits of the conclusions."""
+        """The warnings that limit the conclusions from the run."""
         return self.record.warnings
 
     def predictions(self) -> pd.DataFrame:
@@ -157,36 +157,39 @@ class Run:
         return self._tables.predictions
 
     def clips(self) -> pd.DataFrame:
-        """Return the annotated clips, also those that took no part."""
+        """Return all annotated clips, including clips that took no part."""
         return self._tables.clips
 
     def reasons(self) -> pd.DataFrame:
-        """Return the concept scores of each test clip, and their parts in the prediction.
+        """Return the concept scores of each test clip, and their contributions to the prediction.
 
-        There is a row for each model, fit, clip and concept, and for each question of a tree.
+        The table has a row for each model, fit, clip and concept, and for each question of a tree.
         """
         return self._tables.reasons
 
     def annotations(self) -> Votes:
-        """Return test -> clip -> annotator -> class or level; {} for a single annotator."""
+        """Return annotators' labels: test set -> clip -> annotator -> class or level.
+
+        Return {} if the labels were not merged from several annotators.
+        """
         if ANNOTATORS not in self.record.files:
             return {}
         _check_digest(self, ANNOTATORS)
         return read_votes(self.folder / ANNOTATORS, self.record)
 
     def check(self) -> list[str]:
-        """Score the predictions again, and describe each difference to ``run.json``."""
+        """Recompute the scores from the predictions; describe each difference from ``run.json``."""
         from obygaze_models.experiments.predictions import differing_scores
 
         return differing_scores(self)
 
     def fits(self) -> pd.DataFrame:
-        """Return a row for each fit of each model: its clips, its folder, and its choices."""
+        """Return a table with a row for each fit: its clips, its folder, and its choices."""
         _check_digest(self, "fits.csv")
         return read_fits(self.folder / "fits.csv")
 
     def models(self) -> list[dict[str, Any]]:
-        """Return a row for each saved model, whose ``folder`` is a path for `load_model`."""
+        """Return a row for each saved model, with its ``folder`` for `load_model`."""
         fits = self.fits()
         saved: list[Any] = fits[fits["folder"] != ""].to_dict("records")
         return [row | {"folder": self.folder / row["folder"]} for row in saved]
@@ -194,14 +197,14 @@ class Run:
     def frames(
         self, model: str | None = None, *, task: str | None = None, store: StoreLike | None = None
     ) -> FramePredictions:
-        """Return the probability of each frame of the test clips, by the models that tested them.
+        """Predict each frame of the test clips with the models that were tested on them.
 
         Parameters
         ----------
         model, task
-            The saved models, if several read frames: the name in the experiment, and the task.
+            The model's name in the experiment, and its task, if several models read frames.
         store
-            The store; by default the experiment's, as named there.
+            The store; by default the experiment's.
         """
         from obygaze_models.explain.frame_scores import average_frames
         from obygaze_models.saved.inference import predict_frames
@@ -217,8 +220,8 @@ class Run:
             if name is None and len(names) > 1:
                 option = "--estimator" if kind == "model" else "--task"
                 raise ExperimentError(
-                    f"{self.folder} has several: {', '.join(names)}. Choose with {kind}=, or "
-                    f"{option}, such as {option} {for_shell(names[0])}"
+                    f"{self.folder} has several: {', '.join(names)}. Choose one with "
+                    f"{kind}= or {option}, such as {option} {for_shell(names[0])}"
                 )
             if name is not None and name not in names:
                 raise ExperimentError(f"{self.folder}: {unknown_name(kind, name, names)}")
@@ -233,8 +236,8 @@ class Run:
                 parts.append(predict_frames(line["folder"], opened, present))
         if not parts:
             raise ExperimentError(
-                f"{opened.where} has no clip that the run tested, and a run predicts no others. "
-                "Train a model for them, and pass it instead of the run: obygaze models train"
+                f"{opened.where} has no clips that the run tested, and a run predicts no others. "
+                "Train a model and pass it instead of the run: obygaze models train"
             )
         averaged = average_frames(parts)
         warnings = [*averaged.warnings, *_untested_clips(opened.items, averaged.ids)]
@@ -248,19 +251,19 @@ class Run:
         store: StoreLike | None = None,
         **options: Any,
     ) -> Moments:
-        """Return the moments of films in the test clips, with the options of `find_moments`."""
+        """Find the moments in the test clips; the options are passed to `find_moments`."""
         from obygaze_models.explain.moments import find_moments
 
         opened = self._open_stores(store)
         return find_moments(self.frames(model, task=task, store=opened), opened.items, **options)
 
     def _open_stores(self, store: StoreLike | None) -> Store:
-        """Open these stores, or else those that the run names, if they are on this machine."""
+        """Open the stores, by default the run's stores if these are local."""
         recorded = self.record.experiment.stores
         if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
-                f"{self.folder}: its features are at {redact_url(remote[0])}. For safety, a run "
-                "file cannot choose a remote store. If you trust it, pass store="
+                f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
+                "stores named in a run are not opened. If you trust it, pass store="
             )
         return open_stores([*recorded] if store is None else store)
 
@@ -280,7 +283,7 @@ class Run:
 
 
 def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
-    """Return a warning with the share of each film's clips that was tested, if not all."""
+    """Return a warning with the tested share of each film's clips, if not all were tested."""
     films = dict(zip(items.ids, items.films, strict=True))
     counts, tests = Counter(films.values()), Counter(films[clip] for clip in tested)
     if tests == counts:
@@ -298,7 +301,7 @@ def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
 
 
 def is_remote(address: str) -> bool:
-    """Return True if an address leads to another machine: a URL, or ``//HOST/...``."""
+    """Return True if an address is on another machine: a URL, or ``//HOST/...``."""
     return is_url(address) or bool(re.match(r"[\\/]{2}", address))
 
 
@@ -306,17 +309,17 @@ AnyRun = Run | str | Path
 
 
 def load_run(folder: str | Path) -> Run:
-    """Read a run folder that `run_experiment` wrote."""
+    """Load a run from its folder."""
     return Run(Path(folder), read_record(Path(folder)))
 
 
 def as_run(run: AnyRun) -> Run:
-    """Return a run, or the run in a folder."""
+    """Return a run, loading it if `run` is a folder."""
     return run if isinstance(run, Run) else load_run(run)
 
 
 def _read_tables(run: Run) -> Tables:
-    """Return the tables of a run; raise `ExperimentError` if one is missing or was changed."""
+    """Read the tables of a run; raise `ExperimentError` if any is missing or was changed."""
     for name in (*FILES, ANNOTATORS):
         if name != ANNOTATORS or name in run.record.files:
             _check_digest(run, name)
@@ -328,8 +331,8 @@ def _read_tables(run: Run) -> Tables:
         models, ids = {*table["model"].unique()}, {*table["id"].unique()}
         if not models <= {*run.record.models} or not ids <= known_ids:
             raise ExperimentError(
-                f"{run.folder}: the tables name other models or clips than run.json and clips.csv. "
-                f"One was edited or is damaged. Run it again with: {MAKE}"
+                f"{run.folder}: the tables have other models or clips than run.json and clips.csv, "
+                f"so a file was edited or is damaged. Run the experiment again: {MAKE}"
             )
     parts = split_by(predictions, "model", "test").items()
     fits_of = {key: own["fit"].unique().tolist() for key, own in parts}
@@ -337,29 +340,29 @@ def _read_tables(run: Run) -> Tables:
         fits = fits_of.get((scores.model, scores.test), [])
         if scores.fits != fits or len(scores.by_fit) != len(fits):
             raise ExperimentError(
-                f"{run.folder}: the scores of {scores.model} on {scores.test} are of other fits "
-                f"than those predicted. Run it again with: {MAKE}"
+                f"{run.folder}: the scores of {scores.model} on {scores.test} are from other fits "
+                f"than the predictions. Run the experiment again: {MAKE}"
             )
     return Tables(predictions, clips, reasons)
 
 
 def _check_digest(run: Run, name: str) -> None:
-    """Raise if a file is missing, or has another digest than recorded."""
+    """Raise `ExperimentError` if a file is missing, or if its digest differs from the record."""
     path = run.folder / name
     require_readable(path, ExperimentError)
     if not path.is_file():
         raise ExperimentError(
-            f"{run.folder} is not complete: it has no {name}. Run it again with: {MAKE}"
+            f"{run.folder} is incomplete: {name} is missing. Run the experiment again: {MAKE}"
         )
     if sha256_of(path) != run.record.files.get(name):
         raise ExperimentError(
-            f"{path} was changed since the run wrote it (its digest differs), but run.json has "
-            f"scores of the original. Run it again with: {MAKE}"
+            f"{path} was changed after the run (its digest differs), but the scores in run.json "
+            f"are from the original. Run the experiment again: {MAKE}"
         )
 
 
 def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") -> dict[str, Clip]:
-    """Return all clips of `labels` by id, in the manifest's order, as if no run had used them."""
+    """Return all clips of a label set by id, in the manifest's order, without a run's folds."""
     titles, group_of = film_titles(manifest.items), manifest.items.column(groups)
     return {
         item.id: Clip(
@@ -381,19 +384,19 @@ def annotated_clips(manifest: Manifest, labels: LabelSet, groups: str = "film") 
 
 
 def clips_frame(clips: Iterable[Clip]) -> pd.DataFrame:
-    """Return clips as a frame, for `Run.clips`."""
+    """Convert clips to a frame, for `Run.clips`."""
     frame = pd.DataFrame(map(vars, clips), columns=[field.name for field in fields(Clip)])
     return frame.astype({"start": "float64", "end": "float64", "fold": "Int64", "leaked": "bool"})
 
 
 def clips_by_id(clips: pd.DataFrame) -> dict[str, Clip]:
-    """Return the clips of a frame by id, in order."""
+    """Convert a frame to clips by id, in the frame's order."""
     cells: Any = clips.astype(object).where(clips.notna(), None).to_dict("records")
     return {row["id"]: Clip(**row) for row in cells}
 
 
 def format_clips(clips: Iterable[Clip]) -> str:
-    """Return the content of ``clips.csv``."""
+    """Format clips as ``clips.csv``."""
     rows = [
         vars(clip) | {"concepts": "|".join(clip.concepts), "leaked": "yes" if clip.leaked else ""}
         for clip in clips
@@ -415,8 +418,8 @@ def _read_clips(path: Path) -> pd.DataFrame:
         | {"leaked": row["leaked"] == "yes"}
         for row in rows
     ]
-    clips = convert(content, list[Clip], path, f"run it again with: {MAKE}", strict=False)
+    clips = convert(content, list[Clip], path, f"run the experiment again: {MAKE}", strict=False)
     for clip in clips:
         if not (math.isfinite(clip.start or 0.0) and math.isfinite(clip.end or 0.0)):
-            raise ExperimentError(f"{path}: the clip {clip.id} has a time that is not finite")
+            raise ExperimentError(f"{path}: the clip {clip.id} has a start or end that is infinite")
     return clips_frame(clips)

@@ -1,4 +1,4 @@
-"""An entry in an experiment's list of estimators: its name, options and data."""
+"""Entries in an experiment's list of estimators: the name, the options and the data."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from obygaze_models.estimators.registry import (
 )
 
 AGAINST = "negatives"
-"""The key of an estimator's table for the set of negatives of its concepts."""
+"""The key in an estimator's table for the set of negatives of its concepts."""
 CUT, ON_VALIDATION = "threshold", "validation"
-"""The key of an estimator's table that makes validation clips choose its threshold."""
+"""The key in an estimator's table for its threshold, and the value to choose it on validation."""
 
 
 def folder_name(text: str) -> str:
@@ -38,11 +38,11 @@ def folder_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class EstimatorSpec:
-    """An estimator by name, its parameters, the set of negatives of its concepts, and its cut.
+    """An entry in the list of estimators: its name, its options and the data that it uses.
 
-    It reads the stores that `use` names, or all, joined by `fusion`. It learns each concept of
-    `concept_stores` from the store there. If it is an estimator of the same list on some of its
-    stores, `variant_of` names that one. With `numbers` it may be a regressor.
+    The estimator reads the stores in `use` (by default all), joined by `fusion`. Concepts in
+    `concept_stores` are learned from the store named there. `variant_of` is the name of the entry
+    that is the same but reads more stores. With `numbers`, the estimator may be a regressor.
     """
 
     name: str
@@ -64,14 +64,14 @@ class EstimatorSpec:
         if self.threshold not in (None, ON_VALIDATION):
             raise ExperimentError(
                 f"estimator {self.name!r}: {CUT} must be {ON_VALIDATION!r} (got "
-                f"{self.threshold!r}). Leave it out for a threshold of one half"
+                f"{self.threshold!r}). Leave it out for a threshold of 0.5"
             )
         try:
             json.dumps(dict(self.options))
         except (TypeError, ValueError) as problem:
             raise ExperimentError(
-                f"estimator {self.name!r}: run.json cannot store an option ({problem}). Use "
-                "numbers, texts, or lists and tables of these"
+                f"estimator {self.name!r}: an option cannot be written to run.json ({problem}). "
+                "Use numbers, texts, or lists and tables of these"
             ) from None
         with suppress(PluginError):  # each fit reports it
             accepted = keywords(self.estimator.fit)
@@ -88,23 +88,23 @@ class EstimatorSpec:
 
     @cached_property
     def estimator(self) -> Any:
-        """Unfitted; `PluginError` where another package's code fails."""
+        """The unfitted estimator; raises `PluginError` if another package's code fails."""
         return make_estimator(self.name, self.options, numbers=self.numbers)
 
     def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
-        """Return an answer of the estimator, or `unknown` if a plug-in fails."""
+        """Call `question` with the estimator; return `unknown` if a plug-in fails."""
         with suppress(PluginError), plugin_errors(modules_of(self.estimator)):
             return question(self.estimator)
         return unknown
 
     @cached_property
     def reads(self) -> str:
-        """Its input; see `reads_of`."""
+        """The kind of input that the estimator reads; see `reads_of`."""
         return str(self._ask(lambda estimator: reads_of(best_of(estimator)), ""))
 
     @property
     def fuses(self) -> bool:
-        """True if it reads the features of several stores; guesses need none."""
+        """True if the estimator can read features from several stores. Guesses read none."""
         return self.reads == "features" and not find_entry(self.name).before_balancing
 
     @property
@@ -114,23 +114,23 @@ class EstimatorSpec:
 
     @property
     def has_bank(self) -> bool:
-        """True if it learns concepts."""
+        """True if the estimator learns a bank of concepts."""
         return bool(self._ask(lambda estimator: "bank__features" in estimator.get_params(), True))
 
     @property
     def takes_weights(self) -> bool:
-        """True if its clips can have weights."""
+        """True if the estimator accepts weights for clips."""
         return bool(self._ask(lambda estimator: "sample_weight" in keywords(estimator.fit), True))
 
     @cached_property
     def uses_validation(self) -> bool:
-        """True if it uses validation clips to stop, to choose or to learn."""
+        """True if the estimator uses validation clips to stop, to choose settings or to learn."""
         names = self._ask(lambda estimator: keywords(estimator.fit), frozenset())
         return bool(self.threshold) or any(name.endswith("_val") for name in names)
 
     @property
     def table(self) -> dict[str, Any]:
-        """The options as in the table of an experiment."""
+        """The options as written in an experiment's table."""
         keys = {AGAINST: self.negatives, CUT: self.threshold, "stores": [*self.use]}
         keys["fusion"] = self.fusion
         defaults: dict[str, Any] = {AGAINST: "a", CUT: None, "stores": [], "fusion": "early"}

@@ -1,4 +1,4 @@
-"""A run as text for the terminal: the result in a line, tables, and their background."""
+"""A run as text for the terminal: a line with the result, tables, and notes."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 WIDTH = 100
 MAX_FILM_ROWS = 12
 BALANCED = {
-    "undersample": "each class is drawn down to the smallest",
+    "undersample": "each class is reduced to the size of the smallest",
     "weights": "all are used, with each class weighted by the inverse of its size",
     "none": "all are used, and classes are not balanced",
 }
-UNCALIBRATED = "; balancing classes moves probabilities away from the labels' shares"
+UNCALIBRATED = "; balancing classes makes probabilities differ from the shares of labels"
 _OTHER_BALANCE = {"undersample": "none", "none": "undersample", "weights": "undersample"}
 
 
 def metrics_of(record: RunRecord) -> dict[str, str]:
-    """Return the metrics that a run's tables show, with titles, the main one first."""
+    """Return the metrics in a run's tables and their titles, starting with the main metric."""
     main = record.main_metric
     return {main: METRICS[main].title} | column_titles(record.scores[0].mean)
 
 
 def ranked(record: RunRecord, test: str) -> list[ModelScores]:
-    """Return the models' scores on a test set, the best first by the main score."""
+    """Return the models' scores on a test set, sorted by the main metric, best first."""
     main = record.main_metric
     scored = [scores for scores in record.scores if scores.test == test]
     return sorted(scored, key=lambda scores: -(scores.mean[main] or 0.0))
 
 
 def headline(record: RunRecord) -> list[str]:
-    """Return the result in a line, after a line on the tested films if not all are tested."""
+    """Return lines with the result, starting with the tested films if not all films are tested."""
     note = record.films.note
     first = [note[0].upper() + note[1:]] if note else []
     if len(record.learned) > 1 or _has_concepts(record):
@@ -60,7 +60,7 @@ def headline(record: RunRecord) -> list[str]:
 
 
 def _describe_score(record: RunRecord, test: str, model: str) -> str:
-    """Describe the model that was named before the test, beside the best guess."""
+    """Describe the headline model's score on a test set, next to the score of the best guess."""
     main, test_set, scored = record.main_metric, record.tests[test], ranked(record, test)
     scores = next(scores for scores in scored if scores.model == model)
     mean, title, told_apart = scores.mean[main], METRICS[main].title, record.task(test).title
@@ -85,7 +85,7 @@ def _describe_score(record: RunRecord, test: str, model: str) -> str:
 
 
 def _given_a_pair(record: RunRecord, scores: ModelScores, chosen: str, area: float) -> str:
-    """Return the meaning of an AUROC as a sentence."""
+    """Return a sentence that explains an AUROC."""
     negative, positive = (kind.words for kind in record.task(scores.test).classes)
     same = "" if scores.pooled else f" of the same {group_noun(record.films.by)}"
     comma = "," if "," in chosen else ""
@@ -96,7 +96,7 @@ def _given_a_pair(record: RunRecord, scores: ModelScores, chosen: str, area: flo
 
 
 def _how_chosen(record: RunRecord, model: str) -> str:
-    """Return the name of the model of the result, and how it was chosen from several."""
+    """Return the title of the headline model, and how it was chosen if there are several."""
     models = len({scores.model for scores in record.scores})
     title = record.title_of(model)
     if models == 1:
@@ -107,7 +107,7 @@ def _how_chosen(record: RunRecord, model: str) -> str:
 
 
 def _range_over_tests(record: RunRecord) -> str:
-    """Describe the lowest and the highest score over several tasks, such as concepts."""
+    """Describe the range of the headline model's scores over several tasks, such as concepts."""
     main, model = record.main_metric, record.headline_model
     values = {
         record.task(scores.test).title: mean
@@ -129,9 +129,9 @@ def _describe_range(values: Mapping[str, float]) -> str:
 
 
 def describe_run(run: Run, *, verbose: bool = False) -> str:
-    """Return what `obygaze models run` prints below the result, except for warnings.
+    """Return the text that `obygaze models run` prints below the result, except for warnings.
 
-    With `verbose`, the table of films is printed whatever their number.
+    With `verbose`, the table of films is included even if there are many.
     """
     record = run.record
     parts = [_concept_table(record)] if _has_concepts(record) else []
@@ -149,7 +149,7 @@ def describe_run(run: Run, *, verbose: bool = False) -> str:
 
 
 def describe_scores(record: RunRecord) -> str:
-    """Describe what the scores are averaged over, and what does not count."""
+    """Describe what the scores are averaged over, and what is left out."""
     noun = group_noun(record.films.by)
     if all(scores.pooled for scores in record.scores):
         text = f"Scores are for all test clips together; no interval: {record.lacks_interval}."
@@ -169,51 +169,51 @@ def describe_scores(record: RunRecord) -> str:
             text += f" No interval below {MIN_GROUPS} {noun}s: {join_some([*too_few])}."
     if pooled := dict.fromkeys(scores.test for scores in record.scores if scores.pooled):
         text += (
-            f" For all test clips together, without an interval, as fewer than two {noun}s have "
-            f"clips of every class: {join_some([*pooled])}."
+            f" Scored on all test clips together, without an interval, because fewer than two "
+            f"{noun}s have clips of every class: {join_some([*pooled])}."
         )
     text += describe_left_out(means, record.films.titles)
     unnamed = max(scores.unnamed for scores in record.scores)
     if unnamed:
-        text += f" Not counted: {counted(unnamed, 'clip')} without a {noun}."
+        text += f" Left out: {counted(unnamed, 'clip')} without a {noun}."
     return fill(text, WIDTH)
 
 
 def describe_left_out(means: Sequence[ModelScores], titles: Mapping[str, str]) -> str:
-    """Return a sentence on the groups that do not count for means, and why; "" if all count."""
+    """Return a sentence on the groups left out of means; "" if none is left out."""
     left_out = dict.fromkeys(name for scores in means for name in scores.left_out)
     names = join_some([titles.get(name, name) for name in left_out])
-    return f" Not counted, without clips of every class: {names}." if names else ""
+    return f" Left out, without clips of every class: {names}." if names else ""
 
 
 def describe_official(record: RunRecord) -> str:
-    """Describe the official measure of a run, and how its benchmark wants the run marked."""
+    """Describe the official measure of a run, and how its benchmark wants the run to be marked."""
     assert record.official is not None
     measure, name = METRICS[record.official.measure].title, record.store.backbone["name"]
     mark = (
         f"using external data, which {name} was trained on"
         if record.official.external_data
-        else f"using no external data, for {name} has random weights"
+        else f"using no external data, because {name} has random weights"
     )
     return (
-        f"Official measure: {measure}, of all test clips together, as its benchmark asks. Mark "
-        f"such a run as {mark}."
+        f"Official measure: {measure} over all test clips together, as the benchmark requires. "
+        f"Mark such a run as {mark}."
     )
 
 
 def describe_cuts(record: RunRecord) -> list[str]:
-    """Describe the thresholds of models that validation clips chose."""
+    """Describe the thresholds that were chosen on validation clips, one line per model."""
     return [
-        f"{record.title_of(name)}: threshold {span(cuts, '.2f')}, chosen on validation clips; its "
-        "probabilities are shifted so that it becomes one half."
+        f"{record.title_of(name)}: threshold {span(cuts, '.2f')}, chosen on validation clips; "
+        "probabilities are shifted so that the threshold becomes 0.5."
         for name, cuts in record.cuts.items()
         if cuts
     ]
 
 
 def describe_balance(record: RunRecord, fits: pd.DataFrame) -> str:
-    """Describe the number of training clips, and their balance."""
-    if fits.empty:  # all models are from outside
+    """Describe the number of training clips, and how they are balanced."""
+    if fits.empty:  # all models are external
         return ""
     sizes = fits["trained"].tolist()
     clips = f"{span(sizes)} training clips per fit"
@@ -229,7 +229,7 @@ def describe_balance(record: RunRecord, fits: pd.DataFrame) -> str:
 
 
 def span(numbers: Sequence[float], form: str = ",") -> str:
-    """Return the range of numbers, or the number if there is only one."""
+    """Return the range of some numbers as text, or the number if they are all equal."""
     low, high = (f"{end:{form}}" for end in (min(numbers), max(numbers)))
     return low if low == high else f"{low} to {high}"
 
@@ -245,14 +245,14 @@ def _describe_clips(record: RunRecord, fits: pd.DataFrame) -> str:
 
 
 def _has_concepts(record: RunRecord) -> bool:
-    """Return True if several concepts were tested."""
+    """Return True if a run tested several concepts and nothing else."""
     return len(record.tests) > 1 and all(record.task(test).concept for test in record.tests)
 
 
 def _concept_table(record: RunRecord) -> str:
-    """Return a row for each concept: the scores of the model that the result is about.
+    """Return a table of the headline model's scores on each concept.
 
-    p is of the t test over films that the AUROC is that of chance, adjusted by Holm.
+    p is from a t-test over films against an AUROC of 0.5, adjusted by Holm's method.
     """
     titles = metrics_of(record)
     own = [scores for scores in record.scores if scores.model == record.headline_model]
@@ -276,14 +276,14 @@ def _concept_table(record: RunRecord) -> str:
         row.append("-" if ends is None else "{:.2f}-{:.2f}".format(*ends))
         small = "< .001" if p_value is not None and p_value < 0.0005 else f"{p_value or 0:.3f}"
         rows.append([*row, "-" if p_value is None else small])
-    head = f"{record.title_of(record.headline_model)}: {counted(len(own), 'concept')}; p is that "
-    head += "AUROC is 0.5, adjusted by Holm"
+    head = f"{record.title_of(record.headline_model)}: {counted(len(own), 'concept')}; p is for "
+    head += "AUROC = 0.5, adjusted by Holm's method"
     columns = ["", "clips", *titles.values(), "AUROC, 95%", "p"]
     return f"{head}\n{align(columns, rows, width=WIDTH)}"
 
 
 def _score_table(record: RunRecord, test: str) -> str:
-    """Return the models' scores on a test set, the best first, then those of guessing."""
+    """Return a table of the models' scores on a test set, best first, then of guesses."""
     titles, main = metrics_of(record), record.main_metric
     test_set = record.tests[test]
     rows = []
@@ -311,7 +311,7 @@ def _score_table(record: RunRecord, test: str) -> str:
 
 
 def describe_annotators(record: RunRecord, test: str) -> str:
-    """Describe the agreement with annotators on a test, and the fit of probabilities."""
+    """Describe how well models agree with annotators on a test set, and their losses."""
     comparison = record.annotators[test]
     names = {name: str(number) for number, name in enumerate(comparison.annotators, start=1)}
     columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]
@@ -329,36 +329,36 @@ def describe_annotators(record: RunRecord, test: str) -> str:
         cells += [getattr(rater, loss) for loss in losses]
         rows.append([named.get(rater.name, rater.name), *map(_format, cells)])
     titles = ["", *(title for _, _, title in columns), *losses.values()]
-    head = f"{record.task(test).title}: beside each annotator, on {comparison.which_clips}"
+    head = f"{record.task(test).title}: compared with annotators, on {comparison.which_clips}"
     sentences = filter(None, map(comparison.f1_sentence, named, named.values()))
     return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
 
 
 def _legend(record: RunRecord) -> list[str]:
-    """Return a legend of the tables beside annotators."""
+    """Return a legend for the tables that compare models with annotators."""
     if not record.annotators:
         return []
     names = next(iter(record.annotators.values())).annotators
     named = ", ".join(f"{number} is {name}" for number, name in enumerate(names, start=1))
     if record.task(record.scores[0].test).target.is_numeric:
         text = (
-            f"Beside annotators {named}. Kappa is weighted by the square of the distance in "
-            "levels, of all these clips together; predictions between two levels count as such."
+            f"Annotators: {named}. Kappa is weighted by the squared distance between levels, over "
+            "all these clips together. Predictions between two levels are not rounded."
         )
         return [fill(text, WIDTH)]
     text = (
-        f"Beside annotators {named}, and truth Dawid and Skene's estimate, which is made of these "
-        "labels. AUROC is a mean over films; kappa and F1 are of all these clips together. Brier "
-        "and log loss are against all annotators' labels"
+        f"Annotators: {named}. Truth is Dawid and Skene's estimate from these labels. AUROC is a "
+        "mean over films; kappa and F1 are over all these clips together. Brier and log loss are "
+        "means over all annotators' labels"
         f"{UNCALIBRATED if record.balance != 'none' else ''}."
     )
     return [fill(text, WIDTH)]
 
 
 def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
-    """Return the AUROC of each model on each film that was left out, or the range over films.
+    """Return a table of each model's AUROC on each film, or the range over films if there are many.
 
-    The F1 of films with many positive clips is high for any guess.
+    F1 is not used, because it is high for any guess on films with many positive clips.
     """
     main = "auroc"
     if record.task(test).target.is_numeric:

@@ -1,10 +1,11 @@
-"""A run's tables as CSV: frames that are written the same on every machine, and read back.
+"""Read and write a run's tables as CSV files that are the same on every machine.
 
-In ``reasons.csv`` a fit has a row for each of its clips and concepts: the clip's score on it
-(``value``), and its ``part`` in the logit of a ``class``, by key. The class is empty if a clip's
-features are all zero, because nothing is said or seen in it. The row of an intercept has no value.
-A tree has no parts, but a row for each question on a clip's path: the number of the ``step``, and
-whether the value was ``above`` the ``threshold``. Numbers have six significant digits.
+``reasons.csv`` has a row for each fit, clip and concept: the clip's score on the concept
+(``value``), and the concept's contribution (``part``) to the logit of a ``class`` (a key). The
+class is empty if the clip's features are all zero, as in a clip without speech. The row of an
+intercept has no value. Trees have no parts. They have a row for each question on a clip's path: the
+number of the ``step``, and whether the value was ``above`` the ``threshold``. Numbers have six
+significant digits.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ FITS = {
 }  # fmt: skip
 """The columns of ``fits.csv``. pandas may misread the last digit of a cut."""
 _JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], "facts": Facts}
-"""The columns with an object in each cell."""
+"""The columns whose cells are JSON objects."""
 
 
 def format_frame(frame: pd.DataFrame) -> str:
-    """Return a frame as CSV text, with missing values as empty cells."""
+    """Format a frame as CSV, with missing values as empty cells."""
     texts = frame.select_dtypes(exclude=["number", "boolean"])
-    # Without quotes, a lone carriage return would be read as a line end.
+    # An unquoted carriage return would be read as the end of a line.
     returns = any("\r" in str(cell) for name in texts for cell in texts[name].unique())
     return frame.to_csv(
         index=False,
@@ -59,13 +60,16 @@ def format_frame(frame: pd.DataFrame) -> str:
 def read_frame(
     path: Path, columns: Mapping[str, str], check: Callable[[pd.DataFrame], None]
 ) -> pd.DataFrame:
-    """Read columns of these types; raise `ExperimentError` if one is wrong, or `check` raises."""
+    """Read columns by name and type.
+
+    Raise `ExperimentError` if a value has the wrong type, or if `check` raises an error.
+    """
     texts = [name for name, kind in columns.items() if kind in ("category", "str")]
     try:
         frame = pd.read_csv(
             path,
             usecols=[*columns],
-            # Categories are texts first, since pandas would take digits for numbers.
+            # Categories are read as text first, because pandas would convert digits to numbers.
             dtype=dict(columns) | dict.fromkeys(texts, "str"),
             keep_default_na=False,
             na_values={name: [""] for name in columns if name not in texts},
@@ -75,25 +79,25 @@ def read_frame(
         check(frame)
     except (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as problem:
         raise ExperimentError(
-            f"{path} is damaged ({one_line(problem)}). Run it again with: {MAKE}"
+            f"{path} is damaged ({one_line(problem)}). Run the experiment again: {MAKE}"
         ) from None
     return frame
 
 
 def format_fits(fits: Sequence[Mapping[str, Any]]) -> str:
-    """Return the content of ``fits.csv``."""
+    """Format fits as ``fits.csv``."""
     frame = pd.DataFrame(fits, columns=[*FITS])
     return format_frame(frame.assign(**{name: frame[name].map(json.dumps) for name in _JSON}))
 
 
 def read_fits(path: Path) -> pd.DataFrame:
-    """Read ``fits.csv``, whose folders must be within the file's folder."""
+    """Read ``fits.csv``. All model folders must be in the folder of this file."""
 
     def check(fits: pd.DataFrame) -> None:
         root = path.parent.resolve()
         for folder in fits["folder"]:
             if not (root / folder).resolve().is_relative_to(root):
-                raise ValueError(f"{folder} is not in the run")
+                raise ValueError(f"{folder} is outside the run folder")
         fits["cut"] = fits["cut"].map(lambda cell: float(cell or "nan")).astype(np.float64)
         for name, kind in _JSON.items():
             fits[name] = fits[name].map(msgspec.json.decode).astype(object)
@@ -109,14 +113,14 @@ COLUMNS = {
     "value": "float64", "part": "float64",
     "step": "Int64", "above": "boolean", "threshold": "float64",
 }  # fmt: skip
-"""The columns, with their types in a frame."""
+"""The columns of ``reasons.csv`` and their types."""
 NUMBERS = ["value", "part", "threshold"]
 KINDS = {"sum", "path", "sensitivity", "stores"}
-"""``sensitivity`` is a network's derivatives, which do not add up, in runs of earlier versions."""
+"""The kinds of reasons. Runs of earlier versions have ``sensitivity``: a network's derivatives."""
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
-    """Return the reasons of all models with concepts, and of late fusions."""
+    """Return the reasons of all models with concepts and of late fusions, as a table."""
     from obygaze_models.estimators.fusion import StoreFusion
     from obygaze_models.explain.attributions import attribute, bank_of
 
@@ -138,16 +142,16 @@ def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFr
 
 
 def join_reasons(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Concatenate the rows of all fits, as `read_reasons` returns them."""
+    """Concatenate the reasons of all fits, in the form that `read_reasons` returns."""
     filled = [table for table in tables if len(table)]
     joined = pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=[*COLUMNS])
     return joined[[*COLUMNS]].astype(COLUMNS)
 
 
 def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution) -> pd.DataFrame:
-    """Return the rows of a fit, clip by clip, without ``model``, ``task`` and ``fit``.
+    """Return a fit's rows of ``reasons.csv``, without ``model``, ``task`` and ``fit``.
 
-    `labels` has the key of each clip's class, or "".
+    `labels` has the class key of each clip, or "".
     """
     rows, concepts, values = np.arange(len(ids)), attribution.concepts, attribution.values
     measured = {"row": np.repeat(rows, len(concepts)), "concept": np.tile(concepts, len(ids))}
@@ -175,24 +179,24 @@ def tabulate_reasons(ids: list[str], labels: list[str], attribution: Attribution
 
 
 def _round(numbers: pd.Series[Any]) -> NDArray[Any]:
-    """Return numbers with six significant digits."""
+    """Round numbers to six significant digits."""
     return np.char.mod("%.6g", numbers.to_numpy(dtype=np.float64)).astype(np.float64)
 
 
 def read_reasons(path: Path) -> pd.DataFrame:
-    """Read the table of `explain_models`; raise `ExperimentError` if rows are missing or differ."""
+    """Read ``reasons.csv``; raise `ExperimentError` if it is incomplete or has invalid values."""
     return read_frame(path, COLUMNS, _check)
 
 
 def _check(reasons: pd.DataFrame) -> None:
     answers, values = questions(reasons), values_of(reasons)
     if not KINDS.issuperset(reasons["kind"].cat.categories):
-        raise ValueError("an unknown kind")
+        raise ValueError("unknown kind of reasons")
     if answers[["value", "above", "threshold"]].isna().any(axis=None):
-        raise ValueError("a question without a value or an answer")
+        raise ValueError("a question has no value or no answer")
     if np.isinf(reasons[NUMBERS].to_numpy()).any():
-        raise ValueError("an infinite number")
+        raise ValueError("a number is infinite")
     once = values.drop_duplicates([*FIT, "id", "concept"]).groupby(FIT, observed=True).size()
     of_fit = pd.concat([values, answers]).groupby(FIT, observed=True)[["id", "concept"]].nunique()
     if once.sum() != len(values) or not once.equals(of_fit.prod(axis=1)):
-        raise ValueError("a clip of a fit without one of its concepts, or with one twice")
+        raise ValueError("a concept is missing or duplicated for a clip of a fit")

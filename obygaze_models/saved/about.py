@@ -1,6 +1,6 @@
 """The description of a saved model: ``model.json``, ``README.md``, and the clips it has seen.
 
-JSON is checked before it is used: a value of the wrong type is a single clear error.
+JSON is checked before it is used. Values of a wrong type raise `ExperimentError`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ MAKE = "obygaze models train"
 REMEDY = f"train the model again ({MAKE})"
 WHOLE = (-math.inf, math.inf)
 SEEN_RENAMED = "under another id"
-"""The value for clips that show seconds of a file which the model has seen under other ids."""
+"""The value for clips that overlap in time with clips that the model has seen under other ids."""
 # Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 class Backbone(msgspec.Struct, frozen=True):
-    """The backbone of the features; with several stores, it has a part for each."""
+    """The backbone of the features. For several stores, `parts` has the backbone of each."""
 
     name: str = ""
     weights_sha256: str = ""
@@ -57,7 +57,7 @@ class Backbone(msgspec.Struct, frozen=True):
 
 
 class Features(msgspec.Struct, frozen=True):
-    """The features that a model reads; unknown if there is no backbone."""
+    """The features that a model reads. They are unknown if `backbone` is None."""
 
     backbone: Backbone | None = None
     preprocessing: dict[str, Any] = {}
@@ -73,7 +73,7 @@ class Features(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct):
-    """The keys that obygaze reads. Others are free for users."""
+    """The keys of a description that obygaze reads. Users may add other keys."""
 
     model: str = ""
     estimator: str = ""
@@ -104,7 +104,7 @@ class Header(msgspec.Struct):
 
 
 class About(dict[str, Any]):
-    """The description of a model: as JSON, and in `description` with types."""
+    """A model's description, as a dictionary of JSON values and (in `description`) with types."""
 
     def __init__(self, values: Mapping[str, Any], where: object = "the model") -> None:
         super().__init__(values)
@@ -112,7 +112,7 @@ class About(dict[str, Any]):
 
     @cached_property
     def description(self) -> Description:
-        """The keys that obygaze reads; `ExperimentError` if one has another type."""
+        """The keys that obygaze reads. Raises `ExperimentError` if a value has the wrong type."""
         return convert(dict(self), Description, f"{self._where}/{HEADER} (about)", REMEDY)
 
     @property
@@ -126,10 +126,10 @@ class About(dict[str, Any]):
         return self.target_key in (NUMBER, ORDERED)
 
     def require_classes(self, operation: str) -> None:
-        """Raise if the model predicts no classes, which an operation needs."""
+        """Raise `ExperimentError` if an operation needs classes, but the model predicts none."""
         if self.target_key != CLASSES:
             raise ExperimentError(
-                f"{self._where}: {operation} needs a model that tells classes apart (got target = "
+                f"{self._where}: {operation} needs a model that predicts classes (got target = "
                 f'"{self.target_key}"). Use models run, compare or predict.'
             )
 
@@ -144,21 +144,21 @@ class About(dict[str, Any]):
 
 
 def description_of(about: Mapping[str, Any]) -> Description:
-    """Return the description of a model, with types."""
+    """Return a model's description with types."""
     return (about if isinstance(about, About) else About(about)).description
 
 
 def read_about(path: Path) -> About:
-    """Return a model's description, without loading it."""
+    """Read a model's description without loading the model."""
     about = read_header(Path(path))[1]
     _ = about.description  # checks its types
     return about
 
 
 def read_header(path: Path) -> tuple[Header, About]:
-    """Return the content of a model's header, and its description."""
+    """Read a model's header and description."""
     if not (path / HEADER).is_file():
-        # This may be a folder of models, or a run, which has them two folders further down.
+        # This may be a folder of models, or a run, which has models two levels down.
         for pattern in ("*", "models/*/*"):
             if inside := sorted(path.glob(f"{pattern}/{HEADER}")):
                 raise ExperimentError(
@@ -168,7 +168,7 @@ def read_header(path: Path) -> tuple[Header, About]:
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
     if header["format_version"] < EARLIEST:
         raise ExperimentError(
-            f"{path} was saved by obygaze 0.1, whose models are no longer read; {REMEDY}"
+            f"{path} was saved by obygaze 0.1, whose models are no longer supported; {REMEDY}"
         )
     if header.pop("sha256", None) != digest_of(header):
         raise damaged(path / HEADER, "its digest differs")
@@ -177,12 +177,15 @@ def read_header(path: Path) -> tuple[Header, About]:
 
 
 def digest_of(header: Mapping[str, Any]) -> str:
-    """Return the digest of the header's content, which ignores spaces and line ends."""
+    """Return the digest of a header's content, ignoring spaces and line ends."""
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
 def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bool = True) -> T:
-    """Convert parsed JSON, or texts (not `strict`), to a type."""
+    """Convert parsed JSON to a type, or raise the error for damaged files.
+
+    If not `strict`, values may be texts.
+    """
     try:
         return msgspec.convert(value, kind, strict=strict)
     except _PROBLEMS as problem:
@@ -190,15 +193,15 @@ def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bo
 
 
 def damaged(where: object, reason: object, remedy: str = REMEDY) -> ExperimentError:
-    """Return the error for a file, or a model, that cannot be used."""
-    return ExperimentError(f"{where} is damaged, or was edited ({reason}); {remedy}")
+    """Return the error for a file or model that cannot be used."""
+    return ExperimentError(f"{where} is damaged or was edited ({reason}); {remedy}")
 
 
 def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] | None]]:
-    """Return the files of clips, without extensions, and the start and end of each clip there.
+    """Map the files of clips (without extensions) to the start and end of each clip in the file.
 
-    This is stored with a model as ``footage``. A clip that is the whole file has None. Clips with
-    neither file nor times are left out.
+    Models store this as ``footage``. The span of a clip that is a whole file is None. Clips that
+    have neither a file nor times are left out.
     """
     files: dict[str, list[list[float] | None]] = {}
     spans = _all_spans(items)
@@ -210,14 +213,15 @@ def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] |
 
 @lru_cache(1)
 def _all_spans(items: Items) -> list[tuple[str, list[float] | None]]:
-    """Return the spans of all clips; each fit of a run needs them."""
+    """Return the spans of all clips. They are cached, because each fit of a run needs them."""
     return _spans(items, items.ids)
 
 
 def _spans(items: Items, ids: Iterable[str]) -> list[tuple[str, list[float] | None]]:
-    """Return each clip's file, as in `footage_of`, and its start and end.
+    """Return the file (as in `footage_of`) and the start and end of each clip.
 
-    For clips of a film with times the film is the file. The file is empty if there is neither.
+    Clips with times but without a file get their film as the file. The file is "" if there is
+    neither.
     """
     spans = []
     rows = [items.row(clip) for clip in ids]
@@ -231,7 +235,7 @@ def _spans(items: Items, ids: Iterable[str]) -> list[tuple[str, list[float] | No
 
 
 def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> list[str]:
-    """Return for each clip if a model has seen it: ``yes``, `SEEN_RENAMED` or ``no``.
+    """Return whether a model has seen each clip: ``yes``, `SEEN_RENAMED` or ``no``.
 
     Parameters
     ----------
@@ -240,7 +244,7 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     items
         The items of the store.
     ids
-        Some of these items.
+        The ids of the clips among these items.
     """
     info = description_of(about)
     trained_on = frozenset(info.seen)
@@ -257,7 +261,7 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
 
 
 def read_models(folder: Path) -> dict[str, About]:
-    """Return the description of each model in a folder, by relative path."""
+    """Read the descriptions of all models in a folder, by relative path."""
     if not folder.is_dir():
         raise ExperimentError(f"the folder {folder} does not exist")
     models = {
@@ -265,38 +269,38 @@ def read_models(folder: Path) -> dict[str, About]:
         for path in sorted(folder.rglob("model.json"))
     }
     if not models:
-        raise ExperimentError(f"{folder} has no models. Make some with obygaze models run or train")
+        raise ExperimentError(f"{folder} has no models. Train one with obygaze models run or train")
     return models
 
 
 def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
-    """Yield a note on each kind of clip whose predictions do not test the model.
+    """Yield warnings about clips that the model has seen, so that they do not test it.
 
-    `seen` maps each clip to its result from `seen_in_training`.
+    `seen` maps each clip to its value from `seen_in_training`.
     """
     counts, total = Counter(seen.values()), counted(len(seen), "clip")
     if counts["yes"]:
         yield f"{counts['yes']:,} of {total} were used to train the model, so they do not test it"
     if renamed := counts[SEEN_RENAMED]:
         clips = counted(renamed, "clip shows", "clips show")
-        yield f"{clips} seconds of files that it was trained on, under other ids"
+        yield f"{clips} parts of files that it was trained on, under other ids"
 
 
 def model_card(
     name: str, about: Mapping[str, Any], manifest: Manifest, *, trained: int, validated: int
 ) -> str:
-    """Return the card of a model.
+    """Return the text of a model card.
 
     Parameters
     ----------
     name
-        Its heading.
+        The heading.
     about
-        The description with which the model was saved.
+        The model's description.
     manifest
-        The manifest of its training clips.
+        The manifest of the training clips.
     trained, validated
-        The numbers of clips it learned from, and of those that stopped the training.
+        The numbers of training and validation clips.
     """
     info = description_of(about)
     features = info.features
@@ -307,16 +311,16 @@ def model_card(
         reading = f", the sequence of {features.shape[0]} frames of a clip"
     options = ", ".join(f"{key} = {value}" for key, value in info.options.items())
     more = len(info.seen) - trained - validated
-    purpose = "its concepts were learned from" if "concepts" in info.facts else "it counted"
+    purpose = "to learn its concepts" if "concepts" in info.facts else "to count classes"
     classes, negative, positive = ", ".join(info.classes), info.classes[0], info.classes[-1]
     does = f"Classifies film clips as {classes},"
     meaning = (
-        f'"{positive}" means that annotators of these films marked a clip so, under their\n'
+        f'"{positive}" means that annotators of these films gave a clip this label, by their\n'
         f'  definition. "{negative}" does not mean that everything else is absent.'
     )
     if info.learns.get("target_key") == CONCEPTS:
-        does = f"Says which of {classes} a clip shows,"
-        meaning = "A concept is what annotators of these films called so, under their definition."
+        does = f"Predicts which of {classes} a clip shows,"
+        meaning = "A concept is what the annotators of these films called so, by their definition."
     if info.learns.get("target_key") in (NUMBER, ORDERED):
         does = f"Predicts {info.task}, a number for each clip,"
         meaning = "The numbers are on the scale of the annotators of these films."
@@ -335,8 +339,8 @@ def model_card(
         reading=reading,
         weights=" and ".join(weights),
         trained=counted(trained, "clip"),
-        validated=f", and {validated:,} to\n  choose and to stop" if validated else "",
-        more=f"; {more:,} more, which {purpose}" if more > 0 else "",
+        validated=f", and {validated:,} for\n  validation" if validated else "",
+        more=f"; {more:,} more {purpose}" if more > 0 else "",
         licence=manifest.licence or "licence not stated",
         citation=manifest.citation or "",
         facts="".join(f"- {line}\n" for line in facts),
@@ -344,7 +348,7 @@ def model_card(
 
 
 def describe_facts(facts: Mapping[str, Any]) -> list[str]:
-    """Return a line for each fact that is a number or a text, and lines about concepts."""
+    """Return lines of text on all facts that are numbers or texts, and on concepts."""
     lines = [
         f"{key.replace('_', ' ')}: {f'{value:.3g}' if isinstance(value, float) else value}"
         for key, value in facts.items()
@@ -353,7 +357,7 @@ def describe_facts(facts: Mapping[str, Any]) -> list[str]:
     of_concepts = msgspec.convert(facts, Facts)
     if of_concepts.concepts:
         learned = ", ".join(f"{name} {q.auc:.2f}" for name, q in of_concepts.concepts.items())
-        lines.append(f"concepts, with the AUC of each: {learned}")
+        lines.append(f"concepts and their AUC: {learned}")
     if of_concepts.skipped:
         lines.append(f"concepts that could not be learned: {', '.join(of_concepts.skipped)}")
     if of_concepts.unreliable:

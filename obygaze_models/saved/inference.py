@@ -1,7 +1,7 @@
-"""Inference with a saved model: predict clips of a store, and evaluate on annotated clips.
+"""Predict clips of a store with a saved model, and evaluate it on annotated clips.
 
-A model records the features it was trained on, and refuses others. It also records which clips and
-which seconds of which files it has seen, so that scores on them are not taken for a test.
+A model records the features it was trained on, and other features raise an error. It also records
+the clips and the parts of files it has seen, so that these are not mistaken for test clips.
 """
 
 from __future__ import annotations
@@ -58,29 +58,31 @@ from obygaze_models.scoring.metrics import (
 from obygaze_models.scoring.values import NUMBER
 
 BLOCK_VALUES = 2**22
-"""Roughly the number of clip values predicted at a time, 32 MiB in float64."""
+"""The approximate number of feature values to predict at a time, 32 MiB in float64."""
 UNSURE = "unsure"
-"""The prediction for clips whose probability is within the band of abstention."""
+"""The prediction for clips whose probability is within the requested band."""
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """A model's predictions.
+    """A model's predictions for clips.
 
     Parameters
     ----------
     about
-        What was saved with the model.
+        The model's description.
     ids
         The clips.
     probabilities
-        ``[n, classes]``; of numbers and ordered levels, the prediction ``[n, 1]``.
+        The probabilities ``[n, classes]``, or the predictions ``[n, 1]`` for numbers and ordered
+        levels.
     predicted
-        The class of each clip, or `UNSURE`; of ordered levels the nearest; of numbers a text.
+        The class of each clip, or `UNSURE`. For ordered levels, the nearest level. For numbers, the
+        number as text.
     seen
-        Whether the model has seen the clip in training: ``yes``, `SEEN_RENAMED` or ``no``.
+        Whether the model has seen each clip in training: ``yes``, `SEEN_RENAMED` or ``no``.
     warnings
-        What a reader must know.
+        Warnings about the predictions.
     """
 
     about: About
@@ -92,14 +94,14 @@ class Predictions:
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes, or of the numbers."""
+        """The names of the classes, or of the column with predicted numbers."""
         if self.about.is_numeric:
             return TARGETS[self.about.target_key].columns([])
         return self.about.description.classes
 
     @property
     def columns(self) -> list[str]:
-        """The columns of the probabilities, or of the numbers."""
+        """The names of the columns with probabilities or numbers."""
         if self.about.is_numeric:
             return self.classes
         return [f"probability_{name}" for name in self.classes]
@@ -114,12 +116,12 @@ class Predictions:
     @overload
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None: ...
     def to_csv(self, path: str | Path | None = None, *, overwrite: bool = False) -> str | None:
-        """Return or write a table with the class, probabilities and seen_in_training of each clip.
+        """Write a CSV table with the class, probabilities and seen_in_training of each clip.
 
         Parameters
         ----------
         path
-            The file to write; without one, the table is returned as a text.
+            The file to write. Without it, the table is returned as text.
         overwrite
             Replace the file if it exists.
         """
@@ -137,26 +139,27 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class FramePredictions:
-    """The probability of each frame of clips.
+    """The probabilities of the frames of clips.
 
     Parameters
     ----------
     about
-        What was saved with the model.
+        The model's description.
     ids
         The clips.
     times
-        When each frame is shown, in seconds as the store's ``frame_time`` has it, [N, T]; NaN
-        where a clip has no such frame, or the store no times.
+        The time of each frame [N, T] in seconds, from the store's array ``frame_time``. It is NaN
+        for missing frames, or if the store has no times.
     probabilities
-        Of the second of two classes, [N, T]; of more classes [N, T, classes]. NaN where a clip
-        has no such frame.
+        The probabilities of the second of two classes [N, T], or of all classes [N, T, classes].
+        They are NaN for missing frames.
     threshold
-        A frame counts as of the second class from this probability on; a number, or one a clip [N].
+        The probability from which a frame counts as the second class: a number, or a number per
+        clip [N].
     seen, warnings
         As in `Predictions`.
     loudness
-        Of the sound at each time, in dB of full scale, [N, T]; None where the store has none.
+        The loudness at each time [N, T], in dB relative to full scale; None if the store has none.
     """
 
     about: Mapping[str, Any]
@@ -177,18 +180,18 @@ class FramePredictions:
 
 @dataclass(frozen=True)
 class PartScore:
-    """A model's scores on some clips.
+    """A model's scores on a set of clips.
 
     Parameters
     ----------
     clips, positives
-        The number of scored clips, and how many of them have the last class.
+        The number of scored clips, and of clips with the last class.
     classes
-        The number of classes that they have. With 1 there is nothing to tell apart.
+        The number of classes that the clips have.
     scores
-        None where a score is undefined.
+        The scores; None for undefined scores.
     baselines
-        The scores of guessing at this share of positives; empty unless there are two classes.
+        The scores of guessing with this share of positives; empty unless there are two classes.
     """
 
     clips: int
@@ -205,24 +208,24 @@ class ModelScore:
     Parameters
     ----------
     task
-        What the model tells apart.
+        The model's task.
     every
         The scores on all clips.
     unseen
         The scores on clips that the model has not seen in training.
     apart
-        The scores on the unseen clips of groups of which it has seen no clip: only these test it
-        on something new.
+        The scores on clips of films, or other groups, of which the model has seen no clip. Only
+        these say how well it works on a new film.
     seen
-        The clips that it has seen.
+        The clips that the model has seen in training.
     grouped_by
-        The column of these groups: ``film``, unless its experiment names another.
+        The column of these groups: ``film``, unless the experiment names another.
     missing
-        Annotated clips that the store lacks.
+        The annotated clips that the store lacks.
     warnings
-        What a reader must know.
+        Warnings about the scores.
     measure
-        The task's official measure, if it has one; it is among the scores.
+        The task's official measure, which is among the scores, or None.
     """
 
     task: str
@@ -250,13 +253,13 @@ def predict(
     folder
         The model's folder.
     store
-        The store, its folder or URL; several if it was trained on several. Other features than
-        those it was trained on are refused.
+        The store, or its folder or URL; several if the model was trained on several. It must have
+        the features that the model was trained on.
     ids
-        Which clips; by default all that are done.
+        The clips to predict; by default all finished clips of the store.
     band
-        Two probabilities. For two classes: a clip whose probability of the second class is between
-        them is `UNSURE`.
+        Two probabilities, for models of two classes. A clip is `UNSURE` if its probability of the
+        second class is between them.
     """
     estimator, about = load_model(Path(folder))
     info = about.require("classes", "seen")
@@ -264,7 +267,7 @@ def predict(
     is_binary = len(classes) == 2 and about.target_key == CLASSES
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and is_binary):
         raise ExperimentError(
-            f"a band needs two probabilities in order and a model of two classes (got {band}, "
+            f"a band needs two ascending probabilities and a model of two classes (got {band}, "
             f"{counted(len(classes), 'class', 'classes')})"
         )
     opened = open_for(about, store)
@@ -286,7 +289,7 @@ def predict(
 
 
 def name_predictions(about: About, table: Array) -> Array:
-    """Return each clip's class, its nearest level, or its number as a text."""
+    """Return the predicted class, nearest level, or number of each clip, as text."""
     classes = np.array(about.description.classes, dtype=object)
     if about.target_key == NUMBER:
         return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
@@ -301,7 +304,7 @@ def name_predictions(about: About, table: Array) -> Array:
 def predict_frames(
     folder: str | Path, store: Stores, ids: Sequence[str] | None = None
 ) -> FramePredictions:
-    """Predict each frame of clips with a saved model of frame sequences.
+    """Predict each frame of clips with a saved model that reads frame sequences.
 
     Parameters
     ----------
@@ -314,7 +317,7 @@ def predict_frames(
     if info.reads not in ("", "frames") or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
             f"{folder} ({info.estimator or type(estimator).__name__}) does not predict "
-            "frames. Train a model that does, such as attention-probe or frame-mil"
+            "frames. Train a model that reads frames, such as attention-probe or frame-mil"
         )
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids
@@ -328,8 +331,8 @@ def predict_frames(
             frames = np.asarray(estimator.predict_frames(features), dtype=np.float64)
         if frames.shape != shape:
             raise ExperimentError(
-                f"{folder} ({info.estimator}): predict_frames gave {frames.shape}, not {shape}: "
-                "one probability per clip, frame and class"
+                f"{folder} ({info.estimator}): predict_frames returned {frames.shape}, not {shape} "
+                "(one probability per clip, frame and class)"
             )
         table[..., estimator.classes_] = frames
         table[np.isnan(frames).any(axis=2)] = np.nan
@@ -354,10 +357,10 @@ def evaluate(
     folder, store
         As in `predict`.
     manifest
-        The manifest or its folder. Its labels are the truth; clips of levels that the model does
-        not tell apart take no part.
+        The manifest or its folder. Its labels are taken as the truth. Clips of levels that are not
+        in the model's task are left out.
     labels
-        Its label set; by default the manifest's default.
+        The label set; by default the manifest's default.
     """
     about = read_about(Path(folder))
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
@@ -375,11 +378,11 @@ def evaluate(
     rows = np.flatnonzero(task.target.takes_part(own)).tolist()
     code_of = {clips.ids[row]: own[row] for row in rows}
     if not code_of:
-        raise ExperimentError(f"no clip of {manifest.name} takes part in {about.description.task}")
+        raise ExperimentError(f"{manifest.name} has no labels for {about.description.task}")
     predictions = predict(folder, opened, ids=[clip for clip in code_of if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
-            f"none of the {len(code_of)} clips of {manifest.name} that take part in "
+            f"none of the {len(code_of)} clips of {manifest.name} that are labelled for "
             f"{about.description.task} is in {opened.where}"
         )
     codes = np.array([code_of[clip] for clip in predictions.ids])
@@ -408,9 +411,9 @@ def evaluate(
 def _in_seen_groups(
     about: Mapping[str, Any], manifest: Manifest, clips: Sequence[str]
 ) -> tuple[str, Array]:
-    """Return the column of a model's groups, and mark clips of groups that it has seen.
+    """Return the column that groups a model's clips, and mark the clips of groups it has seen.
 
-    A model of an earlier version records no groups, and a manifest may lack the column.
+    A model saved by an earlier version records no groups, and a manifest may lack the column.
     """
     [(column, seen)] = [*description_of(about).seen_groups.items()][:1] or [("film", [])]
     if column not in manifest.items.columns:
@@ -420,7 +423,7 @@ def _in_seen_groups(
 
 
 def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:
-    """Yield warnings about levels of a model's task that the scored labels name differently."""
+    """Yield warnings about levels of a model's task that have another name in the scored labels."""
     names = scheme.name_of
     used = learned_task(about).levels
     for code, name in description_of(about).levels.items():
@@ -446,14 +449,14 @@ def _score_part(
 
 
 def check_features(about: Mapping[str, Any], store: Store) -> None:
-    """Raise with the differences if a store's features are not those of a model.
+    """Raise `ExperimentError` if a store's features differ from the features a model needs.
 
     Parameters
     ----------
     about
         The model's description, from `load_model`.
     store
-        From `open_store`.
+        The store, from `open_store`.
     """
     info = description_of(about)
     features = info.features
@@ -463,20 +466,20 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         )
     if info.reads == "groups":
         raise ExperimentError(
-            f"the model ({info.estimator}) predicts from each clip's film, not its features, so it "
-            "cannot be used with a store"
+            f"the model ({info.estimator}) predicts from the film of a clip, not from features, so "
+            "it cannot be used with a store"
         )
     backbones = features.backbone, msgspec.convert(store.attributes["backbone"], Backbone)
     needed, actual = ([part.name for part in backbone.each] for backbone in backbones)
     if len(needed) > 1 and needed != actual:
         raise ExperimentError(
-            f"the model reads {len(needed)} stores, of {', '.join(needed)}, in this order (got "
-            f"{', '.join(actual)}). Pass these"
+            f"the model needs {len(needed)} stores: {', '.join(needed)} (got {', '.join(actual)}). "
+            "Pass them in this order"
         )
     if differences := _differences(info, backbones, store):
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}. "
-            "Use a store with the same features (extract both with the same --frames, --sampling, "
+            "Use a store with the same features (extracted with the same --frames, --sampling, "
             "--audio-track and other options)"
         )
 
@@ -484,7 +487,7 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
 def _describe_clips(
     about: Mapping[str, Any], store: Store, clips: Sequence[str]
 ) -> tuple[list[str], list[RunWarning]]:
-    """Return for each clip if it was seen in training, and warnings about all clips."""
+    """Return whether each clip was seen in training, and the warnings about the clips."""
     seen = seen_in_training(about, store.items, clips)
     warnings = origin_warnings(store.items, store.attributes, description_of(about).warnings)
     if missing := describe_missing(store, clips):
@@ -493,7 +496,7 @@ def _describe_clips(
 
 
 def require_clips(store: Store, ids: Sequence[str]) -> None:
-    """Raise if a store does not have some clips."""
+    """Raise `ExperimentError` if a store lacks any of the clips."""
     if unknown := [clip for clip in ids if clip not in store]:
         more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
         near = find_closest(unknown[0], store.ids)
@@ -502,25 +505,25 @@ def require_clips(store: Store, ids: Sequence[str]) -> None:
 
 
 def open_for(about: Mapping[str, Any], store: Stores) -> Store:
-    """Open the store or stores of a model, handling clips that a store lacks as in training."""
+    """Open the store or stores for a model, treating clips that a store lacks as in training."""
     return open_stores(store, description_of(about).features.missing)
 
 
 def features_of(
     about: Mapping[str, Any], store: Store, ids: Sequence[str]
 ) -> tuple[list[str], Array]:
-    """Read a model's input: the ids that the store has, and their features.
+    """Read a model's input; return the ids that the store has, and their features.
 
-    These are float32 [N, D], or frames [N, T, D] as stored.
+    The features are float32 [N, D], or frames [N, T, D] in the store's data type.
 
     Parameters
     ----------
     about
-        The model's description, from `load_model`. `check_features` is called first.
+        The model's description, from `load_model`. It is passed to `check_features` first.
     store
-        From `open_store`.
+        The store, from `open_store`.
     ids
-        The clips, in order. Those that the store lacks are left out.
+        The clips. Clips that the store lacks are left out.
     """
     check_features(about, store)
     info = description_of(about)
@@ -533,9 +536,9 @@ def features_of(
 def feature_blocks(
     about: Mapping[str, Any], store: Store, ids: Sequence[str]
 ) -> Iterator[tuple[list[str], Array]]:
-    """Yield what `features_of` returns, block by block, or in a single block if there are few.
+    """Yield the results of `features_of` block by block, or a single block if there are few clips.
 
-    Sequences of frames and pooled arrays are a single block.
+    Frame sequences and pooled arrays are always a single block.
     """
     check_features(about, store)
     info = description_of(about)
@@ -548,7 +551,7 @@ def feature_blocks(
 
 
 def _settings(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a recipe's settings. For several stores, keys begin with the store's number."""
+    """Return a recipe's settings. For several stores, keys start with the number of the store."""
     parts = list(enumerate(recipe.get("parts", ()), 1))
     named = {f"{number}: {key}": part[key] for number, part in parts for key in part}
     return named if parts else recipe
@@ -559,14 +562,14 @@ def _differences(
 ) -> list[str]:
     features = info.features
     names, others = ((b.name, shorten_digest(b.weights_sha256)) for b in backbones)
-    if len({backbone.weights_sha256 for backbone in backbones}) > 1:  # everything else differs too
-        text = "the model needs {} with weights {}, the store has {} with weights {}"
+    if len({backbone.weights_sha256 for backbone in backbones}) > 1:  # then all else differs too
+        text = "the model needs {} with weights {}, but the store has {} with weights {}"
         return [text.format(*names, *others)]
     preprocessing = _settings(features.preprocessing)
     stored = _settings(store.attributes["preprocessing"])
     differences = [
-        f"preprocessing {key} is {stored.get(key)!r} in the store, {preprocessing.get(key)!r} for "
-        "the model"
+        f"preprocessing {key} is {stored.get(key)!r} in the store, but "
+        f"{preprocessing.get(key)!r} for the model"
         for key in sorted({*preprocessing, *stored})
         if preprocessing.get(key) != stored.get(key)
     ]
@@ -575,8 +578,8 @@ def _differences(
     if spec is None:
         differences.append(f"the store has no array {array!r} (it has {', '.join(store.arrays)})")
     elif info.reads != "frames" and (pooling is None) != (len(spec.shape) == 1):
-        read = f"pooled by {pooling}" if pooling else "as one vector a clip"
-        differences.append(f"the model reads {array!r} {read}, but it is {list(spec.shape)} a clip")
+        read = f"pooled by {pooling}" if pooling else "as one vector"
+        differences.append(f"the model reads {array!r} {read}, but a clip has {list(spec.shape)}")
     elif shape is not None and shape != list(spec.shape):
-        differences.append(f"{array!r} is {list(spec.shape)} a clip, {list(shape)} for the model")
+        differences.append(f"{array!r} is {list(spec.shape)} per clip, not {list(shape)}")
     return differences

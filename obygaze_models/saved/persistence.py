@@ -1,10 +1,10 @@
-"""Models as files: safetensors and JSON. Nothing is ever unpickled.
+"""Save and load models as safetensors and JSON. Nothing is ever unpickled.
 
-A model is a folder. ``model.json`` describes the estimator with every parameter, its features, and
-the SHA-256 of the other files. ``model.safetensors`` contains the arrays. A third-party estimator,
-or a part of one, is a ``.skops`` file beside them. A pipeline is saved step by step. A file can
-only name classes of `obygaze_models.estimators.safe_classes`, and those of an entry point.
-Everything read is checked against that table before it is used.
+A model is a folder. ``model.json`` has the estimator with all its parameters, a description, and
+the SHA-256 digests of the other files. ``model.safetensors`` has the arrays. Third-party
+estimators, or parts of them, are saved as ``.skops`` files. A pipeline is saved step by step. Files
+can only name classes in `obygaze_models.estimators.safe_classes`, and classes with an entry point.
+Everything that is loaded is checked against these lists before it is used.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from obygaze_models.saved.about import (
 ARRAYS = "model.safetensors"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-# Results of `fit`, which are saved in ``about``, and metadata requests.
+# Attributes that are not saved: results of `fit` (these are in ``about``) and metadata requests.
 _NOT_SAVED = ("facts_", "warnings_", "_metadata_request")
 _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
-# The saved state of nearest neighbours, which are fitted again: clips, their classes by number.
+# The saved state of nearest neighbours, which are fitted again: the clips and their class codes.
 _ROWS = ("_fit_X", "_y", "classes_")
-# The saved parameters of a pipeline. A memory belongs to the process that fitted.
+# The saved parameters of a pipeline. Its memory is only for the process that fitted it.
 _PIPELINE = ("steps", "transform_input", "verbose")
-# Options of models of format 2, with the values that predict the same now; ... means any.
+# Former options in format 2, and the values that still predict the same now. ... means any value.
 _FORMER: dict[str, dict[str, Any]] = {
     "obygaze_models.estimators.concepts:ConceptBank": {"kind": "svm"},
     "obygaze_models.estimators.attention:AttentionProbe": {
@@ -77,18 +77,18 @@ _FORMER: dict[str, dict[str, Any]] = {
         "pooling": "top-k", "hidden_layer_sizes": (),
     },
 }  # fmt: skip
-# The methods that a trial calls, if the model has them.
+# The methods that `_try_out` calls, if the model has them.
 _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
     "predict_attention",
 )  # fmt: skip
-# Every text of an array takes as much memory as the longest.
+# Each text in an array takes as much memory as the longest text.
 _MAX_TEXTS_BYTES = 2**26
 
 
 @dataclass
 class _Parts:
-    """The arrays and skops files of a model by name, and the packages of third-party classes."""
+    """A model's arrays and skops files by name, and the packages that it requires by class."""
 
     arrays: Arrays = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
@@ -98,22 +98,23 @@ class _Parts:
 def save_model(
     model: Any, path: str | Path, about: Mapping[str, Any] | None = None, *, durable: bool = True
 ) -> None:
-    """Write a fitted estimator as a new folder.
+    """Save a fitted estimator to a new folder.
+
+    Raise `ExperimentError` if the estimator cannot be saved safely (its class is not in
+    `obygaze_models.estimators.safe_classes`, such as forests and kernel machines), or if it could
+    not be loaded again.
 
     Parameters
     ----------
     model
-        An estimator of ours or of scikit-learn, a `Pipeline` of them, or an estimator of an
-        installed package with an entry point for it. The best estimator of a search is saved.
-        Raises `ExperimentError` for anything that cannot be saved safely (classes that are not in
-        `obygaze_models.estimators.safe_classes`, such as forests and kernel machines) or that
-        could not be read back.
+        An estimator of this package or of scikit-learn, a `Pipeline`, or an estimator of an
+        installed package that has an entry point for it. For a search, the best estimator is saved.
     path
-        The folder, which appears complete or not at all. It must not exist.
+        The folder to create. It appears only when it is complete.
     about
-        A description for users, as JSON: the features (backbone, weights, array, pooling), the run.
+        A description as JSON: the features (backbone, weights, array, pooling), the run.
     durable
-        False within a folder from `new_folder`, which flushes everything to disk itself.
+        Flush the files to disk. Pass False within a folder from `new_folder`, which flushes itself.
     """
     import msgspec
     from safetensors.numpy import save
@@ -122,11 +123,11 @@ def save_model(
     parts = _Parts()
     tree = _encode(model, "model", parts)
     try:
-        if hasattr(model, "__sklearn_tags__"):  # a tree read from a file has none
+        if hasattr(model, "__sklearn_tags__"):  # trees loaded from a file have none
             check_is_fitted(model)
     except NotFittedError:
         kind = type(model).__name__
-        raise ExperimentError(f"the {kind} is not fitted. Call its fit first") from None
+        raise ExperimentError(f"the {kind} is not fitted. Call fit first") from None
     _read_back(model, tree, parts, about or {})
     files = {ARRAYS: save(parts.arrays), **parts.files}
     header = {
@@ -144,20 +145,20 @@ def save_model(
         text = json.dumps(
             header | {"sha256": digest_of(header)}, ensure_ascii=False, allow_nan=False
         )
-        # The same bytes as `to_json`, but faster: a model lists thousands of clips.
+        # The same bytes as `to_json`, but faster, because models list thousands of clips.
         (folder / HEADER).write_bytes(msgspec.json.format(text.encode(), indent=2) + b"\n")
 
 
 def load_model(path: str | Path) -> tuple[Any, About]:
-    """Read a model that `save_model` wrote, and its description."""
+    """Load a model that `save_model` wrote, and its description."""
     from safetensors.numpy import load
 
     path = Path(path)
     header, about = read_header(path)
     for kind in header.requires.keys() - (trusted_classes().keys() if header.requires else ()):
         raise ExperimentError(
-            f"{path} needs the estimator {kind} of {header.requires[kind]}, which is not "
-            "installed or does not load. See: obygaze models list"
+            f"{path} needs the estimator {kind} from {header.requires[kind]}, which is not "
+            "installed or cannot be loaded. See: obygaze models list"
         )
     files = {}
     for name, digest in header.files.items():
@@ -183,14 +184,14 @@ def load_model(path: str | Path) -> tuple[Any, About]:
 
 
 def check_savable(model: Any) -> None:
-    """Raise, before an estimator is fitted, if it has classes that cannot be saved."""
+    """Raise `ExperimentError` if an unfitted estimator has classes that cannot be saved."""
     _encode(best_of(model), "model", _Parts())
 
 
 def _encode(value: Any, name: str, parts: _Parts) -> Any:
-    """Return a value as JSON, and add its arrays to `parts` under descriptive names."""
+    """Convert a value to JSON, and add its arrays to `parts` under descriptive names."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        # In the file's byte order and without strides, which safetensors ignores.
+        # Normalised, because safetensors ignores byte order and strides.
         parts.arrays[name] = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
         return {"array": name}
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "UO":
@@ -203,7 +204,7 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
         items = [_encode(item, f"{name}.{index}", parts) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):
-        # As pairs: keys of JSON objects must be texts, but classes may be numbers.
+        # As pairs, because keys of JSON objects must be texts, but classes may be numbers.
         pairs = [
             [_encode(key, name, parts), _encode(item, f"{name}.{key}", parts)]
             for key, item in value.items()
@@ -220,7 +221,7 @@ def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
         settings = {key: getattr(value, key) for key in _PIPELINE}
         return {"pipeline": _encode_all(settings, name, parts)}
     if hasattr(value, "tree_"):
-        value = as_tree(value) or value  # as arrays, which are checked when read
+        value = as_tree(value) or value  # as arrays, which are checked when loaded
         path = _path_of(type(value))
     if path is None:
         return {"skops": _encode_foreign(value, name, parts)}
@@ -229,7 +230,7 @@ def _encode_object(value: Any, name: str, parts: _Parts) -> Any:
     else:
         parameters = value.get_params(deep=False)
         groups = {
-            # A memory belongs to the process that fitted, not to the model.
+            # The memory is only for the process that fitted the model.
             "parameters": {**parameters, **({"memory": None} if "memory" in parameters else {})},
             "fitted": {
                 key: item
@@ -250,7 +251,7 @@ def _encode_all(items: Mapping[str, Any], name: str, parts: _Parts) -> dict[str,
 
 
 def _decode(value: Any, parts: _Parts) -> Any:
-    """Return the value that `_encode` encoded, making only plain values and known classes."""
+    """Decode a value from `_encode`, creating only plain values and allowed classes."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list):
@@ -261,7 +262,7 @@ def _decode(value: Any, parts: _Parts) -> Any:
         return _decode_fitted(value, parts)
     kind = next(iter(value), "")
     if len(value) != 1 or kind not in _DECODERS:
-        raise ExperimentError(f"{str(value)[:60]!r} is not a valid part of a model")
+        raise ExperimentError(f"not a valid part of a model (got {str(value)[:60]!r})")
     return _DECODERS[kind](value[kind], parts)
 
 
@@ -285,14 +286,14 @@ _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
     ),
     "skops": lambda value, parts: _decode_foreign(parts.files[value]),
 }
-"""The decoder of each kind of value, by its key."""
+"""The decoders of values, by the key of the kind of value."""
 
 
 def _decode_fitted(value: Mapping[str, Any], parts: _Parts) -> Any:
-    """Make an estimator of this project, and set its fitted attributes."""
+    """Create an estimator from its parameters, and set its fitted attributes."""
     model = _make(value["class"], _decode_all(value["parameters"], parts))
     names, fitted = model.get_params(deep=False), _decode_all(value["fitted"], parts)
-    if fitted and value["class"] == _NEIGHBOURS:  # compiled code trusts its arrays
+    if fitted and value["class"] == _NEIGHBOURS:  # compiled code would trust its arrays
         clips, codes, classes = (fitted[key] for key in _ROWS)
         return model.fit(clips, classes[codes])
     for key, item in fitted.items():
@@ -307,20 +308,20 @@ def _decode_all(items: Mapping[str, Any], parts: _Parts) -> dict[str, Any]:
 
 
 def _path_of(kind: type) -> str | None:
-    """Return the path of a class that is saved as JSON and arrays, or None for others."""
+    """Return the path of a class that is saved as JSON and arrays, or None for other classes."""
     path = class_path(f"{kind.__module__}.{kind.__qualname__}")
     return path if path in OWN else None
 
 
 def _find_class(path: Any) -> Any:
     if not (isinstance(path, str) and path in OWN):
-        raise ExperimentError(f"it names {str(path)[:60]!r}, which is not a class of this version")
+        raise ExperimentError(f"{str(path)[:60]!r} is not a class of this version")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def _make(path: Any, parameters: dict[str, Any]) -> Any:
-    """Make an unfitted estimator, dropping options of earlier versions."""
+    """Create an unfitted estimator, dropping options of earlier versions."""
     kind = _find_class(path)
     former = _FORMER.get(path, {})
     current = {
@@ -332,16 +333,16 @@ def _make(path: Any, parameters: dict[str, Any]) -> Any:
 
 
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
-    """Return the name of the skops file of a third-party estimator."""
+    """Add a third-party estimator to `parts` as a skops file, and return the file's name."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if not hasattr(value, "get_params"):
-        raise ExperimentError(f"{name} is a {kind}, which cannot be saved")
+        raise ExperimentError(f"{name} cannot be saved (got a {kind})")
     trusted = trusted_classes()
     unsafe = unsafe_classes(value, trusted)
     if kind in unsafe and not kind.startswith("sklearn."):
         path = f"{type(value).__module__}:{type(value).__qualname__}"
         raise ExperimentError(
-            f"{name} is a {kind}, which cannot be saved, as no entry point names it. To save "
+            f"{name} cannot be saved, because the class {kind} has no entry point. To save "
             "it, register it in the pyproject.toml of its package: "
             f'[project.entry-points."{ENTRY_POINT_GROUP}"] '
             f'{type(value).__name__.lower()} = "{path}"'
@@ -361,8 +362,8 @@ def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:
         unsafe = sorted(types - _loadable(types))
     if unsafe:
         raise ExperimentError(
-            f"{name} ({kind}) holds {join_some(unsafe, 3)}, which cannot be read safely, so "
-            "it is not saved"
+            f"{name} ({kind}) cannot be saved, because it contains {join_some(unsafe, 3)}, which "
+            "cannot be loaded safely"
         )
     parts.files[f"{name}.skops"] = data
     parts.requires |= {kind: trusted[kind] for kind in types if kind in trusted}
@@ -380,20 +381,20 @@ def _decode_foreign(data: bytes) -> Any:
 
 
 def _loadable(types: Iterable[str]) -> set[str]:
-    """Return the types of a skops file that may be loaded although skops does not trust them."""
+    """Return the types of a skops file that are safe to load, besides those that skops trusts."""
     trusted = trusted_classes()
     return {name for name in types if name in trusted or class_path(name) in SAFE - OWN}
 
 
 def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -> None:
-    """Refuse to save a model that `load_model` would not read."""
+    """Raise `ExperimentError` if `load_model` could not load the model."""
     try:
         with plugin_errors([type(model).__module__]):
             decoded = _decode(tree, parts)
             check_fitted(decoded, trusted_classes() if parts.files else ())
             _try_out(decoded, about)
         if not np.array_equal(getattr(decoded, "classes_", ()), getattr(model, "classes_", ())):
-            raise ExperimentError("its classes must be 0, 1, ...")
+            raise ExperimentError("the classes must be 0, 1, ...")
     except (ExperimentError, ValueError) as problem:
         names = ["n_features_in_"]
         if hasattr(model, "predict"):
@@ -401,14 +402,14 @@ def _read_back(model: Any, tree: Any, parts: _Parts, about: Mapping[str, Any]) -
         if hasattr(model, "__sklearn_tags__") and reads_frames(model):
             names.append("n_frames_in_")
         missing = [name for name in names if not hasattr(model, name)]
-        reason = f"its fit does not set {' and '.join(missing)}" if missing else first_line(problem)
+        reason = f"fit does not set {' and '.join(missing)}" if missing else first_line(problem)
         raise ExperimentError(
-            f"the {type(model).__name__} could not be read back: {reason}"
+            f"the {type(model).__name__} could not be loaded again: {reason}"
         ) from None
 
 
 def _try_out(model: Any, about: Mapping[str, Any]) -> None:
-    """Predict a single clip with a loaded model, to check that its parts match."""
+    """Predict a single clip with a loaded model; raise an error if its parts do not match."""
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     features = about.get("features")
     trained = list(features.get("shape") or ()) if isinstance(features, Mapping) else []
@@ -416,7 +417,7 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
     frames = (model.n_frames_in_,) if hasattr(model, "n_frames_in_") else ()
     size = (1, *frames, (trained or widths[:1])[-1] if widths else 1)
     if math.prod(size) > MAX_CLIP_NUMBERS:
-        raise ExperimentError(f"it reads more than {MAX_CLIP_NUMBERS} numbers per clip")
+        raise ExperimentError(f"the model reads more than {MAX_CLIP_NUMBERS} numbers per clip")
     clip = np.full(size, 0.5, dtype=np.float32)
     for name in _METHODS:
         if not hasattr(model, name):
@@ -427,18 +428,18 @@ def _try_out(model: Any, about: Mapping[str, Any]) -> None:
         output = np.asarray(method(clip, **arguments))
         is_complete = name != "predict_proba" or output.shape[1:] == model.classes_.shape
         if len(output) != 1 or not is_complete:
-            raise ExperimentError("its parts do not match")
+            raise ExperimentError("the parts of the model do not match")
         if output.dtype.kind == "f" and not np.isfinite(output).all():
-            raise ExperimentError(f"its {name} returns values that are not finite")
+            raise ExperimentError(f"{name} returns values that are not finite")
 
 
 def _check_classes(model: Any, names: Sequence[str]) -> None:
-    """Raise unless the classes of a loaded model are among those that it names."""
+    """Raise `ExperimentError` if a loaded model's classes do not match their names."""
     codes = np.asarray(model.classes_)
     if codes.dtype.kind not in "iu" or not np.array_equal(codes, np.unique(codes)):
-        raise ExperimentError("its classes are not sorted whole numbers")
+        raise ExperimentError("the classes are not sorted whole numbers")
     if codes.min() < 0 or codes.max() >= len(names):
-        raise ExperimentError(f"its classes are not among {', '.join(names)}")
+        raise ExperimentError(f"the classes are not the numbers of {', '.join(names)}")
 
 
 def _text(value: Any, name: str) -> str:

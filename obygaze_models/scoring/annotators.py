@@ -1,8 +1,8 @@
-"""Comparison of models with each of several annotators, beyond chance.
+"""Compare models with each of several annotators, beyond chance.
 
-All are compared on the same clips: those that every annotator labelled. Models, annotators and
-guesses are all raters there. Whether a model agrees with the annotators as much as they agree with
-each other is a difference of two numbers, with an interval over films.
+Models, annotators and guesses are all called raters. They are compared on the same clips: the clips
+that all annotators labelled. The difference between a model's agreement with the annotators and the
+annotators' agreement with each other has an interval over films.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from obygaze_models.scoring.values import none_if_nan, weighted_kappa
 ESTIMATE = "estimated truth"
 """The name of Dawid and Skene's estimate in a rater's scores."""
 CONSTANT = "same for all clips"
-"""The guess that gives every clip the share of each class in all annotators' labels."""
+"""The guess that predicts the shares of classes among all annotators' labels for every clip."""
 ALL_POSITIVE = "all positive"
-"""The guess that assigns every clip to the second of two classes."""
+"""The guess that predicts the second of two classes for every clip."""
 _MAX_STEPS, _STEP = 10_000, 1e-9
 _LEAST = 1e-15
 """The minimum probability in the cross-entropy, as in scikit-learn."""
@@ -43,19 +43,20 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     name, kind
-        ``kind`` is ``model``, ``annotator``, ``guess`` or ``estimate``.
+        The name, and the kind: ``model``, ``annotator``, ``guess`` or ``estimate``.
     clips
         The number of clips that it rated.
     kappa, f1, auroc
         Scores against each annotator and the estimated truth: Cohen's kappa; F1 of the second of
-        two classes, which is the same whichever rater is taken as true; and, for models, the mean
-        over films of the AUROC.
+        two classes, which does not depend on which rater is taken as true; and for models, the mean
+        AUROC over films.
     f1_interval
-        The interval of each F1, by the jackknife over films.
+        The interval of each F1, from a jackknife over films.
     brier, cross_entropy
-        Losses of its probabilities on the labels of all annotators, each label with equal weight.
+        Losses of its probabilities on all annotators' labels, each label weighted equally.
     difference, interval
-        A model's mean kappa with the annotators, minus their mean kappa with each other.
+        For models: the mean kappa with the annotators, minus the annotators' mean kappa with each
+        other.
     """
 
     name: str
@@ -72,11 +73,11 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The models and annotators of a test set; see `compare_with_annotators`.
+    """A comparison of models and annotators on a test set; see `compare_with_annotators`.
 
-    `clips` counts the clips to which every annotator gave one of the `classes`, `films` their
-    films. `too_few` says why nothing should be concluded, if so. `agreement` is the annotators'
-    mean kappa with each other, `f1` their mean F1.
+    `clips` is the number of clips that all annotators assigned to one of the `classes`, and `films`
+    the number of their films. `too_few` is the reason if nothing should be concluded, or "".
+    `agreement` is the annotators' mean kappa with each other, and `f1` their mean F1.
     """
 
     annotators: list[str]
@@ -91,18 +92,18 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def which_clips(self) -> str:
-        """The clips that the numbers are about."""
+        """A description of the compared clips."""
         return (
-            f"{counted(self.clips, 'clip')} that every annotator called {' or '.join(self.classes)}"
+            f"{counted(self.clips, 'clip')} that all annotators called {' or '.join(self.classes)}"
         )
 
     def _model(self, name: str) -> Rater:
         return next(rater for rater in self.raters if (rater.name, rater.kind) == (name, "model"))
 
     def f1_sentence(self, model: str, name: str = "") -> str:
-        """Return a sentence with a model's F1 and the annotators' own, or "" if undefined.
+        """Return a sentence with a model's F1 and the annotators' F1, or "" if undefined.
 
-        `name` replaces the model's name. A model that was asked about fewer clips has no sentence.
+        `name` replaces the model's name. Models that predicted only some of the clips get "".
         """
         rater = self._model(model)
         if self.f1 is None or rater.clips < self.clips:
@@ -122,7 +123,7 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def sentence(self, model: str, noun: str = "film", *, name: str = "", minus: str = "-") -> str:
-        """Say whether a model agrees with the annotators as much as they agree with each other.
+        """Return a sentence that compares a model's agreement with that between annotators.
 
         `name` replaces the model's name.
         """
@@ -135,7 +136,7 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         start = f"{name or model} agrees with {names}"
         others = f"each other ({_number(self.agreement, minus)})"
         if rater.clips < self.clips:
-            return f"{start} on the {counted(rater.clips, 'clip')} that it was asked about."
+            return f"{start} on the {counted(rater.clips, 'clip')} that it predicted."
         if self.too_few or rater.interval is None:
             return f"{start}; they agree with {others}: {self.too_few or f'one {noun} only'}."
         low, high = rater.interval
@@ -164,21 +165,21 @@ def compare_with_annotators(
     Parameters
     ----------
     votes
-        Each annotator's class for each of N clips, from 0; -1 if unlabelled.
+        Each annotator's class code for each of N clips, from 0; -1 if unlabelled.
     models
-        Each model's probabilities: [N] of the second of two classes, or [N, classes]. NaN where
-        the model was not asked.
+        Each model's probabilities: [N] of the second of two classes, or [N, classes]. NaN for clips
+        without a prediction.
     films
-        The film of each clip, or "". Clips without a film are in no resample.
+        The film of each clip, or "". Clips without a film do not count in intervals.
     classes
         The names of the classes.
     cross_validated
-        True if fits of the models train on clips that other fits test (`estimate_mean`).
+        True if fits of the models are trained on clips that other fits test; see `estimate_mean`.
 
     Returns
     -------
-    The comparison on the clips that all annotators labelled and at least one model was asked about.
-    A model without predictions of some of them is compared on the rest. None without such clips.
+    The comparison on clips that all annotators labelled and at least one model predicted, or None
+    if there are none. Models that predicted only some of these clips are compared on these.
     """
     tables = {
         name: np.column_stack([1 - table, table]) if table.ndim == 1 else table
@@ -226,10 +227,10 @@ def compare_with_annotators(
 
 @dataclass(frozen=True, eq=False)
 class _Annotators:
-    """The annotators' labels of N clips, and the films for the intervals.
+    """The annotators' labels of N clips, and the weights of films for intervals.
 
-    `film` is the column of each clip's film in `weights`, `count` the number of films.
-    `cross_validated` is true of the models beside them.
+    `film` is the column of each clip's film in `weights`, and `count` the number of films.
+    `cross_validated` applies to the models that they are compared with.
     """
 
     labels: dict[str, Array]
@@ -244,13 +245,13 @@ class _Annotators:
     def of(
         cls, labels: dict[str, Array], films: Sequence[str], classes: int, cross_validated: bool
     ) -> _Annotators:
-        """Estimate the truth from labels, and weigh their films."""
+        """Make an instance from labels and films, and estimate the truth."""
         film, count = group_columns(films)
         truth = dawid_skene(np.stack([*labels.values()]), classes)
         return cls(labels, classes, truth, film, count, weigh_groups(count), cross_validated)
 
     def tables(self, first: Array, second: Array, part: Array) -> Array:
-        """Return how often two raters gave each pair of classes, for each row of weights."""
+        """Count each pair of classes that two raters gave to a clip, for each row of weights."""
         cells = np.zeros((self.count + 1, self.classes, self.classes))
         np.add.at(cells, (self.film[part], first[part], second[part]), 1)
         return np.asarray(np.einsum("df,fij->dij", self.weights, cells))
@@ -261,7 +262,7 @@ class _Annotators:
         return np.asarray(np.mean([measure(self.tables(*pair, part)) for pair in pairs], axis=0))
 
     def guesses(self) -> Iterator[Rater]:
-        """Yield raters that do not look at the clips."""
+        """Yield raters that guess without looking at clips."""
         stacked = np.stack([*self.labels.values()])
         shares = np.bincount(stacked.ravel(), minlength=self.classes) / stacked.size
         constant = np.tile(shares, (len(self.film), 1))
@@ -278,7 +279,7 @@ class _Annotators:
         table: Array | None = None,
         part: Array | None = None,
     ) -> Rater:
-        """Compare a rater's classes and probabilities with all other raters, on some clips."""
+        """Compare a rater's classes and probabilities with the annotators, on some of the clips."""
         part = np.ones(len(codes), dtype=bool) if part is None else part
         crossed = self.cross_validated and kind == "model"
         targets = dict(self.labels)
@@ -315,17 +316,17 @@ class _Annotators:
 
 
 def dawid_skene(votes: Array, classes: int) -> Array:
-    """Estimate the probability of each class of each clip [N, classes].
+    """Estimate the probability of each true class of each clip [N, classes].
 
-    Dawid and Skene's estimate (1979): each annotator has a habit, the share of each label among the
-    clips of each true class. Starting from the shares of labels, habits and truth are estimated
-    alternately until they converge. The labels of two annotators do not determine the habits; the
-    result is then the solution nearest to the start.
+    This is the method of Dawid and Skene (1979). Each annotator has habits: the share of each label
+    among the clips of each true class. Starting from the shares of labels, habits and truth are
+    estimated in turn until they converge. The labels of two annotators do not determine the habits.
+    The result is then the solution that is reached from the start.
 
     Parameters
     ----------
     votes
-        [annotators, N], -1 where an annotator gave none. Each clip needs at least one label.
+        The class codes [annotators, N], -1 for no label. Each clip needs at least one label.
 
     Examples
     --------
@@ -351,7 +352,7 @@ def dawid_skene(votes: Array, classes: int) -> Array:
 
 
 def f1_of_tables(counts: Array) -> Array:
-    """Return the F1 of class 1 from tables of counts [..., 2, 2]; NaN if neither rater gave it."""
+    """Return the F1 of class 1 from tables of counts [..., 2, 2]; NaN if no rater gave class 1."""
     total = counts[..., 1, :].sum(axis=-1) + counts[..., :, 1].sum(axis=-1)
     return np.where(total > 0, 2 * counts[..., 1, 1] / np.where(total > 0, total, 1), np.nan)
 
@@ -375,11 +376,11 @@ def compare_ordered(
     *,
     cross_validated: bool = False,
 ) -> AnnotatorComparison | None:
-    """Compare models with each annotator, and these with each other, by the same weighted kappa.
+    """Compare models with each annotator, and annotators with each other, by weighted kappa.
 
-    Parameters and result are those of `compare_with_annotators`; a model's predictions [N] are
-    positions on the scale of the levels. The clips are those that every annotator labelled and
-    every model was asked about.
+    Parameters and result are as in `compare_with_annotators`, but a model's predictions [N] are
+    positions on the scale of levels. Only clips that all annotators labelled and all models
+    predicted are compared.
     """
     answered = [labels >= 0 for labels in votes.values()]
     answered += [np.isfinite(values) for values in models.values()]
@@ -422,5 +423,5 @@ def compare_ordered(
 
 
 def _firsts(scores: Mapping[str, Array]) -> dict[str, float | None]:
-    """Return the scores of all clips, with None for undefined ones."""
+    """Return the scores on all clips (the first of each array), with None for undefined scores."""
     return {name: none_if_nan(own[0]) for name, own in scores.items()}

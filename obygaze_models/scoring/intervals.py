@@ -1,16 +1,16 @@
-"""Scores for each group of clips (such as a film), their mean, and its uncertainty.
+"""Scores of each group of clips (such as a film), their mean, and its confidence interval.
 
-A model is used on films that it has not seen, one at a time, so its score is the mean over films of
-its score on each film. The films are the sample: the interval of the mean is a t interval over the
-films' scores, and two models are compared by the paired t test of their scores on the same films.
-`benchmarks/intervals.py` measures the coverage of the intervals by simulation.
+Models are meant for films that they have not seen, so a model's score is the mean of its scores on
+single films. The films are the sample. The interval of the mean is a t interval over films, and two
+models are compared by a paired t-test over films. `benchmarks/intervals.py` measures the coverage
+of the intervals by simulation.
 
-In cross-validation, clips of one film train the fit that is tested on another film, and the other
-way round. What two films share by chance then counts in both scores, so the mean varies more than
-that of independent scores: see `cross_validation_factor`.
+In cross-validation, a film is in the training set of fits that are tested on other films, and vice
+versa. Random similarities between two films affect both of their scores, so the mean varies more
+than the mean of independent scores. See `cross_validation_factor`.
 
-A film whose score is undefined, for example because all its clips have the same class, does not
-count. If fewer than two films count, all clips are scored together.
+Films with undefined scores, for example because all clips have the same class, are left out. If
+fewer than two films remain, all clips are scored together.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan
 
 LEVEL = 0.95
 MIN_CLIPS, MIN_GROUPS = 10, 5
-"""The minimum numbers of clips of a class, and of groups, for an interval."""
+"""The minimum numbers of clips of each class, and of groups, for an interval."""
 MIN_SHARE = 0.1
-"""The minimum share of positive clips for which `Metric.skewed` scores have an interval."""
+"""The minimum share of positive clips for an interval of `Metric.skewed` scores."""
 MAX_CELLS = 4_000_000
-"""The maximum number of weights in memory at a time."""
+"""The maximum number of weights in memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredClips:
-    """A model's predictions on a test set, with a row for each fit that tested a clip.
+    """A model's predictions on a test set, with a row for each clip and each fit that tested it.
 
     Parameters
     ----------
     ids
         The clip of each row.
     labels
-        The class of each row, from 0 on.
+        The class code of each row, from 0.
     probabilities
-        [N] of the positive class, or [N, classes].
+        The probabilities [N] of the positive class, or [N, classes].
     groups
-        The film (or other group) of each row; empty if it has none.
+        The film (or other group) of each row; "" if it has none.
     classes
         The number of classes.
     measure
         The benchmark's official measure, if any. It is computed on all clips together.
     kind
-        That of the target; of others than classes, labels and predictions are numbers.
+        The kind of target. If it is not classes, labels and predictions are numbers.
     cross_validated
-        True if fits train on clips that other fits test.
+        True if fits are trained on clips that other fits test.
     """
 
     ids: Sequence[str]
@@ -80,14 +80,14 @@ class ScoredClips:
 
     @cached_property
     def rounds(self) -> list[Array]:
-        """The rows of each round. A clip that several fits tested is in as many rounds."""
+        """The rows of each round. A clip that was tested by n fits is in n rounds, once in each."""
         ids = pd.Series(self.ids)
         numbers = ids.groupby(ids).cumcount().to_numpy()
         return [np.flatnonzero(numbers == number) for number in range(numbers.max() + 1)]
 
     @property
     def class_counts(self) -> list[int]:
-        """The number of clips of each class; of numbers that of all. A clip counts once."""
+        """The number of clips of each class, or of all clips for numbers. Each clip counts once."""
         labels = self.labels[self.rounds[0]]
         if self.is_numeric:
             return [len(labels)]
@@ -105,7 +105,7 @@ class ScoredClips:
         return different > 1 if self.is_numeric else different == self.classes
 
     def ranks(self, rows: Array) -> Array | None:
-        """Return the ranks that trec_eval gives to some rows, or None if the measure needs none."""
+        """Return trec_eval's ranks for some rows, or None if the measure does not need ranks."""
         if self.measure != TREC:
             return None
         return trec_ranks([self.ids[row] for row in rows.tolist()], self.probabilities[rows])
@@ -118,18 +118,18 @@ class GroupScores:
     Parameters
     ----------
     values
-        A row for each group that counts, in order, and a column for each metric. NaN if
-        undefined. A single unnamed row if all clips are scored together.
+        A row for each scored group, and a column for each metric. Undefined scores are NaN. If all
+        clips are scored together, there is a single row named "".
     left_out
-        The groups that lack clips of a class.
+        The groups that are left out because they lack clips of a class.
     unnamed
         The number of clips that are left out because they have no group.
     class_counts
         The number of clips of each class.
     together
-        The scores of all clips together, as `estimate_weighted` takes them.
+        The scores of all clips together, in the form that `estimate_weighted` needs.
     cross_validated
-        True if fits train on clips that other fits test.
+        True if fits are trained on clips that other fits test.
     """
 
     values: pd.DataFrame
@@ -158,13 +158,13 @@ class Estimate:
     Parameters
     ----------
     value
-        The mean; None if it is undefined for every group.
+        The mean; None if it is undefined for all groups.
     interval
-        Its 95% interval; None if there is too little data.
+        The 95% interval; None if there is not enough data.
     groups
-        The number of groups that count.
+        The number of groups that the mean is over.
     p_value
-        The p-value of the t test that a mean difference is 0; None for a score.
+        The p-value of a t-test of a mean difference against 0; None for a score.
     """
 
     value: float | None
@@ -177,7 +177,7 @@ class Estimate:
 class Difference:
     """The scores of a model and a reference on the same groups, and their difference.
 
-    `p_value` is that of the difference, adjusted if there are several comparisons.
+    `p_value` is for the difference. It is adjusted if there are several comparisons.
     """
 
     model: Estimate
@@ -187,11 +187,11 @@ class Difference:
 
 
 def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
-    """Score each group separately, and average over the rounds.
+    """Score each group separately, averaging over rounds.
 
-    A group counts if it has clips of every class. If fewer than two count, all clips form a single
-    group without a name. The benchmark's measure, if any, is also computed on all clips together;
-    with `pooled`, so is every score.
+    Only groups with clips of every class are scored. If there are fewer than two such groups, all
+    clips are scored as a single group named "". The benchmark's measure, if any, is also computed
+    on all clips together. With `pooled`, this applies to all scores.
     """
     together = {}
     if pooled or clips.measure:
@@ -220,7 +220,7 @@ def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
 
 
 def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
-    """Return the mean of the scores over the rounds in which they are defined."""
+    """Return the mean of each score over the rounds in which it is defined."""
     by_round = []
     for rows in clips.rounds:
         own = rows[chosen[rows]]
@@ -233,7 +233,7 @@ def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
 def mean_scores(
     scores: Sequence[Scores], statistic: Callable[[list[float]], Any] = np.mean
 ) -> Scores:
-    """Return the mean (or another statistic) of each score where it is defined, else None."""
+    """Return the mean (or another statistic) of the defined values of each score, or None."""
     means: Scores = {}
     for key in scores[0]:
         defined = [value for own in scores if (value := own[key]) is not None]
@@ -242,7 +242,7 @@ def mean_scores(
 
 
 def score_pooled(clips: ScoredClips) -> dict[str, Array]:
-    """Score all clips together for each row of `weigh_groups`, as `estimate_weighted` needs."""
+    """Score all clips together for each row of `weigh_groups`, for `estimate_weighted`."""
     members, count = group_columns(clips.groups)
     weights = weigh_groups(count)
     step = max(1, MAX_CELLS // len(clips.ids))
@@ -258,7 +258,7 @@ def score_pooled(clips: ScoredClips) -> dict[str, Array]:
 
 
 def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
-    """Estimate every score of a test set."""
+    """Estimate the mean and interval of each score of a test set."""
     estimates, crossed = {}, scored.cross_validated
     for key in scored.values.columns.tolist():
         if key in scored.together:
@@ -266,7 +266,7 @@ def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
         else:
             estimate = estimate_mean(scored.values[key].to_numpy(), cross_validated=crossed)
         restricted = restrict(estimate, key, scored.class_counts)
-        estimates[key] = replace(restricted, p_value=None)  # of a score of 0, which nobody asks
+        estimates[key] = replace(restricted, p_value=None)  # nobody tests a score against 0
     return estimates
 
 
@@ -276,7 +276,7 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
     differences, crossed = {}, model.cross_validated or reference.cross_validated
     for key in first:
         if key not in second:
-            continue  # an official measure that only one of them has
+            continue  # an official measure of only one of the models
         if key in model.together and key in reference.together:
             weighted = model.together[key] - reference.together[key]
             estimate = estimate_weighted(weighted, cross_validated=crossed)
@@ -291,7 +291,7 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
 def restrict(
     estimate: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
 ) -> Estimate:
-    """Clip an interval to its range, from `least` to 1, or drop it if `too_few` says so."""
+    """Clip an interval to the range from `least` to 1, or drop it if there is not enough data."""
     if too_few(class_counts, estimate.groups, key):
         return replace(estimate, interval=None, p_value=None)
     if estimate.interval is None or not METRICS[key].bounded:
@@ -301,9 +301,9 @@ def restrict(
 
 
 def estimate_mean(values: Array, *, cross_validated: bool = False) -> Estimate:
-    """Return the mean of groups' scores or differences, its t interval and its t test.
+    """Estimate the mean of groups' scores or differences, with its t interval and t-test.
 
-    In cross-validation, its variance is multiplied by `cross_validation_factor`.
+    In cross-validation, the variance of the mean is multiplied by `cross_validation_factor`.
 
     Examples
     --------
@@ -336,12 +336,12 @@ def standard_error(values: Array, *, cross_validated: bool = False) -> Array:
 
 
 def cross_validation_factor(groups: int) -> float:
-    """Return how many times the variance of a mean over groups is multiplied in cross-validation.
+    """Return the factor by which the variance of a mean over groups is larger in cross-validation.
 
-    Where nothing can be learned, a group's score is a sum over the groups that train, with a term
-    for each pair of groups. The term of a pair is in the scores of both. So the sum of all scores
-    varies twice as much as if they were independent, and the spread of the scores, which share
-    these terms, shows only (groups - 2) / (groups - 1) of their variance.
+    If nothing can be learned, a group's score is a sum over its training groups, with a term for
+    each pair of groups. The term of a pair is in the scores of both groups. So the sum of all
+    scores varies twice as much as a sum of independent scores. Because the scores share terms,
+    their spread shows only (groups - 2) / (groups - 1) of their variance.
 
     >>> cross_validation_factor(12)
     2.2
@@ -350,7 +350,7 @@ def cross_validation_factor(groups: int) -> float:
 
 
 def t_interval(values: Array, *, cross_validated: bool = False) -> tuple[Array, Array]:
-    """Return the ends of the 95% t interval of means along the last axis.
+    """Return the limits of the 95% t interval of means along the last axis.
 
     Examples
     --------
@@ -365,20 +365,20 @@ def t_interval(values: Array, *, cross_validated: bool = False) -> tuple[Array, 
 
 
 def leave_each_out(groups: int) -> Array:
-    """Return the weights of groups [1 + groups, groups] that `jackknife` needs.
+    """Return the weights of groups [1 + groups, groups] for `jackknife`.
 
-    The first row has all groups; each of the rest leaves out one.
+    The first row has all groups. Each of the other rows leaves out one group.
     """
     return np.vstack([np.ones((1, groups)), np.ones((groups, groups)) - np.eye(groups)])
 
 
 def jackknife(values: Array, *, cross_validated: bool = False) -> Estimate:
-    """Return a statistic of all groups together, with its jackknife t interval.
+    """Estimate a statistic of all groups together, with its jackknife t interval.
 
     Parameters
     ----------
     values
-        The statistic by each row of `leave_each_out`.
+        The statistic for each row of `leave_each_out`.
     cross_validated
         As in `estimate_mean`.
 
@@ -402,7 +402,7 @@ def jackknife(values: Array, *, cross_validated: bool = False) -> Estimate:
 def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
     """Return the column of each clip's group, and the number of groups.
 
-    Clips without a group have -1, the last column of `weigh_groups`.
+    The column of clips without a group is -1, the last column of `weigh_groups`.
     """
     names = sorted({*groups} - {""})
     number = {"": -1} | {name: index for index, name in enumerate(names)}
@@ -410,17 +410,17 @@ def group_columns(groups: Sequence[str]) -> tuple[Array, int]:
 
 
 def weigh_groups(count: int) -> Array:
-    """Return the weights [2 + count, count + 1] that `estimate_weighted` needs.
+    """Return the weights [2 + count, count + 1] for `estimate_weighted`.
 
-    The first row has all clips. The rest are those of `leave_each_out`, without the clips that have
-    no group, since these could belong to any.
+    The first row has all clips. The other rows are from `leave_each_out`. They leave out clips
+    without a group, which could belong to any group.
     """
     named = np.pad(leave_each_out(count), ((0, 0), (0, 1)))
     return np.vstack([np.ones(count + 1), named])
 
 
 def estimate_weighted(values: Array, *, cross_validated: bool = False) -> Estimate:
-    """Return a statistic of all clips with its jackknife interval, from rows of `weigh_groups`.
+    """Estimate a statistic of all clips with its jackknife interval, from rows of `weigh_groups`.
 
     Examples
     --------
@@ -435,7 +435,7 @@ def estimate_weighted(values: Array, *, cross_validated: bool = False) -> Estima
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values for multiple comparisons by Holm's method; None stays None.
+    """Adjust p-values for multiple comparisons by Holm's method. None is left unchanged.
 
     Examples
     --------
@@ -452,11 +452,10 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
-    """Return why there is no interval, or "" if there is one.
+    """Return the reason why there is no interval, or "" if there is one.
 
-    With few clips or films that are all alike, an interval is narrow without meaning certainty. A
-    skewed metric also needs a tenth of the clips to be positive. `noun` is what messages call a
-    group.
+    With few clips or films that happen to be alike, an interval would be misleadingly narrow.
+    Skewed metrics also need a tenth of the clips to be positive. `noun` is the word for a group.
     """
     counts = [*classes]
     if min(counts) < MIN_CLIPS:

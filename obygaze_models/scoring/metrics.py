@@ -1,12 +1,12 @@
-"""Metrics, the scores of guessing, and those of predictions for many weightings of the clips.
+"""Metrics, the scores of predictions, and the scores of guessing.
 
-`weighted_scores` computes all metrics for many weightings of the clips at once, as resampling
-needs: a clip that was drawn twice has weight 2. `score` uses weight 1 for every clip. The tests
-check that the values equal scikit-learn's, in about a tenth of its time. An undefined metric is
-``None`` (NaN in arrays), never a warning and never 0.
+`weighted_scores` computes all metrics for many weightings of the clips at once, for resampling: a
+clip that was drawn twice has the weight 2. `score` uses the weight 1 for all clips. Tests check
+that the values equal scikit-learn's, in about a tenth of the time. Undefined metrics are ``None``
+(NaN in arrays), without a warning.
 
-Two averages of F1 are always reported side by side. The authors' code scores its networks by the
-support-weighted F1 and its concept models by the F1 of the positive class. On the same predictions
+Two averages of F1 are always reported together. The authors' code scores networks by the
+support-weighted F1 and concept models by the F1 of the positive class. For the same predictions,
 these can differ widely.
 """
 
@@ -24,9 +24,9 @@ from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan, score_va
 
 Array = NDArray[Any]
 CLASSES, CONCEPTS = "classes", "concepts"
-"""The kinds of targets that tell classes apart, and that detect several concepts by one fit."""
+"""The kinds of targets for classes, and for several concepts that are learned by one fit."""
 Scores = dict[str, float | None]
-"""A metric's key -> its value, or None if undefined."""
+"""Metric key -> value, or None if undefined."""
 
 TREC, ACCURACY = "trec_average_precision", "accuracy"
 CALIBRATION_BINS = 10
@@ -34,31 +34,31 @@ CALIBRATION_BINS = 10
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, and how it is printed.
+    """A metric: its names, its meaning, and where it is used.
 
     Parameters
     ----------
     title, name
-        The name as a column heading, and within a sentence.
+        The name as a column heading, and in a sentence.
     sentence
-        What it means.
+        An explanation for readers.
     binary, multiclass
-        True if score tables have a column for it with two classes, or with more.
+        True if score tables for two classes, or for more classes, have a column for it.
     kinds
-        The other kinds of targets whose score tables have a column of it.
+        The other kinds of targets whose score tables have a column for it.
     official
-        True if a label set can name it as its benchmark's measure.
+        True if it can be a benchmark's official measure.
     lower_is_better
-        True if the lower of two scores is better.
+        True if lower scores are better.
     ranks
-        True if it measures the ranking by probability, not which clips are called positive.
+        True if it scores the ranking of clips, not their predicted classes.
     skewed
-        True if a few films score far higher than the rest when positive clips are rare.
+        True if a few films have much higher scores than the rest when positive clips are rare.
     bounded
-        True if it lies between 0 and 1.
+        True if scores are between 0 and 1.
     compute
-        A function that returns the scores [draws] of labels, probabilities and weights, as
-        `weighted_scores` takes them. None if `weighted_scores` computes it with others.
+        A function that returns scores [draws] from the labels, probabilities and weights of
+        `weighted_scores`. None if `weighted_scores` computes the metric itself.
     """
 
     title: str
@@ -77,7 +77,7 @@ class Metric:
     def __post_init__(self) -> None:
         if self.compute and not (self.binary or self.multiclass):
             raise ValueError(
-                f"the metric {self.title!r} applies to no task. Pass binary=True or multiclass=True"
+                f"the metric {self.title!r} is for no task. Pass binary=True or multiclass=True"
             )
 
 
@@ -85,44 +85,44 @@ METRICS = {
     "f1": Metric(
         "F1 positive",
         "positive-class F1",
-        "how well the positive clips are found: the harmonic mean of precision (how many of the "
-        "clips called positive are) and recall (how many of the positive clips are called so)",
+        "how well positive clips are found: the harmonic mean of precision (the share of clips "
+        "predicted positive that are) and recall (the share of positive clips that are found)",
         binary=True,
     ),
     "f1_macro": Metric(
         "F1 macro",
         "macro F1",
-        "the mean of the classes’ F1, each class counting alike",
+        "the mean of the classes’ F1, with all classes weighted equally",
         multiclass=True,
     ),
     "f1_weighted": Metric(
         "F1 weighted",
         "weighted F1",
-        "the mean of the classes’ F1, each weighted by its clips. Where few clips are positive it "
-        "is much larger than the F1 of the positive class: compare it only with its like",
+        "the mean of the classes’ F1, weighted by their numbers of clips. If few clips are "
+        "positive, it is much larger than the F1 of the positive class: do not compare the two",
         binary=True,
         multiclass=True,
     ),
     "precision": Metric(
-        "Precision", "precision", "how many of the clips called positive are", skewed=True
+        "Precision", "precision", "the share of clips predicted positive that are", skewed=True
     ),
     "recall": Metric(
-        "Recall", "recall", "how many of the positive clips are called positive", skewed=True
+        "Recall", "recall", "the share of positive clips that are predicted positive", skewed=True
     ),
     ACCURACY: Metric(
-        "Accuracy", "accuracy", "the share of the clips that get their class", official=True
+        "Accuracy", "accuracy", "the share of clips whose class is predicted", official=True
     ),
     "balanced_accuracy": Metric(
         "Balanced accuracy",
         "balanced accuracy",
-        "the mean over the classes of the share of their clips that get their class",
+        "the mean over classes of the share of clips that are predicted correctly",
         multiclass=True,
     ),
     "auroc": Metric(
         "AUROC",
         "AUROC",
         "how often a positive clip gets a higher probability than a negative clip; .5 is chance. "
-        "With more than two classes: the mean over each class against the rest",
+        "With more than two classes, it is the mean over classes, each against the rest",
         binary=True,
         multiclass=True,
         ranks=True,
@@ -130,8 +130,8 @@ METRICS = {
     "average_precision": Metric(
         "AP",
         "AP",
-        "average precision: the mean precision over all cuts of the ranked clips; the share of "
-        "positives is chance",
+        "average precision: the mean precision over all cuts of the ranked clips; chance is the "
+        "share of positives",
         binary=True,
         ranks=True,
         skewed=True,
@@ -139,51 +139,51 @@ METRICS = {
     "calibration_error": Metric(
         "Calibration error",
         "calibration error",
-        "how far the probabilities are from the shares of clips for which they come true",
+        "how far probabilities are from the shares of clips that are actually positive",
         lower_is_better=True,
     ),
     "brier": Metric(
         "Brier",
         "Brier score",
-        "the mean squared distance of the probabilities from what came true",
+        "the mean squared difference between the probabilities and the true classes",
         lower_is_better=True,
         bounded=False,
     ),
     "log_loss": Metric(
         "Log loss",
         "log loss",
-        "the mean of minus the logarithm of the probability of what came true",
+        "the mean negative logarithm of the probability of the true class",
         lower_is_better=True,
         bounded=False,
     ),
     TREC: Metric(
         "AP (trec_eval)",
         "AP (trec_eval)",
-        "average precision as the benchmark’s own program computes it: clips of the same score are "
-        "ordered by their ids",
+        "average precision as computed by the benchmark’s own program: clips with the same score "
+        "are ordered by id",
         official=True,
         ranks=True,
     ),
     "weighted_kappa": Metric(
         "Weighted kappa",
         "weighted kappa",
-        "how well the predicted levels agree with the annotated ones beyond chance, where a miss "
-        "counts by the square of its levels; 0 is chance, 1 is perfect",
+        "how well predicted levels agree with annotated levels beyond chance. Errors are weighted "
+        "by the square of their distance in levels; 0 is chance, 1 is perfect",
         kinds=(ORDERED,),
         bounded=False,
     ),
     "r2": Metric(
         "R2",
         "R2",
-        "the share of the variance within a film that is explained; below 0 the film’s own mean "
-        "would be nearer",
+        "the share of the variance within a film that is explained; below 0, the film’s own mean "
+        "would be a better prediction",
         kinds=(NUMBER,),
         bounded=False,
     ),
     "mae": Metric(
         "MAE",
         "mean absolute error",
-        "how far predictions are from the truth on average, in levels or in the unit of the number",
+        "the mean distance of predictions from the truth, in levels or in the unit of the number",
         kinds=(ORDERED, NUMBER),
         lower_is_better=True,
         bounded=False,
@@ -191,7 +191,7 @@ METRICS = {
     "spearman": Metric(
         "Spearman",
         "Spearman’s correlation",
-        "how well the predictions order the clips; 0 is chance",
+        "how well predictions rank the clips; 0 is chance",
         kinds=(ORDERED, NUMBER),
         ranks=True,
         bounded=False,
@@ -199,12 +199,12 @@ METRICS = {
     "pearson": Metric(
         "Pearson",
         "Pearson’s correlation",
-        "how near the predictions are to a line of the truth; 0 is chance",
+        "how close predictions are to a linear function of the truth; 0 is chance",
         kinds=(NUMBER,),
         bounded=False,
     ),
 }
-"""Every metric by its key, in the order of columns. A metric added here is scored everywhere."""
+"""All metrics by key, in the order of columns. Metrics added here are scored everywhere."""
 
 
 def ranking_keys(*, multiclass: bool) -> list[str]:
@@ -217,23 +217,23 @@ def ranking_keys(*, multiclass: bool) -> list[str]:
 
 
 def value_keys(kind: str) -> list[str]:
-    """Return the keys of the scores that models of numbers can be ranked by."""
+    """Return the keys of the scores that can rank models of numbers."""
     return [key for key, own in METRICS.items() if kind in own.kinds and not own.lower_is_better]
 
 
 def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
-    """Return the titles of a score table's columns by key, an official measure first.
+    """Return the titles of a score table's columns by key, starting with any official measure.
 
     Parameters
     ----------
     scores
-        Scores by key: they tell whether there are two classes or more.
+        Scores by key, which show whether there are two or more classes.
     measure
-        The task's official measure, if it has one.
+        The task's official measure, if any.
     """
     keys = [] if measure is None else [measure]
     for key, metric in METRICS.items():
-        # Runs from before a metric was added have no scores for it.
+        # Runs made before a metric was added have no scores for it.
         of_classes = metric.binary if "f1" in scores else metric.multiclass
         if key in scores and (metric.kinds or of_classes):
             keys.append(key)
@@ -241,18 +241,18 @@ def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict
 
 
 def f1_titles(*, multiclass: bool) -> dict[str, str]:
-    """Return the titles of the two averages of F1 that are shown side by side, by key."""
+    """Return the titles of the two averages of F1 that are shown together, by key."""
     keys = ("f1_weighted", "f1_macro" if multiclass else "f1")
     return {key: METRICS[key].title for key in keys}
 
 
 def predicted_classes(probabilities: Array) -> Array:
-    """Return the most probable class of each clip; of two classes, the second above .5.
+    """Return the most probable class of each clip; of two classes, the second if above 0.5.
 
     Parameters
     ----------
     probabilities
-        [N] of the positive class, or [N, classes].
+        The probabilities [N] of the positive class, or [N, classes].
     """
     if probabilities.ndim == 2:
         return np.asarray(probabilities.argmax(axis=1))
@@ -267,14 +267,14 @@ def score(
     Parameters
     ----------
     labels
-        A class from 0 on for each of N clips; of two classes 1 is the positive one.
+        The class codes of N clips, from 0. If there are two classes, 1 is positive.
     probabilities
-        [N] for the positive class, or [N, classes] for more than two.
+        The probabilities [N] of the positive class, or [N, classes] for more than two classes.
     trec
-        The clips' `trec_ranks`, where trec_eval's average precision is wanted. Every clip here is
-        ranked: positive clips that are not count against `trec_average_precision` alone.
+        The clips' `trec_ranks`, if trec_eval's average precision is requested. All clips here are
+        ranked. Positive clips without a rank would count only against this measure.
     kind
-        That of the target; of others than classes, labels and predictions are numbers.
+        The kind of target. If it is not classes, labels and predictions are numbers.
     """
     values = weighted_scores(labels, probabilities, np.ones((1, len(labels))), trec, kind)
     scores = {key: none_if_nan(values[key][0]) for key in METRICS if key in values}
@@ -291,7 +291,7 @@ def auroc(labels: Array, scores: Array) -> float | None:
 
 
 def roc_area(labels: Array, scores: Array) -> float:
-    """Return the area under the ROC curve to the bit as scikit-learn, which takes 30 times as long.
+    """Return the area under the ROC curve, bit for bit as scikit-learn, in a 30th of the time.
 
     `auroc` counts pairs, so its last bit may differ. There must be labels of both classes.
     """
@@ -299,7 +299,7 @@ def roc_area(labels: Array, scores: Array) -> float:
     last_of_score = np.flatnonzero(np.diff(scores[order], append=np.nan))
     hits = np.cumsum(labels[order], dtype=np.float64)[last_of_score]
     misses = 1 + last_of_score - hits
-    # Points on a straight line between others change the sum's last bit.
+    # Points on a straight line between others would change the last bit of the sum.
     is_corner = np.ones(len(hits), dtype=bool)
     is_corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(misses, 2) != 0)
     height = np.concatenate([[0.0], hits[is_corner] / hits[-1]])
@@ -308,7 +308,7 @@ def roc_area(labels: Array, scores: Array) -> float:
 
 
 def average_precision(labels: Array, scores: Array) -> float | None:
-    """Return the mean precision over the ranks of the positive clips, or None without any.
+    """Return the mean precision over the ranks of the positive clips, or None if there are none.
 
     Clips with the same score share a rank.
     """
@@ -317,9 +317,9 @@ def average_precision(labels: Array, scores: Array) -> float | None:
 
 
 def trec_ranks(ids: Sequence[str], scores: Array) -> Array:
-    """Return the ranks of clips as trec_eval orders them, without ties, the highest first.
+    """Return the ranks that trec_eval gives to clips, without ties. Higher scores rank higher.
 
-    Scores are rounded to 32 bits. Of clips with the same score, the later id comes first.
+    Scores are rounded to 32 bits. Among clips with the same score, the later id ranks higher.
     """
     with np.errstate(over="ignore"):  # like trec_eval, treat overflow as infinite
         rounded = scores.astype(np.float32)
@@ -342,12 +342,12 @@ def weighted_scores(
     labels, probabilities, trec, kind
         As in `score`.
     weights
-        [draws, N], not negative.
+        Weights [draws, N] from 0 up.
 
     Returns
     -------
     scores
-        A metric's key -> [draws]; NaN where it is undefined.
+        Metric key -> scores [draws], NaN if undefined.
     """
     if kind in (ORDERED, NUMBER):
         return score_values(labels, probabilities, weights, kind)
@@ -397,7 +397,7 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
 
 
 def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Array]:
-    """Return AUROC and average precision for many weightings. Clips with the same score tie."""
+    """Return AUROC and average precision for many weightings. Equal scores are ties."""
     order = np.argsort(-scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
     positive, negative = (
@@ -421,7 +421,7 @@ def _confusion(labels: Array, predictions: Array, classes: int, weights: Array) 
 
 
 def _f1(confusion: Array) -> Array:
-    """Return each class's F1 [draws, classes]; NaN for a class without clips and predictions."""
+    """Return each class's F1 [draws, classes]; NaN for classes without clips or predictions."""
     hits = np.diagonal(confusion, axis1=1, axis2=2)
     return _ratio(2 * hits, confusion.sum(axis=1) + confusion.sum(axis=2))
 
@@ -439,7 +439,7 @@ def _balanced_accuracy(confusion: Array) -> Array:
 
 
 def _calibration_error(labels: Array, probabilities: Array, weights: Array) -> Array:
-    """Return the mean over clips of |mean probability - share of positives| in each clip's bin."""
+    """Return |mean probability - share of positives| in bins, averaged over clips."""
     bins = np.minimum((probabilities * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
     gaps = np.eye(CALIBRATION_BINS)[bins] * (probabilities - labels)[:, None]
     return _ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
@@ -451,9 +451,9 @@ def clip_losses(labels: Array, table: Array) -> dict[str, Array]:
     Parameters
     ----------
     labels
-        A class from 0 on for each clip [N], or by annotator and clip [A, N].
+        The class code of each clip [N], or by annotator and clip [A, N].
     table
-        Probabilities [N, classes].
+        The probabilities [N, classes].
     """
     classes = table.shape[1]
     squares = ((np.eye(classes)[labels] - table) ** 2).sum(axis=-1)
@@ -476,14 +476,14 @@ def _ratio(top: Array, bottom: Array) -> Array:
 
 
 def baselines(share: float) -> dict[str, Scores]:
-    """Return the scores of every way of guessing if `share` of the clips are positive.
+    """Return the expected scores of each way of guessing if `share` of the clips are positive.
 
-    These are the paper's baselines, in closed form. Its v1 prints their positive-class F1, its v2
-    the support-weighted F1, both for the share of positives of the whole dataset. Test folds have
-    other shares, so a baseline is a function of the share in the clips that were scored.
+    These are the paper's baselines, computed exactly. Version 1 of the paper has their
+    positive-class F1 and version 2 the support-weighted F1, both for the share of positives in the
+    whole dataset. Test folds have different shares, so baselines depend on the scored clips.
     """
     return {
-        # A fair coin: half of each class is called positive.
+        # A fair coin: half of each class is predicted positive.
         "random": _guess_scores(share, called_positive=0.5),
         "all positive": _guess_scores(share, called_positive=1.0),
         # Every clip gets the more common class, or the positive class in a tie.
@@ -492,7 +492,7 @@ def baselines(share: float) -> dict[str, Scores]:
 
 
 def _guess_scores(share: float, *, called_positive: float) -> Scores:
-    """Return the scores of calling each clip positive with the same probability."""
+    """Return the expected scores of predicting positive with the same probability for each clip."""
     if not 0 < share < 1:
         raise ExperimentError(f"the share of positives must be between 0 and 1 (got {share})")
     positive = _harmonic_mean(share, called_positive)
@@ -502,7 +502,7 @@ def _guess_scores(share: float, *, called_positive: float) -> Scores:
         "f1_weighted": share * positive + (1 - share) * negative,
         "precision": share if called_positive else None,
         "recall": called_positive,
-        # With one score for all clips, half of the pairs are in order, and precision equals share.
+        # If all scores are equal, half of the pairs are in order, and precision equals share.
         "auroc": 0.5,
         "average_precision": share,
     }

@@ -1,4 +1,4 @@
-"""Scores of numbers: ratings, and positions on a scale of ordered levels."""
+"""Scores of predicted numbers, such as ratings, or positions on a scale of ordered levels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ ORDERED, NUMBER = "ordered", "number"
 
 
 def weighted_kappa(labels: Array, values: Array, weights: Array) -> Array:
-    """Return Cohen's kappa with quadratic weights, by each row of weights [draws, N].
+    """Return Cohen's kappa with quadratic weights, for each row of weights [draws, N].
 
-    Of values between the levels it is Lin's concordance correlation, which is the same formula.
+    For values between levels, it is Lin's concordance correlation, which has the same formula.
     """
     moments = _moments(labels, values, weights)
     apart = (moments["first"] - moments["second"]) ** 2
@@ -29,14 +29,14 @@ def none_if_nan(value: float) -> float | None:
 
 
 def score_values(labels: Array, values: Array, weights: Array, kind: str) -> dict[str, Array]:
-    """Return a metric's key -> [draws] for many weightings; NaN where it is undefined.
+    """Return all metrics for many weightings: metric key -> scores [draws], NaN if undefined.
 
     Parameters
     ----------
     labels, values
-        The truth and the predictions [N].
+        The true and the predicted numbers [N].
     weights
-        [draws, N], not negative.
+        Weights [draws, N] from 0 up.
     kind
         `ORDERED` or `NUMBER`.
     """
@@ -53,15 +53,15 @@ def score_values(labels: Array, values: Array, weights: Array, kind: str) -> dic
 
 
 def score_constant(labels: Array, value: float, kind: str) -> dict[str, float | None]:
-    """Return the scores of giving every clip the same value."""
+    """Return the scores of predicting the same value for every clip."""
     scores = score_values(labels, np.full(len(labels), value), np.ones((1, len(labels))), kind)
-    # The covariance with a constant is zero but for rounding.
+    # The covariance with a constant is zero except for rounding errors.
     exact = {key: round(float(own[0]), 12) + 0.0 for key, own in scores.items()}
     return {key: None if np.isnan(value) else value for key, value in exact.items()}
 
 
 def _moments(first: Array, second: Array, weights: Array) -> dict[str, Array]:
-    """Return weighted means, variances and the covariance; of values [N] or [draws, N]."""
+    """Return the weighted means, variances and covariance of values [N] or [draws, N]."""
     total = weights.sum(axis=1)
 
     def mean(values: Array) -> Array:
@@ -79,14 +79,14 @@ def _moments(first: Array, second: Array, weights: Array) -> dict[str, Array]:
 
 
 def _correlation(moments: dict[str, Array]) -> Array:
-    """Return the correlation; NaN where either is the same for all clips but for rounding."""
+    """Return the correlation; NaN if either variable is constant up to rounding errors."""
     spread = np.sqrt(moments["var_first"] * moments["var_second"])
     size = 1 + moments["first"] ** 2 + moments["second"] ** 2
     return _ratio(moments["covariance"], np.where(spread > 1e-14 * size, spread, 0.0))
 
 
 def _weighted_ranks(values: Array, weights: Array) -> Array:
-    """Return the mean rank of each clip among all, as if it were there as often as its weight."""
+    """Return the mean rank of each clip, counting each clip as often as its weight."""
     _, places = np.unique(values, return_inverse=True)
     order = np.argsort(places, kind="stable")
     starts = np.flatnonzero(np.diff(places[order], prepend=-1))

@@ -95,7 +95,7 @@ def test_user_errors_are_one_line(command, content, fact, tmp_path, monkeypatch,
 
 W, M = "science-woman-", "science-man-"
 OPTIONS = [
-    (["emotion", "--sets", "x=a"], 2, ["either the name of a battery, or --sets"]),
+    (["emotion", "--sets", "x=a"], 2, ["either a BATTERY or the --sets"]),
     (["emotoin"], 1, ["unknown battery 'emotoin'; did you mean emotion?"]),
     (["emotion"], 1, ["angry, high", "emotion, intensity, condition", "id, kind"]),
     (sets(x="a", y="b", a="c"), 2, ["--sets b=SET"]),

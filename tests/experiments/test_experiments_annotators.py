@@ -227,7 +227,7 @@ def test_a_model_is_compared_on_its_test_clips():
     assert (before.clips, of_three.clips) == (1200, 900)
     counts = {rater.name: rater.clips for rater in of_three.raters if rater.kind == "model"}
     assert counts == {"poor": 900, "alike": 900, "better": 900, "ada": 60}  # named as one is
-    assert of_three.sentence("ada").endswith("on the 60 clips that it was asked about.")
+    assert of_three.sentence("ada").endswith("on the 60 clips that it predicted.")
     assert of_three.f1_sentence("ada") == ""
     assert "against cy; annotator against annotator" in of_three.f1_sentence("poor")
     model = of_three.raters[0]
@@ -329,7 +329,7 @@ def test_runs_learn_the_targets_they_state(study: Study, tmp_path: Path) -> None
     assert run.record.manifest.labels == "both"
     first = next(iter(run.annotations()["EN vs S"].values()))
     assert set(first) <= {*names}
-    assert "label of each annotator" in "\n".join(plan_notes(make_plan(experiment)))
+    assert "labels of each annotator" in "\n".join(plan_notes(make_plan(experiment)))
     assert {om.load_model(line["folder"])[1]["targets"] for line in run.models()} == {"soft"}
 
 

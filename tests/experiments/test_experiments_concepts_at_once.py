@@ -98,5 +98,5 @@ def test_estimators_that_learn_concepts_or_read_frames_are_refused(together):
     for name in ("pcbm-tree", "frame-mil", "film-prior"):
         with pytest.raises(ExperimentError, match=f"{name} cannot learn several concepts"):
             structs.replace(together.record.experiment, estimators=(name,)).check()
-    with pytest.raises(ExperimentError, match='balance = "undersample" is for classes'):
+    with pytest.raises(ExperimentError, match='balance = "undersample" works only for classes'):
         structs.replace(together.record.experiment, balance="undersample").check()

@@ -89,5 +89,5 @@ def test_default_sizes_end_with_the_largest_possible(estimator, by_film):
     changed = structs.replace(by_film, estimators=(estimator,))
     points = om.learning_curve(changed, draws=1).points
     assert {point.films for point in points} == {2, 4}
-    with pytest.raises(ExperimentError, match=r"from 5 films .* Take from 2 to 4"):
+    with pytest.raises(ExperimentError, match=r"from 5 films .* Choose from 2 to 4"):
         om.learning_curve(changed, [2, 5], draws=1)

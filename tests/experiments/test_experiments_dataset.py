@@ -154,10 +154,10 @@ def test_only_leave_film_out_uses_groups(data):
 
 
 REFUSED = [
-    (lambda d: om.LeaveFilmOut().split(d.X, d.y), "needs groups, the film of each clip: data.gr"),
-    (lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y), "folds has 3 entries for 150 clips"),
+    (lambda d: om.LeaveFilmOut().split(d.X, d.y), "pass the film of each clip (data.groups)"),
+    (lambda d: om.LeakFree([0, 1, 2]).split(d.X, d.y), "3 entries, but there are 150 clips"),
     (lambda d: om.LeakFree(d.folds, balance="nome").split(d.X, d.y), "did you mean none"),
-    (lambda d: om.ManifestSplit([0] * 99).get_n_splits(), "1 fold; training and test need two"),
+    (lambda d: om.ManifestSplit([0] * 99).get_n_splits(), "1 fold, but training and test need two"),
     (lambda d: next(om.LeaveFilmOut().split(d.X, d.y, [""] * len(d.y))), 'groups = "media"'),
     (lambda d: om.LeaveFilmOut().split(d.X, d.y, d.groups[1:]), "inconsistent numbers of samples"),
     (lambda d: released(d.ids[1:], {"t": {*d.ids}}).split(d.X, d.y), "entries"),
@@ -444,8 +444,8 @@ def test_stores_and_models_that_do_not_fit_are_one_line(planted, model, tmp_path
 
     for call, fact in (
         (lambda: run("frames"), r"'frames' .*is not in.*a vector per frame: other$"),
-        (lambda: run("native"), r"'native' .*no sequ.*a vector per frame: other$"),
-        (lambda: om.predict(model, short), r"\[20, 8\] .*\[32, 8\] for the model"),
+        (lambda: run("native"), r"'native' .*no frame sequ.*a vector per frame: other$"),
+        (lambda: om.predict(model, short), r"\[20, 8\] per clip, not \[32, 8\]"),
         (lambda: om.predict(model, second), r"no array 'frames' \(it has native, frame_time, ot"),
         (lambda: om.predict_frames(tmp_path / "bare", planted.store), "not record its features"),
         (

@@ -123,7 +123,7 @@ def test_a_variant_is_recognised_by_its_record_not_its_name(alone, senses, tmp_p
     own = {"name": "logistic", "as": "logistic on hear alone", "stores": ["hear"]}
     file = experiment(senses[0], estimators=["logistic", own])
     run = om.run_experiment(file, tmp_path / "run")
-    with pytest.raises(ExperimentError, match="nothing to compare"):
+    with pytest.raises(ExperimentError, match="no model to compare"):
         om.compare(run, stores=True)
 
 
@@ -180,7 +180,7 @@ def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
     oracle = LogisticRegression(solver="liblinear").fit(scaled[seen], truth[seen])
     predicted, out = om.predict(model, stores), tmp_path / "all.csv"
     answer = run_obygaze("models", "predict", model, *stores, "-o", out, code=0)
-    assert f"{SILENT.sum()} clips lack hear: the store's mean stands in" in answer.stderr
+    assert f"{SILENT.sum()} clips lack hear: the store's mean is used instead" in answer.stderr
     assert out.read_text(encoding="utf-8") == predicted.to_csv()
     shares = predicted.probabilities
     np.testing.assert_allclose(shares, oracle.predict_proba(scaled), atol=1e-3)
@@ -193,7 +193,7 @@ def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
     np.testing.assert_allclose(table, shares, atol=1e-4)
     answer = run_obygaze("models", "evaluate", model, *stores, folder / "manifest", "--json")
     assert json.loads(answer.stdout) == asdict(om.evaluate(model, stores, folder / "manifest"))
-    with pytest.raises(ExperimentError, match="reads 3 stores, of tiny, tiny, tiny, in this order"):
+    with pytest.raises(ExperimentError, match=r"needs 3 stores: tiny, tiny, tiny .got"):
         om.predict(model, stores[0])
 
 

@@ -52,10 +52,10 @@ def test_a_store_without_new_clips_is_refused(run, world, obygaze, tmp_path):
     seen = Manifest.load(run.record.experiment.manifest)
     write_store(tmp_path / "seen.zarr", seen, {clip: world.rows[clip] for clip in seen.ids})
     words = ("models", "predict", run.folder)
-    refused(obygaze(*words, tmp_path / "seen.zarr", "--next", 5), "every clip is annotated")
-    refused(obygaze(*words, "--next", 5), "--next takes a STORE", code=2)
+    refused(obygaze(*words, tmp_path / "seen.zarr", "--next", 5), "all clips are annotated")
+    refused(obygaze(*words, "--next", 5), "--next needs STORE", code=2)
     result = obygaze(*words, world.store, "--next", 5, "--estimator", "svm")
-    refused(result, "no saved model called svm", "--estimator")
+    refused(result, "no saved model named svm", "--estimator")
 
 
 def test_certain_and_similar_clips_come_later():

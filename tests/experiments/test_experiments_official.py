@@ -92,7 +92,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     truth = [LEVELS[1 + benchmark.valence[int(row["id"][-5:])]] for row in rows]
     accuracy = accuracy_score(truth, predicted)
     assert record["scores"][0]["mean"]["accuracy"] == accuracy
-    assert "Official measure: Accuracy, of all test clips together" in result.output
+    assert "Official measure: Accuracy over all test clips together" in result.output
     model, table = tmp_path / "run/models/logistic/negative-neutral-positive-0", tmp_path / "s.csv"
     run_obygaze("models", "predict", model, benchmark.store, "-o", table, code=0)
     scored = score_run(table, benchmark.manifest, "--labels", "valence", "--json")
@@ -198,7 +198,7 @@ def test_the_page_leads_with_the_official_measures(benchmark, violence, tmp_path
     scores = violence.record.scores[0]
     fact = f"{scores.model}, AP (trec_eval) {scores.mean['trec_average_precision']:.2f}"
     assert fact in text
-    assert "No films are named. No interval can be given" in text
+    assert "No clip has a film. An interval needs five" in text
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', page)
     for official, second in (("AP (trec_eval)", "F1 positive"), ("Accuracy", "F1 macro")):
         assert heads[heads.index(official) + 1] == second
@@ -299,16 +299,16 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
         "Posture vs EN": list(range(3, 9)),
     }
     assert [(skip.task, skip.fit, skip.why) for skip in run.record.skipped] == [
-        *(("Posture vs EN", fit, "the validation set has no clip of Posture") for fit in range(3)),
-        *(("Body vs EN", fit, "the training set has no clip of Body") for fit in range(9)),
+        *(("Posture vs EN", fit, "the validation set has no clips of Posture") for fit in range(3)),
+        *(("Body vs EN", fit, "the training set has no clips of Body") for fit in range(9)),
     ]
 
 
 def test_tasks_without_released_lists_are_named(task, tmp_path):
     tree = {"protocol": "released", "estimators": ("pcbm-tree",)}
     for changed, fact in (
-        (task(("NS",), protocol="released"), "released no split for NS vs S, only for EN"),
-        (task(**tree), "nothing could be learned: pcbm-tree"),
+        (task(("NS",), protocol="released"), "released no split for NS vs S. Use EN"),
+        (task(**tree), "no model could be trained: pcbm-tree"),
     ):
         with pytest.raises(ExperimentError, match=fact):
             om.run_experiment(changed, tmp_path / "none")

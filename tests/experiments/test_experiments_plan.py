@@ -86,14 +86,14 @@ SLIPS = [
     ("seed = ?", ["is not valid TOML", "line 7"]),
     ("labels = [1]", ["labels must be the name of a label set", "(got"]),
     ('test_negatives = [["S"]]', ["level S is both positive and negative"]),
-    ('test_negatives = [["EN"], ["EN"]]', ["the same test set twice"]),
+    ('test_negatives = [["EN"], ["EN"]]', ["test_negatives has a duplicate test set"]),
     ('balance = "wieghts"', ["unknown balance 'wieghts'"]),
-    ('protocol = "paper"\nbalance = "none"', ["the protocol paper fixes the training clips"]),
-    ('protocol = "official"\ngap = 5', ["fixes the training clips; leave gap out"]),
+    ('protocol = "paper"\nbalance = "none"', ["protocol paper, which fixes the training clips"]),
+    ('protocol = "official"\ngap = 5', ["gap has no effect with the protocol official"]),
     ("min_clips = 3", ['min_clips needs protocol = "leave-film-out"']),
     ('protocol = "split"\nvalidation_films = 5', ["validation_films", '"leave-film-out"']),
     ('pooling = "median"', ["unknown pooling 'median'; did you mean m"]),
-    ('concepts = ["Look"]', ["has both positives and concepts"]),
+    ('concepts = ["Look"]', ["both positives and concepts are set"]),
     ('estimators = [{name = "knn", negatives = "b"}]', ["'knn' uses no concepts"]),
     ("estimators = [{hidden = 8}]", ["estimators are names, or tables with a name", "hidden"]),
     ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
@@ -129,7 +129,7 @@ def test_mistyped_keys_and_files_are_named(tmp_path):
         (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different levels (got EN, S)"),
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
         (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
-         NO_LEVELS, "for two classes, but mlp predicts 3"),
+         NO_LEVELS, "needs two classes (but mlp predicts 3)"),
         (('levels = ["EN", "HN", "S"]', 'score = "f1"'), NO_LEVELS,
          "unknown score of several classes 'f1'; choose from f1_macro"),
         (('concepts = ["Look"]', 'score = "f1_macro"'), NO_LEVELS, "unknown score 'f1_macro'"),
@@ -138,7 +138,7 @@ def test_mistyped_keys_and_files_are_named(tmp_path):
         with pytest.raises(ExperimentError) as caught:
             names(load(tmp_path, *lines, without=without))
         assert fact in str(caught.value)
-    with pytest.raises(ExperimentError, match="levels go into train_negatives"):
+    with pytest.raises(ExperimentError, match="for levels, use train_negatives"):
         om.Experiment("x", "m", "s", positives=["chase"], negatives=["quiet"])
 
 
@@ -210,30 +210,30 @@ NO_TASK = {"positives": (), "train_negatives": (), "test_negatives": ()}
 REFUSED = [
     ({"positives": ("surely",)}, ["Hard Negatives'", "'surely'; did you mean Sure"]),
     ({"array": "cls"}, ["unknown array 'cls'; choose from native, frames"]),
-    ({"array": "frames"}, ["'frames' has 2 axes per clip", "or a pooling"]),
+    ({"array": "frames"}, ["'frames' has 2 axes per clip", "or add a pooling"]),
     ({"pooling": "max"}, ["'native' has one vector per clip"]),
-    ({"estimators": ()}, ["estimators is empty. Name one, or add --pred"]),
-    ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "so use leak-free"]),
+    ({"estimators": ()}, ["estimators is empty. Add an estimator, or --pred"]),
+    ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "use the leak-free"]),
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
-    (other_clips, ["none of the 150 clips of toy", "o.zarr, which has clips such as clip-1, cl"]),
-    (with_gaps, ["goes up to fold 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
+    (other_clips, ["none of the 150 clips of toy", "o.zarr (which has clip-1, cl"]),
+    (with_gaps, ["has folds up to 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
     (selected("leak-free", range(9)), ["'ten' lost its test fold (9)", 'protocol = "split"']),
-    (selected("official", range(1, 10)), ["set 0 of the official sets 'ten' has no clip left"]),
-    (without_sure_tests, ["nothing can be learned", "--name few --overwrite", "9      5  0"]),
-    (partial(without_sure_tests, folds=3), ["no clip of S; label more clips\n"]),
+    (selected("official", range(1, 10)), ["set 0 of the official sets 'ten' has no clips left"]),
+    (without_sure_tests, ["no model can be trained", "--name few --overwrite", "9      5  0"]),
+    (partial(without_sure_tests, folds=3), ["no clips of S; label more clips\n"]),
     (of_files(2, groups="media"), ['groups = "media" has 2 files', "need three"]),
     (of_files(2, groups="media", protocol="leave-film-out"), [
         "needs three files with clips of", "without groups"]),
     (of_files(4, protocol="leave-film-out"), ["no film to", '--by media, or groups = "media"']),
     (of_files(4, "ab", protocol="leave-film-out"), ["three films", 'leave out files: groups = "m']),
     (partial(without_sure_tests, folds=2), ["the split 'ten' has 2 folds; ", 'split = ""']),
-    (of_files(1, gap=150), ["gap = 150 leaves 2 stretches of files", "a smaller gap"]),
+    (of_files(1, gap=150), ["gap = 150 leaves only 2 stretches", "a smaller gap"]),
     (of_files(1, gap=100, split="ten"), ["gap = 100 removes", "a smaller gap"]),
     ({"protocol": "leave-film-out", "min_clips": EACH + 1}, [
-        f"groups with {EACH + 1} clips of each class, but only 0 of {FILMS} have", "min_clips = 1",
+        f"groups with {EACH + 1} clips of each class (got 0 of {FILMS})", "min_clips = 1",
         f"tt0   {EACH}  {EACH}"]),
     ({"groups": "serie"}, ["unknown column 'serie'; choose from film, media, kind"]),
-    (with_own_levels, ['Write negatives = "b"']),
+    (with_own_levels, ['Use negatives = "b"']),
 ]  # fmt: skip
 
 
@@ -448,7 +448,7 @@ def test_folds_are_made_lazily():
 def test_ten_clips_of_each_class_make_a_film_eligible():
     films = np.repeat([*"abcd"], 20).tolist()
     labels = np.repeat([0, 1, 0, 1, 1, 0, 0, 1], [10, 10, 12, 8, 9, 11, 9, 11])
-    with pytest.raises(ExperimentError, match=r"10 clips of each class, but only 1 of 4"):
+    with pytest.raises(ExperimentError, match=r"10 clips of each class .got 1 of 4"):
         leave_film_out(films, labels)
     labels[59] = 1  # the film c has ten of each, too
     draws = leave_film_out(films, labels)
@@ -514,8 +514,8 @@ def test_models_and_variants_have_titles():
     }  # fmt: skip
     for titles, message in (
         ({"logstic": "words"}, "titles: unknown model or store 'logstic'; did you mean logistic"),
-        ({"logistic": "majority"}, "titles: two are called 'majority'"),
-        ({"a": "b"}, "titles: two are called 'b'"),
+        ({"logistic": "majority"}, "titles: the title 'majority' is used twice"),
+        ({"a": "b"}, "titles: the title 'b' is used twice"),
     ):
         with pytest.raises(ExperimentError, match=message):
             om.Experiment("x", **asked, titles=titles)

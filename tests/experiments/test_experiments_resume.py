@@ -88,8 +88,8 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(several, complete, run, tm
     output, partial = tmp_path / "run", tmp_path / "run.partial"
     for stop, remaining in ((1, 0), (8, 1), (17, 9)):
         _, lines = run(several, output, stop)
-        assert lines[-1] == f"{remaining + stop} of 27 fits are kept in {partial}; " + (
-            "the same command resumes."
+        assert lines[-1] == f"{remaining + stop} of 27 fits are kept in {partial}. " + (
+            "Run the same command to resume."
         )
         assert not remaining or lines[0].startswith(f"Resuming: {remaining} finished fit")
     fits = sorted(partial.glob("fits/*/*"))
@@ -197,7 +197,7 @@ def test_a_run_that_was_killed_at_its_end_is_complete(small, run, tmp_path, monk
         with pytest.raises(OutputExists):
             om.run_experiment(small, output)
     else:
-        assert run(small, output) == (0, [f"{output} was complete already."])
+        assert run(small, output) == (0, [f"{output} was already complete."])
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert {path.name for path in output.iterdir()} == {*RUN_FILES, "models"} - {"annotators.csv"}
     assert (output / "predictions.csv").read_bytes() == table
@@ -331,13 +331,13 @@ def edit(change):
 DAMAGE = [
     *((name, None, [name, "obygaze models run"])
       for name in ("run.json", "predictions.csv", "fits.csv", "reasons.csv")),
-    ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed since"]),
-    ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed since"]),
+    ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed after"]),
+    ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed after"]),
     ("run.json", lambda t: t.replace('"format_version": 7', '"format_version": 9'),
      ["format version 9, this obygaze reads up to 7"]),
     ("run.json", lambda t: t.replace('"format_version": 7', '"format_version": 6'),
-     ["format version 6", "Run it again with: obygaze models run"]),
-    ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are of other fits than"]),
+     ["format version 6", "Run the experiment again: obygaze models run"]),
+    ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are from other fits than"]),
     ("run.json", edit(lambda r: next(iter(r["scores"][0]["groups"].values())).pop("auroc")),
      ["no score 'auroc'", "`$.scores[0]`"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),
@@ -380,7 +380,7 @@ def test_a_record_naming_missing_plugins_is_read(make_run, tmp_path):
 CHANGES = {
     "a mean": (lambda r: r["scores"][0]["mean"].update(f1=7.5), "f1: 7.5 in run.json"),
     "an interval": (lambda r: r["scores"][0]["interval"].update(f1=[0.1, 0.2]), "interval: f1: "),
-    "a film": (lambda r: r["scores"][0]["groups"].popitem(), "only a new score has it"),
+    "a film": (lambda r: r["scores"][0]["groups"].popitem(), "only in the new scores"),
     "a fit": (lambda r: r["scores"][0]["by_fit"][0].update(auroc=None), "by_fit: 0: auroc: None"),
     "a deviation": (lambda r: r["scores"][0]["over_fits"]["std"].update(f1=9.0), "std: f1: 9 in"),
     "a guess": (lambda r: next(iter(r["tests"].values())).update(share=0.9), "share: 0.9 in"),
@@ -423,7 +423,7 @@ def test_inconsistent_reasons_are_refused(marked, make_run, tmp_path, column, ce
     files["reasons.csv"] = "\n".join(filter(None, [header, changed, *others, ""])).encode()
     seal_run(files)
     write_files(tmp_path / "run", files)
-    with pytest.raises(ExperimentError, match=r"Run it again with: obygaze models run"):
+    with pytest.raises(ExperimentError, match=r"Run the experiment again: obygaze models run"):
         om.load_run(tmp_path / "run").reasons()
 
 
@@ -432,5 +432,5 @@ def test_a_run_reads_no_model_outside_its_folder(make_run, tmp_path):
     files["fits.csv"] = files["fits.csv"].replace(b",models/", b",../", 1)
     seal_run(files)
     write_files(tmp_path / "run", files)
-    with pytest.raises(ExperimentError, match="is not in the run"):
+    with pytest.raises(ExperimentError, match="is outside the run"):
         om.load_run(tmp_path / "run").models()

@@ -375,7 +375,7 @@ def test_groups_of_a_column_work_like_films(world, spans, experiment, make_run):
         assert [rows.tolist() for rows in own] == [rows.tolist() for rows in expected]
     changed = structs.replace(experiment, **changes, split=None, protocol=None)
     notes = plan_notes(make_plan(changed))
-    assert "folds are drawn: ten splits directors" in notes  # it is the only split
+    assert "new folds are drawn, because ten divides directors" in notes  # it is the only split
 
 
 def test_left_out_files_are_named(spans, experiment):
@@ -403,7 +403,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
     )
     assert 'groups = "media" or gap = 5 keeps' in near[0]  # the page says it too
     assert none == []
-    fact = f'{FILMS} of {FILMS}; groups = "film" keeps them apart'
+    fact = f'{FILMS} of {FILMS}; groups = "film" keeps each together'
     assert f"films with clips in training and in test: {fact}" in plan_notes(free)
     assert any("within 5 s of a test clip" in note for note in plan_notes(apart))
     items, films, [problem] = apart.manifest.items, apart.data.groups, apart.problems
@@ -483,8 +483,8 @@ def test_unknown_origins_are_warned_of(make_run, tmp_path):
     assert all(fact in text for fact in ("UNKNOWN ORIGIN", "tiny", "weights, preprocessing"))
     bad = {"name": "pcbm-logistic", "as": "sum", "negatives": "b", "bank__C": 1e-9}
     assert texts("bad", {}, estimators=("majority", bad)) == [
-        "CONCEPTS: sum: 3 concepts are unreliable and 1 is left out in some of 9 fits; "
-        "the report has the reasons."
+        "CONCEPTS: sum: 3 concepts are unreliable and 1 is left out in some of 9 fits. "
+        "See the report for the reasons."
     ]
 
 
@@ -544,7 +544,7 @@ def test_a_model_that_rarely_predicts_positive_is_warned_of(experiment, tmp_path
     clips, positives = sum(len(fit.ids) for fit in fits), sum(fit.labels.sum() for fit in fits)
     assert set(texts) == {name for name, called in calls.items() if called < 0.1 * positives}
     text = texts["prior"].text
-    assert f"called 0 of {clips:,} test clips S, but {positives:,} are" in text
+    assert f"predicts S for 0 of {clips:,} test clips, but {positives:,} have this" in text
     assert all(f"{key} = " in text for key in ("balance", "threshold"))
 
 

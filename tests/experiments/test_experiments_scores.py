@@ -321,7 +321,7 @@ def test_models_are_compared_within_and_across_runs(run, good, noisy):
     alone = run("alone", estimators=("majority",))
     for runs, models, fact in (
         ([good, noisy], ["logistics"], "did you mean logistic"),
-        ([good], ["logistic"], "nothing to compare logistic with"),
+        ([good], ["logistic"], "no model to compare with logistic"),
         ([alone], [], "has only the model majority"),
     ):
         with pytest.raises(ExperimentError, match=fact):
@@ -383,7 +383,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
 
 def test_runs_of_different_groups_are_not_compared(run):
     by_film, by_file = run("good"), run("by-file", groups="media")
-    message = "one is scored by media, the other by film"
+    message = "one has means over media, the other over film"
     result = run_obygaze("models", "compare", by_film.folder, by_file.folder, "--model", "logistic")
     refused(result, message)
 
@@ -400,7 +400,7 @@ def test_clips_that_leaked_are_counted(run, tmp_path):
     record |= {"leaked": 3, "files": record["files"] | {"clips.csv": sha256_of(table)}}
     path.write_text(json.dumps(record))
     result = run_obygaze("models", "compare", a.folder, tmp_path / "leaky")
-    leaked = r"LEAKAGE: 3 of these \d+ clips of HN vs S were used to train or to stop leaky, "
+    leaked = r"LEAKAGE: 3 of these \d+ clips of HN vs S were used to train or validate leaky, "
     assert re.search(leaked, " ".join(result.stderr.split()))
 
 
@@ -419,9 +419,9 @@ def test_only_shared_clips_are_compared(run, world, tmp_path):
     tested = {row["id"] for row in rows_of(a, "majority", "HN vs S")}
     assert comparison.clips == sum(clip[:3] != "tt3" for clip in tested) < len(tested)
     elsewhere = run("turned", manifest=tmp_path / "turned", split="turned", **guess)
-    with pytest.raises(ExperimentError, match="they have other clips in HN vs S"):
+    with pytest.raises(ExperimentError, match="no test clips of HN vs S in common"):
         om.compare(a, elsewhere)
-    with pytest.raises(ExperimentError, match=r"have different items: those of toy \("):
+    with pytest.raises(ExperimentError, match=r"have different items: one uses toy \("):
         om.compare(a, run("other", manifest=tmp_path / "other", **guess))
 
 

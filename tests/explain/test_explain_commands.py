@@ -101,7 +101,7 @@ def test_a_linear_models_parts_are_bars(explain, saved, world):
         assert float(amount) == pytest.approx(part, abs=0.006)
         assert set("".join(bar)) <= {"+" if part > 0 else "-"}
     odds = model.predict_proba(world.features[[3]])[0]
-    assert lines[-1] == f"  together {np.log(odds[1] / odds[0]):+.2f}: the log-odds of S"
+    assert lines[-1] == f"  sum {np.log(odds[1] / odds[0]):+.2f}: the log-odds of S"
 
 
 def other_store(world, folder, **backbone):
@@ -113,10 +113,10 @@ def other_store(world, folder, **backbone):
 
 @pytest.mark.parametrize(("features", "words"), [
     ({"array": "cls"}, "no array 'cls' (it has native, frames)"),
-    ({"array": "frames"}, "'frames' as one vector a clip, but it is [4, 8] a clip"),
+    ({"array": "frames"}, "'frames' as one vector, but a clip has [4, 8]"),
     ({"array": "frames", "pooling": "mean", "shape": [16, 8]},
-     "'frames' is [4, 8] a clip, [16, 8] for the model"),
-    ({}, "tiny with weights 000000000000, the store has tiny with weights 111111111111"),
+     "'frames' is [4, 8] per clip, not [16, 8]"),
+    ({}, "tiny with weights 000000000000, but the store has tiny with weights 111111111111"),
 ])  # fmt: skip
 def test_stores_of_another_recipe_are_refused(features, words, world, tmp_path, explain):
     path = world.store if features else other_store(world, tmp_path, weights_sha256="1" * 64)
@@ -156,10 +156,10 @@ def test_tcav_explains_a_saved_network(obygaze):
 
 
 SLIPS = [
-    ((NETWORK, STORE), 2, "Name clips"),
+    ((NETWORK, STORE), 2, "no clips to explain"),
     ((BOTTLENECK, STORE, "--significance"), 2, "Add --manifest"),
     ((NETWORK, *ON_CLIPS, "--tcav"), 2, "Add --concepts"),
-    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "Leave out the IDs"),
+    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "takes no IDs"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
     ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
     ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "Use a run's model"),
@@ -175,7 +175,7 @@ def test_mismatched_clips_and_models_are_refused(explain, world):
     missing = f"{world.store} has no clip tt9-999"
     refused(explain("tree", "tt0-003", "tt9-999"), missing)
     refused(
-        explain("prior", "tt0-003"), "(film-prior) predicts from each clip's film, not its features"
+        explain("prior", "tt0-003"), "(film-prior) predicts from the film of a clip, not from feat"
     )
     with pytest.raises(ValueError, match="does not record its features"):
         check_features({}, of.open_store(world.store))
@@ -343,10 +343,10 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
     moments, evaluate = ("moments", vectors, lab.store, *output), "evaluate-moments"
     for arguments, fact, code in (
         (moments, "does not predict frames", 1),
-        (("moments", mil, others, *output), "extract both with the same --frames", 1),
+        (("moments", mil, others, *output), "extracted with the same --frames", 1),
         (("moments", lab.folder / "run", others, *output), "obygaze models train", 1),
         ((evaluate, *own, timelines, "-o", tmp_path / "x.png"), "obygaze models moments -o", 2),
-        ((*moments, "--film", FILM), "CSV files have all films", 2),
+        ((*moments, "--film", FILM), "CSV files always have all films", 2),
         ((*moments, "--frames", "16"), "CSV file (got 16)", 2),
         ((*moments, "--frames", output[1]), "-o, --frames and --figure need different files", 2),
         ((evaluate, *own, timelines, "--positives", "Surely"), "unknown label 'Surely'", 1),

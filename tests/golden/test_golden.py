@@ -193,4 +193,4 @@ def test_a_golden_experiment_run_again_gives_the_same(workspace, obygaze, tmp_pa
 
 
 def test_a_run_of_an_earlier_format_is_refused(data, obygaze):
-    refused(obygaze("report", data / "run"), "has format version 3", "Run it again")
+    refused(obygaze("report", data / "run"), "format version 3", "Run the experiment again")

@@ -90,7 +90,7 @@ def test_both_protocols_are_in_one_table(dataset, tmp_path, monkeypatch):
     assert not any(line.startswith("Table") for line in empty.stdout.splitlines()[1:])
     result = call(dataset, tmp_path / "out", *words, vivit=unknown, code=0)
     assert call(dataset, tmp_path / "out", *words).exit_code == 1, "it has numbers"
-    assert "origin of the features of" in result.stderr.splitlines()[0]
+    assert "features was not recorded" in result.stderr.splitlines()[0]
     assert "the origin of the features is unknown" in result.stdout.splitlines()[0]
     assert "median" not in result.stdout
     [line] = [line for line in result.stderr.splitlines() if line.startswith("MISSING: ")]
