@@ -97,7 +97,7 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
         "tt0-006": "native has NaN or infinity",
         "tt1-007": f"no tt1/tt1_scene_7{suffix} in features",
         "tt2-008": "both",
-        "tt0-009": "it is not a plain file",
+        "tt0-009": "it is not a regular file",
         "tt1-010": "type bool",
     }.items():
         assert reason in store.failures[item]
@@ -129,7 +129,7 @@ def test_two_items_never_share_a_file(tmp_path):
         )
         assert store.failures == {
             "B-1": "f/001.npy also matches A-1; put it in B/",
-            "A-2": "f/001.npy also matches A-1; name each file by its item's id: A-1.npy, A-2.npy",
+            "A-2": "f/001.npy also matches A-1; name the files after their items: A-1.npy, A-2.npy",
         }
     np.testing.assert_array_equal(store["C-1"]["native"], VALUES[2])
 
@@ -153,11 +153,11 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "strides": (torch.ones(6, 2).t()[0], ""),
         "bfloat16": (tensor.bfloat16() + 2**-7, ""),
         "expanded": (torch.ones(1).expand(6), ""),
-        "claims": (torch.ones(1).expand(10**12), "claims more numbers than the file has"),
+        "claims": (torch.ones(1).expand(10**12), "claims to hold more numbers than the file does"),
         "other": ({"other": tensor}, "a dictionary without native; it has 'other'"),
         "lines": ({"a\nb": tensor}, "without native; it has 'a\\nb'"),
         "list": ([tensor], "a list, not a plain tensor"),
-        "number": (torch.tensor(1.0), "no row of numbers"),
+        "number": (torch.tensor(1.0), "it holds no numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),
         "float8": (tensor.to(torch.float8_e5m2), "a tensor of an unsupported type"),
         "program": (evil, "more than tensors"),
@@ -217,7 +217,7 @@ def test_several_arrays_come_from_several_folders(tmp_path):
     assert store.failures == {"tt0-003": "no tt0/tt0_scene_3.npy in frames"}
     np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
     assert store.sources["tt1-001"].count("head=") == 2
-    with pytest.raises(StoreError, match="made with other items"):
+    with pytest.raises(StoreError, match="made with different items"):
         import_features(sources, manifest(5), tmp_path / "s.zarr")
 
 

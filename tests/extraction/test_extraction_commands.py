@@ -125,7 +125,7 @@ def test_options_of_arrays_are_recorded_and_kept(command, library):
     assert store.attributes["precision"] == "tf32"
     for name, value in (("preprocessing", "standard"), ("precision", "float32"),
                         ("arrays", "native")):  # fmt: skip
-        refused(run(**{name: value}), f"made with other {name}")
+        refused(run(**{name: value}), f"made with different {name}")
 
 
 def test_make_clips_joins_scenes_into_titled_films(obygaze, tmp_path):

@@ -151,8 +151,8 @@ SLIPS = {
     "unknown array": (lambda store: next(store.iter_blocks(["x"])), StoreError, "no array x"),
     "treatment": (lambda s: s.read("native", missing="skip"), UsageError, "'nan' or 'drop'.*'skip"),
     "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "tt006 is not done"),
-    "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "has the rows 0 to 8"),
-    "above": (lambda s: s.read_rows("native", np.array([9])), StoreError, "has the rows 0 to 8"),
+    "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "only has rows 0 to 8"),
+    "above": (lambda s: s.read_rows("native", np.array([9])), StoreError, "only has rows 0 to 8"),
     "key": (lambda store: store[0], UsageError, r"by id, .*store\[store.ids\[0\]\].*read\('nat"),
 }  # fmt: skip
 
@@ -317,9 +317,9 @@ def test_a_large_store_reads_the_same(path, monkeypatch):
         assert np.array_equal(*rows, equal_nan=True)
     assert [item_id in large for item_id in ("tt1-005", "tt9-999", 5)] == [True, False, False]
     assert np.array_equal(large["tt1-005"]["frames"], small["tt1-005"]["frames"])
-    with pytest.raises(StoreError, match="tt9-999 is not an item of this store"):
+    with pytest.raises(StoreError, match="tt9-999 is not in this store"):
         large.read("native", requested)
-    with pytest.raises(StoreError, match="tt9-999 is not an item of this store"):
+    with pytest.raises(StoreError, match="tt9-999 is not in this store"):
         large["tt9-999"]
     assert large.done_ids(requested) == ["tt1-005", "tt1-000"]
 

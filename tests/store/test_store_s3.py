@@ -148,7 +148,7 @@ def test_missing_buckets_and_stores_are_named(url, stores):
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
         with pytest.raises(StoreError, match=f"{target}.*: bucket wrong-bucket does not exist"):
             push(stores / "final.zarr", target)
-    with pytest.raises(MissingExtra, match="takes a package that is not installed"):
+    with pytest.raises(MissingExtra, match="needs a package that is not installed"):
         open_store("gs://bucket/x.zarr")  # its client
     names = [bucket["Name"] for bucket in boto3.client("s3").list_buckets()["Buckets"]]
     assert "wrong-bucket" not in names

@@ -70,5 +70,5 @@ def test_a_flipped_bit_is_found(stores, tmp_path):
     assert [entry.file for entry in verify(tmp_path / "x.zip")] == ["frames/c/0/0/0"]
     content[content.index(b'"format_version"') + 3] ^= 1
     (tmp_path / "y.zip").write_bytes(content)
-    with pytest.raises(StoreError, match=r"y.zip/.*: its checksum in the zip file is wrong"):
+    with pytest.raises(StoreError, match=r"y.zip/.* does not match its checksum in the zip file"):
         _ = open_store(tmp_path / "y.zip").ids
