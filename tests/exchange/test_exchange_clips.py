@@ -128,7 +128,7 @@ def test_two_items_never_share_a_file(tmp_path):
             tmp_path / "f", Manifest("m", Items.of(items)), tmp_path / "s.zarr", retry_failed=retry
         )
         assert store.failures == {
-            "B-1": "f/001.npy also matches A-1; put it in B/",
+            "B-1": "f/001.npy also matches A-1; move it to B/",
             "A-2": "f/001.npy also matches A-1; name the files after their items: A-1.npy, A-2.npy",
         }
     np.testing.assert_array_equal(store["C-1"]["native"], VALUES[2])
@@ -163,7 +163,7 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "program": (evil, "more than tensors"),
         "entry": ({"native": tensor, "x": evil}, "more than tensors"),
         "compressed": (evil, "it is compressed"),
-        "legacy": (evil, "before version 1.6"),
+        "legacy": (evil, "older than PyTorch 1.6"),
         "raw": (evil, "it is not a PyTorch file"),
     }
     for name, (content, _) in contents.items():

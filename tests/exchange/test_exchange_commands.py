@@ -28,7 +28,7 @@ SLIPS = [
       for command in (f"pack {URL} -o output.zip", f"unpack {URL} -o output.zarr",
                       f"push {URL} output.zarr", f"repair {URL}")),
     (1, "pack open.zarr -o output.zip", "is still open", "stores finalise open.zarr"),
-    (1, "pack damaged.zarr -o output.zip", "native/c/0/0 does not match its checksum", "verify dama"),
+    (1, "pack damaged.zarr -o output.zip", "native/c/0/0 does not match its checksum", "verify d"),
     (2, "pack toy.zarr -o toy.zarr/output.zip", "is inside the store"),
     (1, "unpack nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
     (1, "push toy.zarr films.zarr", "films.zarr has other files, such as film.mkv"),
@@ -45,7 +45,7 @@ SLIPS = [
     (2, "export odd.zarr -o output.parquet", "no pooled arrays; choose from more"),
     (2, "import pth nowhere", "nowhere is not a folder"),
     (1, "import pth empty", "for any of the 40 items", "no tt1/tt1_0.pth in empty"),
-    (1, "import pth text", "can be read; tt1/tt1_0.pth: it is not a PyTorch file"),
+    (1, "import pth text", "can be read: tt1/tt1_0.pth: it is not a PyTorch file"),
     (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
     (2, "import npy features other", "are for the array native; set others with ARRAY=PATH"),
     (2, "import npy features --recipe made.toml --backbone x", "recipe", "backbone"),
@@ -118,7 +118,7 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
     ({}, {}, "no source"),
     ("nowhere.mat", {}, "nowhere.mat is not a folder"),
     ("key.toml", {}, "not a kind of file that can be imported"),
-    ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 has all arrays"),
+    ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 already holds all arrays"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
 ], ids=str)  # fmt: skip
 def test_invalid_arguments_write_nothing(source, options, fact, workspace, monkeypatch):

@@ -88,12 +88,13 @@ HOSTILE = {
     "link": (add("evil", b"/etc", external_attr=(stat.S_IFLNK | 0o777) << 16), NO_FILE),
     "twice": (add(SHARD), OTHER),
     "twice by case": (add(SHARD.upper()), NO_FILE),
-    "bomb": (add("evil", bytes(10**7), compress_type=zipfile.ZIP_DEFLATED), "is compressed; pack"),
+    "bomb": (add("evil", bytes(10**7), compress_type=zipfile.ZIP_DEFLATED), "is compressed. Pack"),
     "cut": (lambda archive: os.truncate(archive, archive.stat().st_size - 9),
             "is not a zip file, or is cut short"),
     "other shard": (replace(SHARD, lambda data: data[:-1] + b"?"),
                     f"{SHARD} does not match its checksum"),
-    "lost file": (replace("rows.csv", lambda data: None), "rows.csv is listed in checksums.json but missing"),
+    "lost file": (replace("rows.csv", lambda data: None),
+                  "rows.csv is listed in checksums.json but missing"),
 }  # fmt: skip
 
 

@@ -199,7 +199,7 @@ SLIPS = {
               "does not read texts, only images"),
     "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
     "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
-    "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),
+    "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "none of the 1 clips"),
 }  # fmt: skip
 

@@ -59,7 +59,7 @@ BROKEN = {
     "encode = lambda s, p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
         r"native has the shape \(1, 4\), not \(1, 3\)",
     "encode = lambda s, p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
-        "native of a synthetic clip has NaN",
+        "native of a synthetic clip contains NaN",
     "encode = lambda s, *a: {'native': [1], 'max': [2]}": "AttributeError: 'list' object",
     "encode = lambda s, *a: need('mylab_timm', extra='x')": "MissingExtra: this needs mylab_timm",
 }  # fmt: skip
@@ -331,7 +331,7 @@ def test_a_failing_backbone_stops_no_other(install, manifest, films, weights, tm
                "--backbone", "late", "--backbone", f"tiny={weights}")  # fmt: skip
     result = obygaze(*command, code=3)
     line = r"mylab.nets:Late of mylab 0.1.0: RuntimeError: no more \(mylab/nets.py:\d+\)"
-    assert re.search(f"^{line}. The other backbones go on$", result.stderr, re.MULTILINE)
+    assert re.search(f"^{line}. The other backbones continue$", result.stderr, re.MULTILINE)
     assert re.search(f"^late was left out: {line}$", result.stderr, re.MULTILINE)
     assert result.stdout.splitlines()[-1].startswith("70 of 70 clips done in")
     assert "late.zarr" not in result.stdout

@@ -173,11 +173,11 @@ def test_an_open_shard_gives_no_row_of_a_replacing_store(url, own, versions):
             lambda: dataset[5],
             lambda: pickle.loads(letter)[5],
         ):
-            with pytest.raises(StoreUnreadable, match="was replaced since"):
+            with pytest.raises(StoreUnreadable, match="has been replaced since"):
                 read()
         np.testing.assert_array_equal(store.refresh()["tt005"]["frames"], ROWS[N - 6])
         shutil.rmtree(own)
-        with pytest.raises(StoreUnreadable, match="was replaced since"):
+        with pytest.raises(StoreUnreadable, match="has been replaced since"):
             store.read("frames", ["tt100"])
 
 

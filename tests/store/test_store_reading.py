@@ -147,7 +147,7 @@ SLIPS = {
     "failed": (NATIVE(["tt000", "tt003", "tt006"]), StoreError, r"failed: row 3 is .*\(and 1 more"),
     "ids": (NATIVE("tt000"), UsageError, "ids must be a list"),
     "numbers": (NATIVE([0]), UsageError, "ids must be a list"),
-    "array as a list": (lambda store: store.read(["native"]), UsageError, "by its name"),
+    "array as a list": (lambda store: store.read(["native"]), UsageError, "an array's name"),
     "unknown array": (lambda store: next(store.iter_blocks(["x"])), StoreError, "no array x"),
     "treatment": (lambda s: s.read("native", missing="skip"), UsageError, "'nan' or 'drop'.*'skip"),
     "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "tt006 is not done"),
@@ -210,7 +210,7 @@ def test_a_reader_gives_no_row_of_a_replaced_store(copy, tmp_path, state):
         lambda: partly.read("frame_index", ids), lambda: opened.dataset("native"),
         lambda: opened.dataset("native", ids), lambda: fresh[1], lambda: pickle.loads(letter)[0],
     ):  # fmt: skip
-        with pytest.raises(StoreUnreadable, match="was replaced since"):
+        with pytest.raises(StoreUnreadable, match="has been replaced since"):
             read()
     if state != "compressed":  # what is mapped stays the first store's
         np.testing.assert_array_equal(partly.read("native", ids), before)

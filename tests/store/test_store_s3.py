@@ -74,7 +74,7 @@ def test_a_row_takes_one_request_from_the_opened_store(url, stores, requests, ca
     for name in (shard, listed):  # as a push of another store does
         data = (stores / name).read_bytes()
         client.put_object(Bucket="lab", Key=name, Body=data.replace(data[:1], b"\0"))
-    with pytest.raises(StoreUnreadable, match="was replaced since"):
+    with pytest.raises(StoreUnreadable, match="has been replaced since"):
         store.read("frames", ["tt001"])
     for name in (shard, listed):
         client.upload_file(str(stores / name), "lab", name)

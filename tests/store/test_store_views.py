@@ -101,7 +101,7 @@ def test_frames_have_named_columns_and_times(tmp_path):
         store.finalise()
     assert {name: array.dims for name, array in opened(store.path).items()} == shapes
     slip = toys.plain_recipe(ArraySpec("native", (3,), "float32", "", columns=("a", "b")))
-    with pytest.raises(StoreError, match="2 names of columns"):
+    with pytest.raises(StoreError, match="2 column names"):
         StoreWriter.create(tmp_path / "slip.zarr", manifest, slip)
 
 
