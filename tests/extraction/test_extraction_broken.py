@@ -188,7 +188,7 @@ SLIPS = {
     "no rate": (ONE, None, {"window": 8}, UsageError, "window=8: .*Add --sampling '2 fps'"),
     "no count": (ONE, None, {"sampling": "2 fps", "window": 0}, UsageError, "got 2 fps, window=0"),
     "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError,
-                      "tiny-clap: .* hears windows of 1 s; extract it without --sampling"),
+                      "tiny-clap: .* takes windows of 1 s of sound; extract it without --sampling"),
     "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap does not re"),
     "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "name a store"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),

@@ -55,9 +55,9 @@ BROKEN = {
         r"arrays must be of type ArraySpec \(got str\)",
     "def __init__(self, mode): super().__init__({1, 2})":
         "TypeError: Object of type set is not JSON serializable",
-    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "returns no array max",
+    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "does not return the array max",
     "encode = lambda s, p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
-        r"native has the shape \(1, 4\), not \(1, 3\)",
+        r"native has shape \(1, 4\), expected \(1, 3\)",
     "encode = lambda s, p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
         "native of a synthetic clip contains NaN",
     "encode = lambda s, *a: {'native': [1], 'max': [2]}": "AttributeError: 'list' object",
@@ -187,7 +187,7 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
     for error, options, reason in (
         (UsageError, {"layer": "conv"}, "Sequential: unknown layer 'conv'; choose from"),
         (BackboneError, {"size": 3}, "as BTCHW: RuntimeError: .*; BCTHW: .*; set frames"),
-        (BackboneError, {"transform": lambda frame: frame[9]}, "fails on a frame.*IndexError"),
+        (BackboneError, {"transform": lambda frame: frame[9]}, "failed on a frame.*IndexError"),
     ):
         with pytest.raises(error, match=reason) as caught:
             make(video, **options)

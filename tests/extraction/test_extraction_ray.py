@@ -183,7 +183,12 @@ def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, 
     for media, loads, error, facts in (
         (inner, altered, errors.VideoError, no_folder),
         (films, clusters.broken, errors.ClusterError, no_start),
-        (films, altered, errors.BackboneError, "has another version of tiny, with different backbone weights"),
+        (
+            films,
+            altered,
+            errors.BackboneError,
+            "has another version of tiny, with different backbone weights",
+        ),
     ):
         with pytest.raises(error, match=facts):
             extract_on(cluster, manifest, media, [tiny], tmp_path, [loads])
