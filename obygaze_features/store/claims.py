@@ -152,7 +152,7 @@ def file_system_time(folder: Path) -> float:
 
 
 class BlockClaims:
-    """Claims on blocks across several stores. A block is claimed in all of them or in none.
+    """Claims on blocks across several stores; a block is claimed in all of them or in none.
 
     Parameters
     ----------

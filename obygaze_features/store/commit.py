@@ -209,7 +209,7 @@ def finish_moves(store: Store) -> None:
     for block in sorted({int(name.split(".")[0]) for name in names if _STAGED.match(name)}):
         retired = store.path / fmt.retired_name(block)
         if retired.exists():
-            # A writer was killed while replacing a record: restore the old one if there is no new.
+            # A writer was killed while replacing a record: restore the old one if none is there.
             publish_exclusively(store.path / fmt.record_name(block), retired.read_bytes())
             retired.unlink(missing_ok=True)
         if record := store.read_record(block):

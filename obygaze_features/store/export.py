@@ -90,7 +90,7 @@ def _iter_rows(
 
 
 class _Hdf5Output:
-    """A file object for HDF5, which crashes if a write raises; `check` raises the error later.
+    """A file object for HDF5, which crashes if a write raises. `check` raises the error later.
 
     Signals are also deferred to `check`, because h5py swallows exceptions raised in these methods:
     the write would be lost, and the export would continue.

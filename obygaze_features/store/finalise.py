@@ -154,7 +154,7 @@ def refuse_while_written(store: Store) -> None:
 def refuse_if_written_since(store: Store) -> Callable[[Path], None]:
     """Return a function that raises `StoreError` if blocks have been written since this call.
 
-    Pass it the folder where the store is by then.
+    The function takes the folder in which the store is by then.
     """
 
     def read_records(folder: Path) -> dict[str, bytes]:
