@@ -132,7 +132,7 @@ class RowSource:
         """Return an item's row in each matrix, a failure, or None if the row is still to do."""
         row = self._row_of.get(item.id)
         if row is None:
-            return Failed(Status.MISSING, f"not in {self.path.name}")
+            return Failed(Status.MISSING, f"it is not in {self.path.name}")
         if row in self.without:
             return self.without[row]
         values = {}

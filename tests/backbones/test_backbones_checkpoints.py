@@ -32,7 +32,7 @@ SLIPS = [
     ("tiny-xclip", lambda folder: write(folder / "preprocessor_config.json", "[]"),
      "not a processor's configuration"),
     ("tiny-xclip", processor(crop_size=16), "crops to 16x16, .* takes 32x32"),
-    ("tiny-clap", processor(truncation="fusion"), "fusion.* use .*laion/clap-htsat-unfused"),
+    ("tiny-clap", processor(truncation="fusion"), "fusion.* Use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
     ("tiny-clap", processor(hop_length="no"), "settings that do not work"),
     ("tiny-clap", processor(padding="x"), r"padding must be repeatpad, .*got 'x'"),

@@ -88,12 +88,12 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
     assert (about["preprocessing"], about["precision"]) == ({"mode": "unknown"}, "unknown")
     assert about["licence"] == "CC0"
     for item, reason in {
-        "tt0-000": "it holds 2×6 float32; native has 6 float32 per clip",
+        "tt0-000": "it holds 2×6 float32, but native has 6 float32 per clip",
         "tt1-001": f"no tt1/tt1_scene_1{suffix} in features",
         "tt2-002": f"features, native: tt2/tt2_scene_2{suffix}",
         "tt0-003": f"features, native: tt0/tt0_scene_3{suffix}",
-        "tt1-004": "it holds 2×6 float32; native has 6 float32 per clip",
-        "tt2-005": "it holds 6 float64; native has 6 float32 per clip",
+        "tt1-004": "it holds 2×6 float32, but native has 6 float32 per clip",
+        "tt2-005": "it holds 6 float64, but native has 6 float32 per clip",
         "tt0-006": "native has NaN or infinity",
         "tt1-007": f"no tt1/tt1_scene_7{suffix} in features",
         "tt2-008": "both",
@@ -154,8 +154,8 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "bfloat16": (tensor.bfloat16() + 2**-7, ""),
         "expanded": (torch.ones(1).expand(6), ""),
         "claims": (torch.ones(1).expand(10**12), "claims to hold more numbers than the file does"),
-        "other": ({"other": tensor}, "a dictionary without native; it has 'other'"),
-        "lines": ({"a\nb": tensor}, "without native; it has 'a\\nb'"),
+        "other": ({"other": tensor}, "a dictionary without the key native (got 'other')"),
+        "lines": ({"a\nb": tensor}, "without the key native (got 'a\\nb'"),
         "list": ([tensor], "a list, not a plain tensor"),
         "number": (torch.tensor(1.0), "it holds no numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),

@@ -170,14 +170,14 @@ THEIRS = [
     ({"native": unwritten(5, 2**10, chunks=(2**19, 2**10), maxshape=(None, 2**10))},
      "a row or chunk of native would take"),
     *(({name: linked(kind)}, f"{name} is {fact}") for name in ("native", "ids")
-      for kind, fact in (("external", "a link"), ("soft", "a link"), ("raw", "in other files"),
-                         ("virtual", "in other files"))),
+      for kind, fact in (("external", "a link"), ("soft", "a link"), ("raw", "stored in other files"),
+                         ("virtual", "stored in other files"))),
 ]  # fmt: skip
 OURS = [
     ({"status": np.full(5, 9)}, "9 is not a valid Status"),
     *(({"status": codes}, "status is not a numeric dataset of shape 5")
       for codes in (np.ones((5, 2), np.uint8), h5py.Empty("u1"), np.ones(5), None)),
-    *(({"rows.reason": texts}, r"no texts 'rows\.reason'") for texts in (["x"], np.ones(5))),
+    *(({"rows.reason": texts}, r"no dataset 'rows\.reason'") for texts in (["x"], np.ones(5))),
     ({"rows.reason": [b"\xff"] * 5}, r"rows\.reason is not valid UTF-8"),
     ({"native": [["x"] * 3] * 5}, "native is not a numeric dataset"),
     ({"probe/native": np.ones(4)}, "probe/native is not a numeric dataset of shape 3"),

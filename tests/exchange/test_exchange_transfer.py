@@ -93,7 +93,7 @@ def test_a_damaged_store_does_not_replace_a_sound_one(final_store, own, tmp_path
     assert verify(target) == []
     shutil.copyfile(final_store / "frames/c/0/0/0", shard)
     flip_bit(own / "rows.csv", 20)
-    with pytest.raises(StoreError, match=r"rows.csv is not as it was"):
+    with pytest.raises(StoreError, match=r"rows.csv does not match its checksum"):
         push(own, f"{target}.zarr")
     with pytest.raises(StoreError, match="a push was interrupted"):
         open_store(f"{target}.zarr")

@@ -162,7 +162,7 @@ def test_finalise_yields_to_an_active_writer(path, monkeypatch):
     finalise(path)
     assert native(path) == [0, 1, 2, 3]
     for store in (asked, unasked):  # a reader is told
-        with pytest.raises(StoreUnreadable, match=r"was replaced .*; open it again"):
+        with pytest.raises(StoreUnreadable, match=r"has been replaced .*; open it again"):
             store.read("native", missing="nan")
 
 

@@ -43,7 +43,7 @@ def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
     assert verify(address) == []
     selection = subset(store, tmp_path / "some.zarr", ids=["tt001", "tt009"])
     assert selection.done_ids() == ["tt001", "tt009"]
-    with pytest.raises(StoreError, match=r"is read-only; .* stores pull"):
+    with pytest.raises(StoreError, match=r"is read-only\. .* stores pull"):
         _ = store.path
     with serve(stores) as served:  # elsewhere it is to be pulled first
         url = f"{served.url}/{name}.zip"
