@@ -119,7 +119,7 @@ def test_unreadable_rows_are_left_out(tmp_path):
         "f,a,1,2,": "has no level, at 0:00:01; choose one of Easy Negative",
         ",a,1,2,S": "has no film",
         f"f,{'x' * 200},1,2,S": "is longer than 128 characters",
-        "f,a,2,3,S,": "wrong number of cells (got 6, the header has 5)",
+        "f,a,2,3,S,": "6 cells where the header has 5",
     }
     result = read(tmp_path, "f,a,0,1,EN", *bad, "", ",,,,", "f,a,7,8,HN")
     assert spans(result) == [(0, 1), (7, 8)]

@@ -170,8 +170,8 @@ THEIRS = [
     ({"native": unwritten(5, 2**10, chunks=(2**19, 2**10), maxshape=(None, 2**10))},
      "a row or chunk of native would take"),
     *(({name: linked(kind)}, f"{name} is {fact}") for name in ("native", "ids")
-      for kind, fact in (("external", "a link"), ("soft", "a link"), ("raw", "stored in other files"),
-                         ("virtual", "stored in other files"))),
+      for kind, fact in (("external", "a link"), ("soft", "a link"),
+                         ("raw", "stored in other files"), ("virtual", "stored in other files"))),
 ]  # fmt: skip
 OURS = [
     ({"status": np.full(5, 9)}, "9 is not a valid Status"),

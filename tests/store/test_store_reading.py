@@ -153,7 +153,7 @@ SLIPS = {
     "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "tt006 is not done"),
     "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "only has rows 0 to 8"),
     "above": (lambda s: s.read_rows("native", np.array([9])), StoreError, "only has rows 0 to 8"),
-    "key": (lambda store: store[0], UsageError, r"by its id, .*store\[store.ids\[0\]\].*read\('nat"),
+    "key": (lambda store: store[0], UsageError, r"by its id, .*store\[store.ids\[0\]\].*read\('n"),
 }  # fmt: skip
 
 
