@@ -190,7 +190,7 @@ SLIPS = {
     "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError,
                       "tiny-clap: .* windows of 1 s of sound; extract it without --sampling"),
     "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap does not re"),
-    "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "not a valid store"),
+    "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "a valid store"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
                    "tiny is for images or texts, not for clips.* manifests subtitles"),
