@@ -1,6 +1,6 @@
 """Backbones: frozen networks that embed clips, images and texts.
 
-Names are imported on first use, so that a process that only decodes films stays light.
+Names are imported on first use, so a process that only decodes films does not import torch.
 """
 
 from __future__ import annotations

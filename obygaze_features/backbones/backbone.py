@@ -1,4 +1,4 @@
-"""The contract of a backbone, and the parts that a family of checkpoints provides."""
+"""The interface of backbones, and what a family of checkpoints has to provide."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from obygaze_features.backbones.weights import Tokenizer
 
 RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
-"""The value of ``synthetic`` in the configuration of a checkpoint of random weights."""
+"""The value of ``synthetic`` in the configuration of a checkpoint with random weights."""
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""The mean and standard deviation of ImageNet's pixels, per channel."""
+"""The mean and standard deviation of ImageNet's pixels for each channel."""
 NO_CLIPS = Sampling(0)
-"""The sampling of models of texts."""
+"""The sampling of backbones that only read texts."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class TextTower:
     Parameters
     ----------
     modules
-        The modules with the weights; they move to the device on first use.
+        The modules with the weights, which are moved to the device on first use.
     encode
-        From token ids (a tokenizer's output) to embeddings ``[B,D]``.
+        A function that maps token ids (a tokenizer's output) to embeddings ``[B,D]``.
     load_tokenizer
         A function that reads the checkpoint's tokenizer.
     """
@@ -60,55 +60,56 @@ class TextTower:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen network that embeds clips, and images and texts if it can.
+    """A frozen network that embeds clips, and possibly images and texts.
 
     A family's `load` sets the fields up to `text_tower`; `load_backbone` sets the rest.
 
     Parameters
     ----------
     module
-        The module with the weights of the vision side.
+        The module with the weights of the vision tower.
     sampling
-        The frames of a clip that the network sees, or the windows of sound that it hears.
+        How frames of a clip are sampled, or windows of its sound.
     preprocessing
-        The way frames and images (`Preprocessing`), or sound (`SoundPreprocessing`), become input.
+        How frames and images (`Preprocessing`) or sound (`SoundPreprocessing`) become input.
     arrays
         The arrays that `embed_clips` returns.
     encode_clips
-        From input ``[B,T,3,h,w]`` (of sound ``[B,W,...]``), a mask ``[B,T]`` that is false for
-        padding, and the names of the requested arrays, to those arrays (and possibly others).
-        Tokens of padding are NaN.
+        A function of the input ``[B,T,3,h,w]`` (``[B,W,...]`` for sound), a mask ``[B,T]`` that is
+        false for padding, and the names of the requested arrays. It returns these arrays, and
+        possibly others. Tokens of padding are NaN.
     weights
-        The files of weights.
+        The weight files.
     config
         The checkpoint's configuration.
     embedding
-        The array of an image's or a text's embedding; None for networks that take only clips.
+        The array for the embedding of an image or text; None for networks that only take clips.
     encode_images
-        From input ``[B,3,h,w]`` to embeddings ``[B,D]``.
+        A function that maps input ``[B,3,h,w]`` to embeddings ``[B,D]``.
     text_tower
         The part that reads texts.
     per_frame
-        True if it embeds each frame of a clip separately, by `encode_images`. At a rate of frames
-        it then has only the array `frames` and its pools, such as `native`, `mean` and `max`.
+        True if each frame of a clip is embedded separately, by `encode_images`. If frames are
+        sampled at a rate, the backbone then only has the array `frames` and arrays pooled from it,
+        such as `native`, `mean` and `max`.
     mask_on_cpu
-        True if `encode_clips` only counts the mask's values, and so gets the mask on the CPU:
-        reading it from a GPU would mean waiting for the GPU's work.
+        True if `encode_clips` only counts the values of the mask. It then gets the mask on the CPU,
+        because reading it from a GPU would mean waiting for the GPU.
     licence, citation, paper
-        Credits of the weights, if known; the paper by its address.
+        The credits for the weights, if known; `paper` is a URL.
     name
-        The name of its store.
+        The name of the backbone's store.
     device
-        The device that it runs on.
+        The device that the backbone runs on.
     precision
-        The number format of its computations.
+        The number format in which it computes.
     about
-        ``name``, ``family``, ``revision``, ``weights_sha256``, ``config`` and `CREDITS`, for the
-        store.
+        The ``name``, ``family``, ``revision``, ``weights_sha256``, ``config`` and `CREDITS` that
+        the store records.
     for_clips
-        True if `arrays` are those of clips; see `for_images_and_texts`.
+        True if `arrays` are for clips; see `for_images_and_texts`.
     plugin
-        The object of another package that made it.
+        The plug-in that made the backbone, if any.
     """
 
     module: Module
@@ -149,33 +150,34 @@ class Backbone:
         citation: str = "",
         paper: str = "",
     ) -> Backbone:
-        """Make a backbone of a torch module, which is switched to ``eval()``.
+        """Make a backbone from a torch module, which is switched to ``eval()``.
 
-        Output ``[B,D]`` is the array `native`. Output ``[B,T,D]``, with T frames or a part of them,
-        is `frames`, and `native` is its mean. Axes in between are averaged: the positions of
-        ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (of a network that takes ``BTCHW``, also ``[B,T,C,h,w]``),
-        and tokens that do not match frames.
+        An output ``[B,D]`` becomes the array `native`. An output ``[B,T,D]``, where T divides the
+        number of frames, becomes `frames`, and its mean becomes `native`. Other axes are averaged:
+        the positions in ``[B,C,h,w]`` and ``[B,C,T,h,w]`` (and ``[B,T,C,h,w]`` for a network that
+        takes ``BTCHW``), and tokens that do not match frames.
 
         Parameters
         ----------
         net
             The network.
         frames
-            The number of frames that it gets from a clip, evenly spread.
+            The number of frames to sample evenly from a clip.
         size, mean, std
-            The shorter side of a frame is scaled to this many pixels, and the middle is cropped;
-            then values from 0 to 1 are normalised.
+            The shorter side of each frame is scaled to `size` pixels and the middle is cropped.
+            Then pixel values (0 to 1) are normalised with `mean` and `std`.
         transform
-            Replaces this: from a frame, uint8 ``[3,H,W]``, to the input ``[3,h,w]``.
+            A function to use instead, which maps a frame, uint8 ``[3,H,W]``, to the network's input
+            ``[3,h,w]``.
         name
-            The name of the store (default: that of the network's class).
+            The name of the store (default: the name of the network's class).
         layer
-            Take the output of this layer, such as ``blocks.10``: a name in ``net.named_modules()``.
+            The layer whose output to use, such as ``blocks.10``, as in ``net.named_modules()``.
         layout
-            The network's input: clips as ``BTCHW`` or ``BCTHW``, or each frame separately, ``BCHW``
-            (default: the first of the three that it accepts).
+            The layout of the network's input: clips as ``BTCHW`` or ``BCTHW``, or single frames as
+            ``BCHW`` (default: the first of these that the network accepts).
         licence, citation, paper
-            Credits of the weights, for the store.
+            The credits for the weights, which the store records.
 
         Examples
         --------
@@ -199,16 +201,16 @@ class Backbone:
         )
 
     def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
-        """Embed a batch of clips: return a float32 tensor ``[B, ...]`` for each of `arrays`.
+        """Embed a batch of clips; return a float32 tensor ``[B, ...]`` for each of `arrays`.
 
         Parameters
         ----------
         pixels
             Preprocessed frames ``[B,T,3,h,w]``, or windows of sound ``[B,W,...]``.
         present
-            ``[B,T]``, false where a clip has no frame and `pixels` is padding.
+            A mask ``[B,T]`` that is false where `pixels` is padding.
         """
-        # Some networks accept any multiple of their frame count, which would mix clips.
+        # Some networks accept any multiple of their frame count, and would mix clips.
         count = self.sampling.frames
         assert pixels.shape[1] == count, f"{pixels.shape[1]} frames per clip, not {count}"
         names = frozenset(spec.name for spec in self.arrays)
@@ -217,13 +219,13 @@ class Backbone:
         )
 
     def embed_images(self, pixels: Tensor) -> Tensor:
-        """Embed preprocessed images ``[B,3,h,w]`` as ``[B,D]`` in float32, not normalised."""
+        """Embed preprocessed images ``[B,3,h,w]`` as float32 ``[B,D]``, without normalising."""
         spec, encode = self.image_text_embedding(), self.encode_images
         assert encode
         return self._encode(len(pixels), (spec,), lambda: {spec.name: encode(pixels)})[spec.name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts as ``[B,D]`` in float32, in the same space as images."""
+        """Embed texts as float32 ``[B,D]``, in the same space as images."""
         tokens, spec = self.tokenizer(texts), self.image_text_embedding()
         tower = self._loaded_text_tower
 
@@ -234,13 +236,13 @@ class Backbone:
         return self._encode(len(texts), (spec,), encode)[spec.name]
 
     def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return the arrays that a store of texts gets."""
+        """Embed texts; return the arrays that a store of texts has."""
         return {self.image_text_embedding().name: self.embed_texts(texts)}
 
     def _encode(
         self, count: int, specs: Sequence[ArraySpec], encode: Callable[[], Mapping[str, Tensor]]
     ) -> dict[str, Tensor]:
-        """Run the network on `count` inputs, and check its output."""
+        """Run `encode` on `count` inputs, and check the shapes of its outputs."""
         import torch
 
         with (
@@ -251,18 +253,18 @@ class Backbone:
             outputs = encode()
             for spec in specs:
                 if spec.name not in outputs:
-                    raise BrokenBackbone(f"{self.label} returns no array {spec.name}")
+                    raise BrokenBackbone(f"{self.label} does not return the array {spec.name}")
                 shape = tuple(outputs[spec.name].shape)
                 if shape != (count, *spec.shape):
                     raise BrokenBackbone(
-                        f"{self.label}: {spec.name} has the shape {shape}, not "
+                        f"{self.label}: {spec.name} has shape {shape}, expected "
                         f"{(count, *spec.shape)}"
                     )
             return {spec.name: outputs[spec.name].float() for spec in specs}
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Raise what another package's code raises as `BrokenBackbone`, except a GPU's errors."""
+        """Turn errors from a plug-in's code into `BrokenBackbone`, except GPU errors."""
         try:
             yield
         except (Exception, SystemExit) as problem:
@@ -273,29 +275,29 @@ class Backbone:
 
     @property
     def hears(self) -> bool:
-        """True if its input is a clip's sound, not its frames."""
+        """True if the input is the sound of a clip rather than its frames."""
         return isinstance(self.sampling, SoundSampling)
 
     @property
     def label(self) -> str:
-        """Its name for messages, with the package of a plug-in."""
+        """The name used in messages; for a plug-in, with its package."""
         return f"{self.name} ({self.plugin})" if self.plugin else self.name
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of its texts, read on first use."""
+        """The tokenizer for texts, loaded on first use."""
         self.check_reads_texts()
         assert self.text_tower
         return self.text_tower.load_tokenizer()
 
     def image_text_embedding(self) -> ArraySpec:
-        """Return the array of an image's or a text's embedding; raise if it has none."""
+        """Return the array for embeddings of images and texts; raise `UsageError` without one."""
         if self.embedding is None:
             raise self._reads_no("texts or single images")
         return self.embedding
 
     def check_reads_texts(self) -> None:
-        """Raise `UsageError` if it does not read texts."""
+        """Raise `UsageError` if the backbone does not read texts."""
         self.image_text_embedding()
         if self.text_tower is None:
             raise self._reads_no("texts, only images")
@@ -303,14 +305,14 @@ class Backbone:
     def _reads_no(self, inputs: str) -> UsageError:
         family = self.about.get("family")
         return UsageError(
-            f"{self.name}: the family {family} does not read {inputs}; choose another: "
+            f"{self.name}: the family {family} does not read {inputs}; choose another from: "
             "obygaze features backbones"
         )
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
-        """Return the backbone for a store of images and texts: its only array is `embedding`.
+        """Return the backbone for a store of images and texts, whose only array is `embedding`.
 
-        With `texts` or `images` it must read these.
+        Raises `UsageError` if the backbone cannot read `texts` or `images` although it should.
         """
         if texts:
             self.check_reads_texts()
@@ -319,12 +321,12 @@ class Backbone:
         return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
 
     def without_network(self) -> Backbone:
-        """Return only its sampling and preprocessing, for processes that prepare its input."""
+        """Return a copy without the network, for processes that only prepare the input."""
         nothing = dict.fromkeys(("module", "encode_clips", "encode_images", "text_tower"))
         return self.with_changes(**nothing, device="cpu")
 
     def with_changes(self, **changes: Any) -> Backbone:
-        """Return a copy with other fields; unlike `dataclasses.replace`, also for subclasses."""
+        """Return a copy with changed fields; unlike `dataclasses.replace`, supports subclasses."""
         clone = copy(self)
         for name in ("tokenizer", "_loaded_text_tower"):
             vars(clone).pop(name, None)
@@ -341,26 +343,27 @@ class Backbone:
 
 @dataclass(frozen=True)
 class KnownCheckpoint:
-    """A checkpoint that users can name.
+    """A checkpoint that users can refer to by name.
 
     Parameters
     ----------
     name
         The name that users type.
     title
-        One line of description.
+        A one-line description.
     sampling
-        The frames of a clip that it takes, or windows of its sound; none for models of texts.
+        How frames of a clip or windows of its sound are sampled; `NO_CLIPS` for text models.
     arrays
-        All arrays that a store can hold.
+        All arrays that a store can have.
     repository
-        Its repository on the Hugging Face hub.
+        The repository on the Hugging Face hub.
     write
-        A function that writes it into an empty folder from a seed: a checkpoint of random weights.
+        For checkpoints with random weights, a function that writes the checkpoint into an empty
+        folder, given a seed.
     how_to_get
-        Instructions for users, if it is neither on the hub nor made of random weights.
+        Instructions for users, if the checkpoint is neither on the hub nor has random weights.
     credits
-        The known entries of `CREDITS`.
+        The entries of `CREDITS` that are known.
     """
 
     name: str
@@ -374,19 +377,19 @@ class KnownCheckpoint:
 
     @property
     def hears(self) -> bool:
-        """True if it takes a clip's sound, not its frames."""
+        """True if the checkpoint takes the sound of a clip rather than its frames."""
         return isinstance(self.sampling, SoundSampling)
 
     @property
     def bytes_per_clip(self) -> int:
-        """The size of a clip in a store, without arrays on request."""
+        """The bytes per clip in a store, without arrays that are only stored on request."""
         return sum(spec.row_bytes for spec in self.arrays if not spec.on_request)
 
 
 def published(
     family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
 ) -> tuple[KnownCheckpoint, ...]:
-    """Return a family's published checkpoints from ``published.toml``; `arrays` takes sizes."""
+    """Return a family's checkpoints in ``published.toml``; `arrays` makes specs from the sizes."""
     tables = _read_published()
     shared = tables["credits"].get(family, {})
     return tuple(
@@ -409,24 +412,24 @@ def _read_published() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Family:
-    """Checkpoints of one layout.
+    """A family of checkpoints with the same layout.
 
     Parameters
     ----------
     name
-        The name recorded in stores.
+        The name that stores record.
     model_type
-        ``model_type`` in ``config.json``; None for a layout without such a file.
+        The ``model_type`` in ``config.json``; None for a layout without this file.
     checkpoints
-        The checkpoints that users can name.
+        The checkpoints that users can refer to by name.
     load
-        From a checkpoint's path and a preprocessing mode to its backbone.
+        A function that returns the backbone for a checkpoint's path and a preprocessing mode.
     embeds_texts
-        True if it also embeds texts, and images if it sees.
+        True if the family also embeds texts and, unless it is an audio family, images.
     embeds_images
-        True if it also embeds images.
+        True if the family also embeds images.
     plugin
-        The entry point of the package that provides it; set by the registry.
+        The entry point that provides the family; set by the registry.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Checkpoints on this machine: folders, the user's cache of random weights, the hub's cache."""
+"""Find checkpoints in folders, in the user's cache of random weights, and in the hub's cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from obygaze_features.common.text import find_closest, first_line
 from obygaze_features.errors import BackboneError, UsageError
 
 VISION_FILES = (("preprocessor_config.json", "video_preprocessor_config.json"),)
-"""The files of a vision checkpoint besides its configuration and weights: one of each group."""
+"""The further files that a vision checkpoint needs: one file of each group."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
@@ -38,13 +38,13 @@ class Checkpoint:
     Parameters
     ----------
     name
-        The name of its store.
+        The name of the store.
     path
-        Its folder or file.
+        The folder or file of the checkpoint.
     revision, repository
-        Its origin, if it is from the hub.
+        The origin of the checkpoint, if it is from the hub.
     known_name
-        Its name as a `KnownCheckpoint`, if it has one.
+        The name of the `KnownCheckpoint`, if it is one.
     """
 
     name: str
@@ -54,13 +54,13 @@ class Checkpoint:
     known_name: str | None = None
 
     def fetch_tokenizer(self) -> None:
-        """Download its tokenizer if it is from the hub and lacks a tokenizer."""
+        """Download the tokenizer if the checkpoint is from the hub and has none yet."""
         if self.repository and not has_tokenizer(self.path):
             fetch_files(self.repository, self.path.name, TOKENIZER_FILES)
 
 
 def resolve_backbone(spec: str) -> Checkpoint:
-    """Return the checkpoint that a spec names; download it if needed; see `load_backbone`."""
+    """Return the checkpoint for a spec as in `load_backbone`; download it if needed."""
     return resolve(
         spec,
         known_checkpoints(),
@@ -78,27 +78,29 @@ def resolve(
     required: Sequence[Sequence[str]] = (),
     list_command: str,
 ) -> Checkpoint:
-    """Return the checkpoint that a spec names; download it if needed.
+    """Return the checkpoint for a spec; download it if needed.
 
     Parameters
     ----------
     spec
-        A path, a name in `checkpoints`, or ``OWNER/NAME`` on the hub; ``NAME=`` renames it.
+        A path, a name in `checkpoints`, or ``OWNER/NAME`` on the hub. Prefix with ``NAME=`` to
+        rename the checkpoint.
     checkpoints
-        The checkpoints that users can name, by name.
+        The known checkpoints, by name.
     accept
-        Called with a folder that has only ``config.json``; may raise before more is downloaded.
+        Called with a folder that only contains ``config.json``; can raise an exception before more
+        is downloaded.
     required
-        Files to download besides ``config.json`` and the weights: of each group, the first that
-        exists.
+        Files to download in addition to ``config.json`` and the weights: the first file of each
+        group that exists.
     list_command
-        The command that lists the names.
+        The command that lists the names, for messages.
     """
     name, target = split_name(spec)
     path = Path(target)
     own_name = path.resolve().parent.name if path.is_file() else path.resolve().name
     check_store_name(name or own_name)
-    # With a name from the user, an existing path is preferred to a known name.
+    # With NAME=, an existing path takes precedence over a known name.
     if path.exists() and (name or target not in checkpoints):
         return Checkpoint(name or own_name, path)
     if entry := checkpoints.get(target):
@@ -124,7 +126,7 @@ def resolve(
 
 
 def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
-    """Return the store's name and the known checkpoint of a spec, if its weights are absent."""
+    """Return the store name and known checkpoint for a spec if its weights are not here yet."""
     name, target = split_name(spec)
     entry = known_checkpoints().get(target)
     if not entry or not entry.arrays or entry.write or (name and Path(target).exists()):
@@ -135,13 +137,13 @@ def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
 
 
 def check_store_name(name: str) -> None:
-    """Raise `UsageError` for a name that a store cannot have."""
+    """Raise `UsageError` if a name is not valid for a store."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a store; use letters, digits and . _ -")
+        raise UsageError(f"{name!r} is not a valid store name; use letters, digits and . _ -")
 
 
 def split_name(spec: str) -> tuple[str, str]:
-    """Return the name and the rest of ``NAME=REST``; a path may contain the sign, too."""
+    """Split ``NAME=REST`` into name and rest; the name is "" if there is none, as in a path."""
     name, equals, rest = spec.partition("=")
     return (name, rest) if equals and not Path(spec).exists() else ("", spec)
 
@@ -160,7 +162,7 @@ def family_of(path: Path) -> Family:
 
 
 def prefetch(name: str) -> Path:
-    """Download a known checkpoint or a hub repository, for a machine without network."""
+    """Download a known checkpoint or a repository, so that it can be used without a network."""
     checkpoint = resolve_backbone(name)
     if family_of(checkpoint.path).embeds_texts:
         checkpoint.fetch_tokenizer()
@@ -168,7 +170,7 @@ def prefetch(name: str) -> Path:
 
 
 def is_repository(text: str) -> bool:
-    """Return True if a text looks like a repository on the hub, ``owner/name``."""
+    """Return True if a text looks like a hub repository, ``owner/name``."""
     return _REPOSITORY.fullmatch(text) is not None and not text.startswith(".")
 
 
@@ -177,7 +179,7 @@ def _fetch(
 ) -> Path:
     """Return the folder of a checkpoint in the hub's cache; download missing files.
 
-    `name` is the user's name for it, used in errors; `accept` and `required` are as in `resolve`.
+    `name` is what the user calls it, for messages; `accept` and `required` are as in `resolve`.
     """
     if complete := _find_cached(repository, required):
         return complete
@@ -186,7 +188,7 @@ def _fetch(
 
 
 def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """Return the folder of a complete checkpoint in the hub's cache, without any network."""
+    """Return the folder of a checkpoint in the hub's cache if it is complete, without network."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -196,7 +198,7 @@ def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | N
 
 
 def fetch_files(repository: str, revision: str | None, names: Iterable[str]) -> list[Path]:
-    """Download those of some files that a revision of a repository has."""
+    """Download files from a revision of a repository; skip files that it does not have."""
     with _hub_errors(repository, repository):
         files = [
             _try_download(repository, name, revision=revision, local_files_only=False)
@@ -217,11 +219,11 @@ def _download(
     options: dict[str, Any] = {"local_files_only": local_files_only}
     folder = Path(hf_hub_download(repository, "config.json", **options)).parent
     accept(folder)
-    # The same revision for all files, even if a new one is published in the meantime.
+    # Use the same revision for all files, even if a new one is published meanwhile.
     options["revision"] = folder.name
     for names in required:
         if not any(_try_download(repository, name, **options) for name in names):
-            raise BackboneError(f"{repository} has no {' or '.join(names)}, so it cannot be used")
+            raise BackboneError(f"{repository} cannot be used: it has no {' or '.join(names)}")
     for single, index in WEIGHT_FILES:
         if _try_download(repository, single, **options):
             return folder
@@ -235,7 +237,7 @@ def _download(
 
 
 def _try_download(repository: str, name: str, **options: Any) -> Path | None:
-    """Return a file, or None if the repository does not have it."""
+    """Download a file and return its path, or None if the repository does not have it."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -250,12 +252,12 @@ def _try_download(repository: str, name: str, **options: Any) -> Path | None:
 
 @contextlib.contextmanager
 def _hub_errors(repository: str, name: str) -> Iterator[None]:
-    """Turn errors of the hub, or of the network, into one line."""
+    """Turn errors from the hub or the network into a one-line `BackboneError`."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
     verbosity = get_verbosity()
-    set_verbosity(logging.ERROR)  # which would warn at each attempt
+    set_verbosity(logging.ERROR)  # otherwise it warns at each attempt
     try:
         yield
     except BackboneError:
@@ -273,18 +275,18 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
     or_folder = f"or pass {name.rpartition('/')[2]}=FOLDER"
     if isinstance(problem, errors.GatedRepoError):
         return (
-            f"{repository} requires that you agree to its terms: do so at {page}, log in with: "
+            f"{repository} requires you to accept its terms. Do so at {page} and log in with: "
             f"hf auth login, {or_folder}"
         )
     if isinstance(problem, errors.RepositoryNotFoundError):
-        return f"the hub has no {repository}, or it is private; see {page}, {or_folder}"
+        return f"{repository} is not on the hub, or is private; see {page}, {or_folder}"
     if constants.HF_HUB_OFFLINE:
         reason = "HF_HUB_OFFLINE is set"
     else:
         reason = first_line(problem).rstrip(".")
     cache = os.fspath(constants.HF_HUB_CACHE)
     return (
-        f"{repository} is not in the hub's cache ({cache}) and cannot be downloaded ({reason}); "
-        f"on a machine with network run: obygaze features prefetch {name}, and copy its cache, "
+        f"{repository} is not in the hub's cache ({cache}) and cannot be downloaded ({reason}). "
+        f"On a machine with network run: obygaze features prefetch {name}, and copy its cache, "
         f"{or_folder}"
     )

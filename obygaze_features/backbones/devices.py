@@ -1,4 +1,4 @@
-"""Choose a device, its number format, its memory, and the cores that decode for it."""
+"""Choose a device, and control its precision, its memory, and the cores that decode for it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 DRIVER = Path("/proc/driver/nvidia/version")
-"""The driver's own file, on Linux."""
+"""The file on Linux in which the driver states its version."""
 MAX_WORKERS = 32
-"""The most processes that are started by default."""
+"""The maximum number of processes that are started by default."""
 _OUT_OF_MEMORY = re.compile(
     "out of memory|can't allocate memory|not enough memory|CUDNN_STATUS_INTERNAL_ERROR|"
     "(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
 )
-"""Messages of CUDA, its libraries and other devices' allocators when memory runs out."""
+"""Matches messages of CUDA, its libraries and other allocators when memory runs out."""
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:(G)i?B?|(M)i?B?)", re.IGNORECASE)
 
 
@@ -39,9 +39,10 @@ def check_precision(precision: str) -> None:
 
 
 def choose_device(device: str | None) -> str:
-    """Try a device, by default a GPU if there is one; a CUDA device gets its number: ``cuda:0``.
+    """Check that a device works (default: a GPU if there is one), and return its full name.
 
-    A plain ``cuda`` is the current device of the thread, so it may differ between threads.
+    ``cuda`` becomes ``cuda:0``, because a plain ``cuda`` is the thread's current device, which may
+    differ between threads.
     """
     torch = need("torch", extra="extract")
     if device is None:
@@ -50,10 +51,10 @@ def choose_device(device: str | None) -> str:
         else:
             device = "mps" if torch.backends.mps.is_available() else "cpu"
     if device == "cuda":
-        with contextlib.suppress(Exception):  # if CUDA cannot start, the trial reports the reason
+        with contextlib.suppress(Exception):  # if CUDA cannot start, try_device reports the reason
             device = f"cuda:{torch.cuda.current_device()}"
     if reason := try_device(device):
-        # For an unknown name torch lists every kind of device that it was ever built for.
+        # For an unknown name, torch lists every kind of device that exists.
         details = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
             f"the device {device!r} cannot be used{details}; this machine has "
@@ -66,14 +67,14 @@ def choose_device(device: str | None) -> str:
 def try_device(device: str) -> str:
     """Compute something on a device; return why it cannot be used, or "".
 
-    A GPU may be full, reserved by another process, or too old or too new for this torch; that shows
-    only when a product has been computed and awaited.
+    A GPU may be full, reserved by another process, or too old or too new for this torch. This only
+    shows when a result has been computed and awaited.
     """
     torch = need("torch", extra="extract")
     try:
         matrix = torch.ones(8, 8, device=device)
         (matrix @ matrix).cpu()
-    except Exception as problem:  # each kind of device raises other errors
+    except Exception as problem:  # each kind of device raises its own errors
         return first_line(problem)
     return ""
 
@@ -87,7 +88,7 @@ def _devices() -> list[str]:
 
 
 def describe_device(device: str) -> str:
-    """Describe a device; for a GPU, with all that can change results."""
+    """Describe a device; for a GPU, include everything that can change results."""
     if not device.startswith("cuda"):
         return device
     import torch
@@ -103,20 +104,21 @@ def describe_device(device: str) -> str:
 
 
 def move_to_device(module: Module, device: str, name: str) -> None:
-    """Move a network to a device, in evaluation mode and without gradients."""
+    """Move a network to a device, switch it to evaluation mode, and disable gradients."""
     with explain_out_of_memory(name, device):
         module.eval().requires_grad_(False).to(device)
 
 
 _tf32_lock = threading.RLock()
-"""TF32 is a switch of the whole process. The lock is held while a GPU's work is enqueued."""
+"""Held while GPU work is enqueued, because TF32 can only be switched for the whole process."""
 
 
 @contextlib.contextmanager
 def arithmetic(device: str, precision: str) -> Iterator[None]:
-    """Compute in a number format: float32 without TensorFloat-32, ``tf32`` with it.
+    """Set the precision in which the ``with`` block computes.
 
-    Only CUDA devices have TensorFloat-32 (from Ampere on); elsewhere ``tf32`` is float32.
+    ``float32`` disables TensorFloat-32, and ``tf32`` enables it. Only CUDA devices have it (since
+    Ampere); on others, ``tf32`` is float32.
     """
     import torch
 
@@ -133,7 +135,7 @@ def arithmetic(device: str, precision: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _tf32(allow: bool) -> Iterator[None]:
-    """Switch TF32 for products and convolutions, and restore the caller's setting afterwards."""
+    """Allow or forbid TF32 in the ``with`` block, and restore the caller's setting afterwards."""
     import torch
 
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -156,14 +158,14 @@ def _tf32(allow: bool) -> Iterator[None]:
         yield
     finally:
         for switch, value in zip(switches, before, strict=True):
-            switch.fp32_precision = "none"  # the default of the switch above it
+            switch.fp32_precision = "none"  # inherit from the switch above it
             if switch.fp32_precision != value:
                 switch.fp32_precision = value
 
 
 @contextlib.contextmanager
 def _same_kernels() -> Iterator[None]:
-    """Forbid cuDNN choices that change bits: convolutions by trial, attention by version."""
+    """Disable cuDNN features that make results vary: autotuned convolutions and its attention."""
     import torch
 
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
@@ -178,7 +180,7 @@ def _same_kernels() -> Iterator[None]:
 
 
 def limit_gpu_memory(device: str, limit: str) -> None:
-    """Limit this process's memory on a GPU: ``20GB``, ``800MB``. Batches shrink to fit."""
+    """Limit the GPU memory of this process (``20GB``, ``800MB``). Batches shrink to fit."""
     import torch
 
     match = _BYTES.fullmatch(limit.strip())
@@ -192,24 +194,24 @@ def limit_gpu_memory(device: str, limit: str) -> None:
 
 
 def limit_gpu_share(device: str, share: float) -> None:
-    """Limit this process to this part of a GPU's memory."""
+    """Limit this process to a fraction of a GPU's memory."""
     import torch
 
-    # By number or None, because PyTorch refuses a plain "cuda" here.
+    # By number or None, because PyTorch rejects a plain "cuda" here.
     torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
-    """Return True if an error means out of memory, by its type or its message."""
-    # By name, because torch.OutOfMemoryError is new in torch 2.5.
+    """Return True if an error means that memory ran out, by its type or message."""
+    # By name, because torch.OutOfMemoryError only exists since torch 2.5.
     is_known = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
     return is_known or bool(_OUT_OF_MEMORY.search(str(problem)))
 
 
 def is_asynchronous_error(problem: BaseException) -> bool:
-    """Return True if a GPU's error does not show which work failed, because work is queued.
+    """Return True if a GPU error may have been caused by earlier work, because work is queued.
 
-    With ``CUDA_LAUNCH_BLOCKING=1`` in the environment, errors come in time.
+    With ``CUDA_LAUNCH_BLOCKING=1`` in the environment, errors are raised where they happen.
     """
     return (
         isinstance(problem, RuntimeError)
@@ -221,7 +223,7 @@ def is_asynchronous_error(problem: BaseException) -> bool:
 
 @contextlib.contextmanager
 def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
-    """Turn an out-of-memory error into one clear line."""
+    """Turn an out-of-memory error into a one-line `BackboneError`."""
     try:
         yield
     except (RuntimeError, MemoryError) as problem:
@@ -240,7 +242,7 @@ def run_if_it_fits(compute: Callable[[], T]) -> T | None:
     except (RuntimeError, MemoryError) as problem:
         if not is_out_of_memory(problem):
             raise
-    # The error's traceback is gone by now, and so are all tensors of the attempt.
+    # By now, the error's traceback is gone, and with it all tensors of the attempt.
     return None
 
 
@@ -258,7 +260,7 @@ def free_memory(device: str) -> None:
 
 
 def spare_memory(device: str) -> int:
-    """Return the bytes of a device's memory that this process may still take."""
+    """Return the number of bytes of a device's memory that this process may still take."""
     import torch
 
     if torch.device(device).type != "cuda":
@@ -271,9 +273,9 @@ def spare_memory(device: str) -> int:
 
 
 def default_workers(device: str = "cpu") -> int:
-    """Return the default number of decoding processes: one fewer than this process's cores.
+    """Return the default number of decoding processes: one less than the available cores.
 
-    For a CUDA device, its share of them: a run for each GPU keeps all of a machine's cores busy.
+    For a CUDA device, divides the cores by the number of GPUs, so that there can be a run per GPU.
     """
     cores = usable_cores()
     if device.startswith("cuda"):

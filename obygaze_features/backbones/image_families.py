@@ -1,6 +1,6 @@
-"""CLIP, SigLIP and DINO in Hugging Face's form: each frame of a clip is embedded separately.
+"""CLIP, SigLIP and DINO in Hugging Face format, which embed each frame of a clip separately.
 
-They embed single images, too, and CLIP and SigLIP also texts.
+They also embed single images; CLIP and SigLIP also embed texts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAMPLING = Sampling(32)
-"""The frames of the paper's X-CLIP and ViViT, so that one pass decodes them for all."""
+"""As many frames as the paper's X-CLIP and ViViT take, so that all use the same decoded frames."""
 
 
 def frame_arrays(
@@ -30,7 +30,8 @@ def frame_arrays(
 ) -> tuple[ArraySpec, ...]:
     """Return the arrays of a network that embeds each frame separately.
 
-    The embedding of width `dim` is described by `meaning`; tokens have this number and order.
+    `meaning` describes the embedding, which has `dim` numbers. A frame has `tokens` tokens of width
+    `width`, in the order that `order` describes.
     """
     frames = SAMPLING.frames
     all_tokens = f"all tokens, {tokens} a frame, {order}"
@@ -45,9 +46,9 @@ def frame_arrays(
 def make_text_tower(
     path: Path, model: Any, project: Any = None, *, padding: str = "longest", unused: int = 0
 ) -> TextTower:
-    """Return the text tower of a checkpoint: its transformer, and a projection if needed.
+    """Return the text tower of a checkpoint: its transformer, and a projection if it has one.
 
-    The last `unused` positions never hold tokens.
+    `unused` is the number of positions that never hold tokens.
     """
     config = model.config
 
@@ -70,10 +71,10 @@ def frame_backbone(
     arrays: tuple[ArraySpec, ...],
     meaning: str,
 ) -> Backbone:
-    """Return the backbone of a vision tower that embeds each frame of a clip separately.
+    """Make a backbone from a vision tower that embeds each frame of a clip separately.
 
-    `fields` come from `load_folder`; `project` maps the tower's embedding into the space that
-    images and texts share; `meaning` describes such an embedding of an image or a text.
+    `fields` come from `load_folder`. `project` maps the tower's embedding into the space that
+    images and texts share. `meaning` describes the embedding of an image or a text.
     """
     from torch.nn import ModuleDict
 
@@ -85,7 +86,7 @@ def frame_backbone(
         return {"native": native, "frames": frames, "tokens": tokens, **pool_tokens(frames, names)}
 
     def encode_images(pixels: Tensor) -> Tensor:
-        # Not `get_image_features`, whose result depends on the version of transformers.
+        # `get_image_features` is not used, because its result depends on transformers' version.
         embedded: Tensor = project(vision(pixels).pooler_output)
         return embedded
 
@@ -103,13 +104,13 @@ def frame_backbone(
 
 
 def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return CLIP's arrays, of `patches` patches per frame, `width` wide, projected to `dim`."""
+    """Return CLIP's arrays for `patches` patches per frame of width `width`, projected to `dim`."""
     order = "class token first, neither normalised nor projected"
     return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
 
 
 def load_clip(path: Path, mode: str) -> Backbone:
-    """Load a CLIP (Radford et al., 2021), including OpenCLIP's checkpoints."""
+    """Load a CLIP (Radford et al., 2021), possibly a checkpoint by OpenCLIP."""
     model, fields = load_folder(path, mode, "CLIPModel")
     settings = model.config.vision_config
     patches = (settings.image_size // settings.patch_size) ** 2
@@ -124,7 +125,7 @@ def load_clip(path: Path, mode: str) -> Backbone:
 
 
 def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return SigLIP's arrays, of `patches` patches per frame, `width` wide; no class token."""
+    """Return SigLIP's arrays for `patches` patches per frame of width `width`; no class token."""
     meaning = "embedding of each frame: its tokens, pooled by attention"
     return frame_arrays(width, meaning, patches, width, "after the last layer norm")
 
@@ -139,7 +140,7 @@ def load_siglip(path: Path, mode: str) -> Backbone:
 
     settings = model.config.vision_config
     if not getattr(settings, "vision_use_head", True):  # transformers 4.57 lacks this setting
-        raise BackboneError(f"{path} has no pooling head, so it has no embedding of a frame")
+        raise BackboneError(f"{path} has no pooling head, so it cannot embed frames")
     patches = (settings.image_size // settings.patch_size) ** 2
     return frame_backbone(
         model.vision_model,
@@ -153,7 +154,7 @@ def load_siglip(path: Path, mode: str) -> Backbone:
 
 
 def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec, ...]:
-    """Return DINO's arrays, of `patches` patches and `registers` register tokens per frame."""
+    """Return DINO's arrays for `patches` patches and `registers` register tokens per frame."""
     order = "class token first, " + (f"then {registers} registers, " if registers else "")
     meaning = "class token of each frame, after the last layer norm"
     tokens = 1 + registers + patches
@@ -161,9 +162,9 @@ def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec
 
 
 def load_dino(model: str, path: Path, mode: str) -> Backbone:
-    """Load a DINOv2 (Oquab et al., 2023) or DINOv3 (Siméoni et al., 2025), by its class's name.
+    """Load a DINOv2 (Oquab et al., 2023) or DINOv3 (Siméoni et al., 2025); `model` is its class.
 
-    Its input has the size that the checkpoint's processor sets, not the size of its training.
+    The input has the size that the checkpoint's processor sets, not the size used in training.
     """
     network, fields = load_folder(path, mode, model, size=None)
     from torch.nn import Identity

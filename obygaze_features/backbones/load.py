@@ -1,4 +1,4 @@
-"""`load_backbone`: from the user's text to a network on a device."""
+"""`load_backbone`, which loads the backbone that a user names onto a device."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ def load_backbone(
     ----------
     spec
         A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face hub; the path of a
-        checkpoint of a known layout; the name of another package's entry point, or
-        ``module:Class``; ``timm:NAME`` or ``torchvision:NAME``. Prefix with ``NAME=`` to rename the
-        store. Files that the hub's cache lacks are downloaded. Or an object: a `Backbone`, a
-        function that makes one, or a torch module with a `transform`.
+        checkpoint with a known layout; the name of a plug-in's entry point, or ``module:Class``;
+        ``timm:NAME`` or ``torchvision:NAME``. Prefix with ``NAME=`` to rename the store. Files that
+        are not in the hub's cache are downloaded. Or an object: a `Backbone`, a function that
+        returns one, or a torch module with a `transform`.
     device
-        ``cpu``, ``cuda``, ``cuda:1``, ``mps`` (default: a GPU if there is one).
+        ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     mode
-        The preprocessing of frames, see `read_preprocessing`: ``standard`` or ``author``.
+        The preprocessing of frames, ``standard`` or ``author``; see `read_preprocessing`.
     precision
         ``float32``, or for speed on a GPU ``tf32``, ``bfloat16`` or ``float16``. Results are always
         float32.
     arrays
         The arrays of clips to compute (default: all but ``tokens``). ``NAME:ARRAY`` applies only to
-        the backbone of that name.
+        the backbone with that name.
     sampling
-        Frames at a rate instead of the backbone's own sampling; see `resample`.
+        A rate of frames to use instead of the backbone's own sampling; see `resample`.
     track
-        The audio track to use, counting from 1 (default: each file's own default).
+        The audio track to use, counting from 1 (default: each file's default track).
     """
     check_precision(precision)
     device = choose_device(device)
@@ -86,7 +86,7 @@ def load_backbone(
 
 
 def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
-    """Return the backbone of a checkpoint, by its family."""
+    """Load the backbone of a checkpoint with its family's loader."""
     family = family_of(checkpoint.path)
     backbone = _check(family.load(checkpoint.path, mode), family.plugin)
     if text_tower := backbone.text_tower:
@@ -109,7 +109,7 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
 
 
 def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Backbone:
-    """Return the backbone that another package's class or function makes."""
+    """Return the backbone that a plug-in's class or function makes."""
     with plugin_errors(plugin, BrokenBackbone):
         backbone = _check(maker(mode), plugin)
         name = name or backbone.name or type(backbone.module).__name__
@@ -119,7 +119,7 @@ def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Ba
 
 
 def _take(source: Any, mode: str) -> Backbone:
-    """Return the backbone that an object is, or makes; see `load_backbone`."""
+    """Return the backbone for an object passed to `load_backbone`."""
     from torch.nn import Module
 
     if isinstance(source, Module) and hasattr(source, "transform"):
@@ -127,9 +127,9 @@ def _take(source: Any, mode: str) -> Backbone:
     is_backbone = isinstance(source, Backbone)
     if isinstance(source, Module) or not (is_backbone or callable(source)):
         raise UsageError(
-            "a backbone is a name, NAME=PATH, 'module:function', a Backbone, a function that makes "
-            f"one, or a torch module with a transform (got a {type(source).__name__}); "
-            "wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
+            "a backbone must be a name, NAME=PATH, 'module:function', a Backbone, a function that "
+            f"makes one, or a torch module with a transform (got a {type(source).__name__}). "
+            "Wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
         )
     own: Any = (source, getattr(source, "encode_clips", None), type(source))
     origin = next(part for part in own if hasattr(part, "__qualname__"))
@@ -141,7 +141,7 @@ def _take(source: Any, mode: str) -> Backbone:
 
 
 def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:
-    """Return what a store records about a backbone."""
+    """Return the facts about a backbone that its store records."""
     files, module = backbone.weights, backbone.module
     return {
         "name": name,
@@ -155,7 +155,7 @@ def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) ->
 
 
 def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
-    """Return a backbone; raise if another package made it and its fields have wrong types."""
+    """Return a backbone; raise `BrokenBackbone` if a plug-in made it with fields of wrong types."""
     if not plugin:
         return backbone
     from torch.nn import Module
@@ -182,7 +182,7 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
 
 
 def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | None:
-    """Return the arrays that are requested of this backbone; None for all."""
+    """Return the arrays requested from this backbone; None means all."""
     if requested is None:
         return None
     pairs = [entry.rpartition(":") for entry in requested]
@@ -192,13 +192,13 @@ def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | 
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
-    """Return a backbone's requested arrays."""
+    """Return the requested ones among a backbone's available arrays."""
     names = [spec.name for spec in available]
     chosen = requested_arrays(requested, name)
     if chosen is None:
         return tuple(spec for spec in available if not spec.on_request)
     if not chosen:
-        raise UsageError(f"--arrays: no array of {name} is requested; it has {', '.join(names)}")
+        raise UsageError(f"--arrays selects no array of {name}; it has {', '.join(names)}")
     if unknown := [array for array in chosen if array not in names]:
         raise UsageError(f"{name} has no array {unknown[0]!r}; it has {', '.join(names)}")
     return tuple(spec for spec in available if spec.name in chosen)

@@ -1,9 +1,8 @@
-"""Read a network's ``config.json`` by the names that its architecture declares.
+"""Read a network's ``config.json``, keeping only the settings that its architecture declares.
 
-A checkpoint may come from anybody. Beyond the architecture, transformers would read names of
-attention kernels and packages to fetch and run, so nothing else is passed on. Sizes are compared
-with the weights before a network is built: it may not have more layers than there are tensors, nor
-more numbers.
+A checkpoint may come from anybody. Other settings can make transformers fetch and run packages and
+attention kernels, so they are not passed on. Before a network is built, its sizes are compared with
+the weights: it may not have more layers than there are tensors, nor more parameters than numbers.
 """
 
 from __future__ import annotations
@@ -21,18 +20,17 @@ from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 
 RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantization_config")
-"""Settings by which transformers fetches and runs what a checkpoint names."""
+"""Settings that make transformers fetch and run code that a checkpoint names."""
 BUFFER_NUMBERS = 50_000_000
-"""The numbers a network may have besides its weights."""
+"""How many numbers a network may have in addition to its weights."""
 POSITION_NUMBERS = 2**22
-"""The numbers that tables of positions may have besides the weights; some networks compute them one
-by one."""
+"""How many more numbers position tables may have than the weights; some are computed one by one."""
 _REPEATED = re.compile(r"layer|depth|stage|block")
-"""The settings that count modules, which are built one by one."""
+"""Settings that are a number of modules, which are built one by one."""
 
 
 def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
-    """Return the configuration of a checkpoint's network, limited to its architecture's settings.
+    """Return the configuration of a checkpoint's network, with only the declared settings.
 
     Raises `BackboneError` if its sizes do not match the weights in `files`.
     """
@@ -53,14 +51,14 @@ def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
         positions = count_positions(vars(part))
         if positions > numbers + POSITION_NUMBERS:
             raise BackboneError(
-                f"{path}: the positions of its patches have {positions:,} numbers, but the weights "
+                f"{path}: the patch positions would have {positions:,} numbers, but the weights "
                 f"have {numbers:,}. Download the checkpoint again"
             )
     return config
 
 
 def count_positions(settings: Mapping[str, Any]) -> int:
-    """Return how many numbers there are where each patch of the input has a vector.
+    """Return the size of a table with a vector for each patch of the input.
 
     Examples
     --------
@@ -79,7 +77,7 @@ def count_positions(settings: Mapping[str, Any]) -> int:
 
 
 def check_size(model_class: Any, config: Any, folder: Path, files: Sequence[Path]) -> None:
-    """Raise if the network that `config` describes would be larger than its weights."""
+    """Raise `BackboneError` if the network in `config` would be larger than its weights."""
     torch = need("torch", extra="extract")
     with torch.device("meta"):  # only shapes, which take no memory
         network = model_class(config)
@@ -94,7 +92,7 @@ def check_size(model_class: Any, config: Any, folder: Path, files: Sequence[Path
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds one object."""
+    """Read a JSON file that contains an object."""
     config = read_json(path, BackboneError)
     if not isinstance(config, dict):
         raise BackboneError(f"{path} must hold a JSON object (got {type(config).__name__})")
@@ -102,17 +100,17 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def refuse_code(path: Path) -> None:
-    """Raise if a configuration names code, for networks that another package builds."""
+    """Raise `BackboneError` if a configuration names code to run."""
     names = sorted(set(RUNS_CODE) & read_object(path).keys())
     if names:
         raise BackboneError(
-            f"{path}: {names[0]} would choose code to fetch and run. Remove it if you trust the "
-            "checkpoint"
+            f"{path}: {names[0]} names code that would be fetched and run. If you trust the "
+            "checkpoint, remove this setting"
         )
 
 
 def declared_settings(config_class: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a configuration class or its parts declare."""
+    """Return only the settings that a configuration class or its parts declare."""
     from transformers import PretrainedConfig
 
     shared = inspect.signature(PretrainedConfig.__init__).parameters
@@ -130,7 +128,7 @@ def declared_settings(config_class: Any, settings: Mapping[str, Any]) -> dict[st
 
 
 def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors in files of weights, without loading them."""
+    """Return the shapes of the tensors in weight files, without loading them."""
     torch = need("torch", extra="extract")
     from safetensors import safe_open
 
@@ -139,7 +137,7 @@ def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
         with loading(file.parent):
             if file.suffix == ".safetensors":
                 with safe_open(file, "pt") as tensors:
-                    for name in tensors.keys():  # noqa: SIM118 - it is not a dict
+                    for name in tensors.keys():  # noqa: SIM118 - not a dict
                         shapes[name] = tuple(tensors.get_slice(name).get_shape())
             else:
                 stored = torch.load(file, "meta", weights_only=True)
@@ -149,22 +147,22 @@ def tensor_shapes(files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
 
 @contextlib.contextmanager
 def loading(folder: Path) -> Iterator[None]:
-    """Re-raise errors from transformers, torch and safetensors as `BackboneError`."""
+    """Raise errors from transformers, torch and safetensors as `BackboneError`."""
     with translate(BackboneError, folder, "cannot be loaded: {}; download the checkpoint again"):
         try:
             yield
         except Exception as problem:
             if "Weights only load failed" not in str(problem):
                 raise
-            raise BackboneError(  # PyTorch would advise running the program
+            raise BackboneError(  # PyTorch's message would suggest running the code
                 folder,
-                "cannot be loaded: its weights contain more than tensors, perhaps a program. "
+                "cannot be loaded: its weights contain more than tensors, perhaps code. "
                 "Use a checkpoint in safetensors format",
             ) from None
 
 
 def _integers(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield each integer of nested settings with its name; a list also counts by its length."""
+    """Yield each integer in nested settings with its name; also the length of each list."""
     for name, value in settings.items():
         label = f"{prefix}{name}"
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""CLIP's transformers with OpenAI's names for their weights: a state dict loads directly."""
+"""CLIP's transformers, with OpenAI's names for weights, so that state dicts load directly."""
 
 # mypy: allow-subclassing-any
 # (torch's own types are not followed)
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 HEAD_WIDTH = 64
-"""The width of an attention head, in every CLIP of this layout."""
+"""The width of an attention head in all CLIP models with this layout."""
 
 
 class _Attention(nn.Module):
@@ -46,14 +46,14 @@ class _Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Blocks of attention over tokens of this width, each after its layer norm."""
+    """A stack of pre-norm attention blocks over tokens of this width."""
 
     def __init__(self, width: int, layers: int, eps: float = 1e-5) -> None:
         super().__init__()
         self.resblocks = nn.ModuleList(_Block(width, eps) for _ in range(layers))
 
     def forward(self, x: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Mix tokens ``[B,L,D]``; attention ignores those where ``visible [B,L]`` is false."""
+        """Transform tokens ``[B,L,D]``; tokens where ``visible [B,L]`` is false are ignored."""
         mask = None if visible is None else visible[:, None, None, :]
         for block in self.resblocks:
             x = block(x, mask)
@@ -61,9 +61,9 @@ class Transformer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """CLIP's vision tower: images of `size` pixels to a class token and one token per patch.
+    """CLIP's vision tower, which turns images into a class token and one token per patch.
 
-    `dim` is the width of the embedding.
+    Images have `size` x `size` pixels; `dim` is the width of the embedding.
     """
 
     def __init__(self, size: int, patch: int, width: int, layers: int, dim: int) -> None:
@@ -77,7 +77,7 @@ class VisionTransformer(nn.Module):
         self.proj = nn.Parameter(torch.empty(width, dim))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return all tokens of ``[N,3,h,w]``, before `embed`."""
+        """Return all tokens of images ``[N,3,h,w]``, before `embed`."""
         patches = self.conv1(images).flatten(2).transpose(1, 2)
         first = self.class_embedding.to(patches.dtype).expand(len(patches), 1, -1)
         x = torch.cat([first, patches], 1) + self.positional_embedding

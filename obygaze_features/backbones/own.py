@@ -1,7 +1,8 @@
-"""Backbones of torch modules: a user's own, and by name those of timm and torchvision.
+"""Backbones from torch modules: a user's own, or models of timm and torchvision by name.
 
-The preprocessing of a library's network is that of timm's data configuration or torchvision's
-weights, done as for every other backbone: at most a level of a byte off the library's own.
+Models of a library are preprocessed as timm's data configuration or torchvision's weights say, but
+with the same code as for every other backbone. Pixels differ by at most one level (of 256) from the
+library's own preprocessing.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "BCTHW": lambda pixels: pixels.transpose(1, 2),
     "BCHW": lambda pixels: pixels.flatten(0, 1),
 }
-"""The layouts that networks take, made from clips ``[B,T,3,h,w]``."""
+"""Functions that turn clips ``[B,T,3,h,w]`` into each layout that networks take."""
 IMAGES, CLIPS = {"layout": "BCHW", "frames": 32}, {"layout": "BCTHW", "frames": 16}
-"""The options of the libraries' networks of images, and of clips."""
+"""Options for the libraries' image models and video models."""
 Made = tuple[nn.Module, dict[str, Any], dict[str, Any]]
 RANDOM = ".random"
-"""The suffix of a library's network for weights that were not trained."""
+"""The suffix of a model's name that requests untrained weights."""
 
 
 def wrap_module(
@@ -47,7 +48,7 @@ def wrap_module(
     layout: str | None = None,
     **stated: Any,
 ) -> Backbone:
-    """Make a backbone of a torch module; see `Backbone.from_torch`."""
+    """Make a backbone from a torch module; see `Backbone.from_torch`."""
     kind = type(net)
     plugin, name = plugin_at(f"{kind.__module__}:{kind.__qualname__}"), name or kind.__name__
     if layer and layer not in (layers := dict(net.named_modules())):
@@ -62,7 +63,7 @@ def wrap_module(
             with torch.inference_mode():
                 output = run(LAYOUTS[takes](pixels[:, :1] if takes == "BCHW" else pixels))
             break
-        except Exception as problem:  # any foreign code
+        except Exception as problem:  # the network may raise anything
             problems.append(f"{takes}: {describe_error(problem, [package_of(plugin.path)])}")
     else:
         raise BrokenBackbone(
@@ -103,7 +104,7 @@ def make_preprocessing(
     std: Sequence[float],
     transform: Preprocessing | Callable[[Tensor], Tensor] | None,
 ) -> Preprocessing:
-    """Return the preprocessing that the options of `Backbone.from_torch` describe."""
+    """Return the preprocessing for the options of `Backbone.from_torch`."""
     if isinstance(transform, Preprocessing):
         return transform
     rule = CLIP_TORCHVISION.at(size)
@@ -115,7 +116,7 @@ def make_preprocessing(
 
 
 def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
-    """Return the output of a network or its layer: ``[B,D]``, or ``[B,T,D]``."""
+    """Run a network and return its output, or a layer's, as ``[B,D]`` or ``[B,T,D]``."""
     outputs: list[Any] = []
     hooked = net.get_submodule(layer) if layer else net
     hook = hooked.register_forward_hook(lambda module, inputs, output: outputs.append(output))
@@ -130,20 +131,20 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
     if not isinstance(output, Tensor):
         raise ValueError(f"it must return a tensor (got a {type(output).__name__})")
     if output.ndim > 3:
-        # From [B,T,3,h,w], a network may leave the frames in front.
+        # For input [B,T,3,h,w], a network may keep the frame axis before the channels.
         is_by_frame = output.shape[:2] == pixels.shape[:2] and pixels.shape[2] == 3
         output = output.mean((-2, -1))
         output = output.transpose(1, 2) if output.ndim == 3 and not is_by_frame else output
     if output.ndim not in (2, 3):
-        raise ValueError(f"it returns the shape {tuple(output.shape)}, not [B,D] or [B,T,D]")
+        raise ValueError(f"its output has shape {tuple(output.shape)}, not [B,D] or [B,T,D]")
     return output.mean(1) if pixels.ndim == 4 and output.ndim == 3 else output
 
 
 def load_library(spec: str, mode: str) -> Backbone:
-    """Load ``timm:NAME``, ``torchvision:NAME``, or ``...@LAYER`` of these, from the library.
+    """Load ``timm:NAME`` or ``torchvision:NAME``, or with ``@LAYER`` the output of a layer.
 
-    The weights are the library's default for NAME, or those of a tag, as the library writes it
-    (``NAME.TAG``); ``NAME.random`` has untrained weights, the same each time.
+    The weights are the library's default for NAME, or for a tag as the library writes it
+    (``NAME.TAG``). ``NAME.random`` has untrained weights, which are the same each time.
     """
     library, _, rest = spec.partition(":")
     model, _, layer = rest.partition("@")
@@ -159,7 +160,7 @@ def load_library(spec: str, mode: str) -> Backbone:
     except Exception as problem:  # errors of the library, the hub or the network
         if failure := import_failure(problem):
             raise BrokenBackbone(f"{spec} cannot be loaded: {failure}") from problem
-        remedy = "check the name; on a machine with network, load it once and copy the cache"
+        remedy = "check the name; or load it on a machine with network, and copy the cache"
         if isinstance(problem, ImportError):
             remedy = f"install it: pip install {library}"
         raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
@@ -171,7 +172,7 @@ def load_library(spec: str, mode: str) -> Backbone:
 
 
 def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
-    """Return a network of timm without its classifier, its preprocessing, and options."""
+    """Return a timm model without its classifier, its preprocessing, and its options."""
     net = timm.create_model(name, pretrained=trained, num_classes=0)
     config = timm.data.resolve_model_data_config(net)
     steps = {key: config[key] for key in ("mean", "std")} | {"filter": config["interpolation"]}
@@ -180,7 +181,7 @@ def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
     edge = edges.get(config["crop_mode"], 0)
     if steps["filter"] not in ("bilinear", "bicubic") or edge == 0 or (edge and crop[0] != crop[1]):
         raise BrokenBackbone(
-            f"timm:{name} resizes in an unsupported way ({config}); pass its transform: "
+            f"timm:{name} resizes frames in an unsupported way ({config}). Pass its transform: "
             "Backbone.from_torch(net, transform=...)"
         )
     licence = net.pretrained_cfg.get("license") if trained else ""

@@ -1,4 +1,4 @@
-"""Pools of a clip's tokens, as `ARRAYS` describes them, for every family."""
+"""Pool the tokens of clips as described in `ARRAYS`, for all families."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pool_specs(width: int, tokens: str, **notes: str) -> tuple[ArraySpec, ...]:
-    """Return the specs of all statistics of `tokens`, each with the note for its name, if any."""
+    """Return the specs of all arrays pooled from `tokens`, with a note for each name in `notes`."""
     return tuple(
         ArraySpec.named(name, (width,), f"{entry.title} over {tokens}{notes.get(name, '')}")
         for name, entry in ARRAYS.items()
@@ -24,7 +24,7 @@ def pool_specs(width: int, tokens: str, **notes: str) -> tuple[ArraySpec, ...]:
 def pool_tokens(
     tokens: Tensor, names: Collection[str], mask: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """Compute those arrays of `names` that are statistics of tokens ``[B,T,D]``.
+    """Compute the arrays in `names` that are pooled from tokens ``[B,T,D]``.
 
     The mask ``[B,T,1]`` is false for padding.
     """
@@ -40,11 +40,11 @@ def clip_by_clip(
     pools: Mapping[str, Pooling],
     count: int | None = None,
 ) -> Callable[..., Any]:
-    """Make `Backbone.encode_clips` from a function of one clip's frames or windows.
+    """Make `Backbone.encode_clips` from a function that embeds one clip's frames or windows.
 
-    `embed_tokens` returns a token of each frame or window, without padding, for each of `pools`,
-    which pool them. `frames` are the tokens of `native`, in `count` rows; by default in as many as
-    the input has.
+    `embed_tokens` returns a token per frame or window, without padding, for each array in `pools`,
+    whose functions pool these tokens. The array `frames` has the tokens of `native` in `count` rows
+    (default: as many rows as the input).
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Turn frames into a backbone's input, as the checkpoint's own processor does.
+"""Turn frames into a backbone's input in the same way as the checkpoint's own processor.
 
-It uses torch, so that it is batched and runs on any device. The tests compare it with transformers'
-PIL processors, with which the published checkpoints were made.
+The code uses torch, so that it can run in batches on any device. Tests compare it with the PIL
+processors of transformers, which the published checkpoints were made with.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
 VIDEO_CONFIG = "video_preprocessor_config.json"
-"""The name of the configuration if the processor takes only videos."""
+"""The name of the configuration file if the processor only takes videos."""
 MODES = ("standard", "author")
 AUTHOR_SQUASH = (224, 224)
 """The size to which the authors of ObyGaze12 resized every frame, ignoring aspect ratios."""
 BYTE_RESIZING_DEVICES = frozenset({"cpu"})
-"""The kinds of device on which torch resizes bytes, and fast."""
+"""The kinds of devices on which torch can resize bytes, which is fast."""
 FLOAT_RESIZING_DEVICES = frozenset({"cuda"})
-"""The kinds of device on which torch resizes floats with antialiasing; others use the CPU."""
+"""The kinds of devices on which torch resizes floats with antialiasing; others use the CPU."""
 MAX_FLOAT_REDUCTION = 32
-"""CUDA keeps the filter's weights in small shared memory, which a larger reduction would fill."""
+"""The largest reduction on CUDA, which keeps the filter's weights in small shared memory."""
 FRAMES_PER_STEP = 8
-"""The frames that are resized together in floating point."""
+"""How many frames are resized together in floating point."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
-"""The numbers of PIL's filters, as in processor configurations."""
+"""PIL's filters by their numbers in processor configurations."""
 _BICUBIC = ("CLIP", "Siglip", "Bit")
 """The processors whose default filter is bicubic."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The way frames become a backbone's input. Recorded in the store.
+    """How frames become a backbone's input. The store records this.
 
     Parameters
     ----------
     shortest_edge
-        Frames are scaled so that their shorter edge has this many pixels; if None, to the size of
-        `crop`, ignoring their aspect ratio.
+        The length in pixels to which the shorter edge of a frame is scaled. If None, frames are
+        resized to `crop`, ignoring their aspect ratio.
     filter
         ``bilinear`` or ``bicubic``, always with antialiasing.
     crop
-        Height and width of the central part to use.
+        The height and width of the centre crop.
     scale, offset
-        The factor on pixel values, which are 0 to 255, and the number subtracted afterwards.
+        The factor for pixel values (0 to 255), and the number subtracted afterwards.
     mean, std
-        The statistics per channel, after scaling.
+        The mean and standard deviation per channel, after scaling.
     squash
-        Height and width to which frames are resized first, ignoring their aspect ratio and without
-        antialiasing.
+        The height and width to which frames are resized first, ignoring their aspect ratio and
+        without antialiasing.
     middle
         How to round half of an odd margin: ``down``, or to the nearest ``even`` number.
     mode
@@ -83,7 +83,7 @@ class Preprocessing:
     transform: Callable[[Tensor], Tensor] | None = None
 
     def attributes(self) -> dict[str, Any]:
-        """Return the fields as recorded in a store's attributes; a function by its name."""
+        """Return the fields as recorded in a store's attributes, with functions by name."""
         fields = asdict(replace(self, transform=None))
         words = " ".join(repr(self.transform).split()) if self.transform else ""
         fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
@@ -91,12 +91,12 @@ class Preprocessing:
 
     @property
     def geometry(self) -> Hashable:
-        """The settings that `resize_and_crop` depends on."""
+        """The settings that affect `resize_and_crop`."""
         sizes = self.shortest_edge, self.crop, self.squash
         return *sizes, self.filter, self.middle, id(self.transform)
 
     def at(self, size: int) -> Preprocessing:
-        """Return the same preprocessing for another size of input."""
+        """Return the same preprocessing for a different input size."""
         return replace(self, shortest_edge=size, crop=(size, size))
 
     def apply(self, frames: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ class Preprocessing:
         return normalise(resize_and_crop(frames, self), self)
 
     def check_size(self, size: int | tuple[int, ...] | list[int], checkpoint: Path) -> None:
-        """Raise unless the network of a checkpoint takes input of this size."""
+        """Raise `BackboneError` unless the crop has the size that a checkpoint's network takes."""
         expected = (size, size) if isinstance(size, int) else tuple(size)
         if self.crop != expected:
             raise BackboneError(
@@ -114,7 +114,7 @@ class Preprocessing:
 
 
 MAX_EDGE, MAX_SCALE = 4096, 1e6
-"""The bounds on a checkpoint's settings: pixels of an edge; means and the like."""
+"""Limits for a checkpoint's settings: the pixels of an edge, and the values of means and so on."""
 CLIP_TORCHVISION = Preprocessing(
     shortest_edge=224,
     filter="bicubic",
@@ -128,18 +128,18 @@ CLIP_TORCHVISION = Preprocessing(
 
 
 def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
-    """Read a checkpoint's ``preprocessor_config.json``; see `processor_file`.
+    """Read the preprocessing from a checkpoint's `processor_file`.
 
-    It must have mean and standard deviation: the defaults of a class may differ from those used in
-    training.
+    The file must have a mean and a standard deviation, because the defaults of a class may differ
+    from the values used in training.
 
     Parameters
     ----------
     checkpoint
-        The folder.
+        The checkpoint's folder.
     mode
-        ``standard`` does what the checkpoint's own processor does. ``author`` does what the authors
-        of ObyGaze12 did: frames are squashed to 224 x 224 first.
+        ``standard`` does the same as the checkpoint's own processor. ``author`` first squashes
+        frames to 224 x 224, as the authors of ObyGaze12 did.
     """
     if mode not in MODES:
         raise UsageError(f"unknown preprocessing mode {mode!r}; use {' or '.join(MODES)}")
@@ -171,18 +171,18 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
 
 
 def _require_numbers(own: Preprocessing, path: Path) -> None:
-    """Raise `BackboneError` for impossible sizes, and for means that are not numbers."""
+    """Raise `BackboneError` if sizes are impossible, or means and the like are not numbers."""
     edges = (*own.crop, *([] if own.shortest_edge is None else [own.shortest_edge]))
     if not all(type(edge) is int and 0 < edge <= MAX_EDGE for edge in edges):
         raise BackboneError(f"{path}: sizes must be from 1 to {MAX_EDGE} pixels (got {edges})")
     for name, values in (("mean", own.mean), ("std", own.std), ("factor", (own.scale,))):
         is_number = all(isinstance(v, int | float) and abs(v) < MAX_SCALE for v in values)
         if not is_number or len(values) not in (1, 3) or (name != "mean" and not all(values)):
-            raise BackboneError(f"{path}: {name} must be a number for each channel (got {values})")
+            raise BackboneError(f"{path}: {name} must have one number per channel (got {values})")
 
 
 def processor_file(checkpoint: Path) -> Path:
-    """Return the file of a checkpoint's processor; that for videos if it is the only one."""
+    """Return a checkpoint's processor file; the one for videos if there is no other."""
     video = checkpoint / VIDEO_CONFIG
     return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
 
@@ -190,19 +190,19 @@ def processor_file(checkpoint: Path) -> Path:
 def resize_and_crop(
     frames: Tensor, preprocessing: Preprocessing, rows: Sequence[int] | None = None
 ) -> Tensor:
-    """Scale and crop frames: uint8 ``[T,H,W,3]`` to uint8 ``[T,3,h,w]``, on their device.
+    """Scale and crop frames, uint8 ``[T,H,W,3]``, to uint8 ``[T,3,h,w]`` on the same device.
 
-    `rows` selects frames, in this order.
+    `rows` are the numbers of the frames to use, in order (default: all).
     """
     rows = range(len(frames)) if rows is None else rows
     if transform := preprocessing.transform:
         try:
-            # Without rows, the shape is that of any frame.
+            # If there are no rows, the first frame tells the shape.
             inputs = [transform(frames[row].permute(2, 0, 1).cpu()) for row in rows or [0]]
             return torch.stack(inputs)[: len(rows)].to(frames.device)
-        except Exception as problem:  # a function of the user's
+        except Exception as problem:  # the user's function may raise anything
             raise BackboneError(
-                f"the transform fails on a frame, uint8 [3,H,W] "
+                f"the transform failed on a frame, uint8 [3,H,W] "
                 f"({type(problem).__name__}: {one_line(problem)})"
             ) from None
     on_cpu = frames.device.type in BYTE_RESIZING_DEVICES
@@ -235,7 +235,7 @@ def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
 
 
 def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool) -> Tensor:
-    """Resize bytes, or floats where the device cannot, which differs by at most a level."""
+    """Resize as bytes or, if the device cannot, as floats, which differs by at most one level."""
     if pixels.device.type in BYTE_RESIZING_DEVICES:
         return interpolate(pixels, size=size, mode=mode, antialias=antialias)
     height, width = pixels.shape[-2:]
@@ -243,20 +243,20 @@ def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool
         antialias and max(height / size[0], width / size[1]) > MAX_FLOAT_REDUCTION
     ):
         return _resize(pixels.cpu(), size, mode, antialias=antialias).to(pixels.device)
-    # As in PIL: each row, rounded to bytes, then each column. No matrix product is used, so
-    # TensorFloat-32 cannot affect it, even if it is on.
+    # As in PIL: first each row, rounded to bytes, then each column. There is no matrix product, so
+    # TensorFloat-32 cannot affect the result.
     for step in ((height, size[1]), size) if antialias else (size,):
         values = pixels.to(torch.float32, memory_format=torch.contiguous_format)
         values = interpolate(values, size=step, mode=mode, antialias=antialias)
-        # Halves are rounded up, as in PIL and OpenCV, not to even.
+        # Halves are rounded up, not to even, as in PIL and OpenCV.
         pixels = (values + 0.5).floor_().clamp_(0, 255).to(torch.uint8)
     return pixels
 
 
 def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:
-    """Turn bytes of shape ``[..., 3, h, w]`` into the numbers that the backbone was trained on.
+    """Normalise bytes of shape ``[..., 3, h, w]`` as in the backbone's training.
 
-    With `out` they are written there, which may be on another device.
+    If `out` is given, the result is written to it; it may be on another device.
     """
     values = torch.empty(pixels.shape, device=pixels.device) if out is None else out
     mean = _per_channel(tuple(preprocessing.mean), values.device)
@@ -268,7 +268,7 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
         parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
     for source, target in parts:
         target.copy_(source).mul_(preprocessing.scale)
-        if preprocessing.offset:  # only for ViViT, which saves all others a pass over the pixels
+        if preprocessing.offset:  # only ViViT has one; others save a pass over the pixels
             target.sub_(preprocessing.offset)
         target.sub_(mean).div_(std)
     return values
@@ -276,7 +276,7 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
 
 @lru_cache(maxsize=64)
 def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return a number for each channel, uploaded to a device once."""
+    """Return a tensor with a number per channel, which is uploaded to each device only once."""
     return torch.tensor(values, device=device).view(-1, 1, 1)
 
 
@@ -285,12 +285,12 @@ def _margin(excess: int, middle: str) -> int:
 
 
 def _geometry(config: Mapping[str, Any], path: Path) -> tuple[int | None, tuple[int, int]]:
-    """Return the shortest edge (None if both sides are set), and the crop."""
+    """Return the shortest edge (None if both sides are set) and the size of the crop."""
     size = config["size"]
     has_both_sides = isinstance(size, Mapping) and "height" in size
     steps = ("do_resize", "do_rescale", *(() if has_both_sides else ("do_center_crop",)))
     if off := [step for step in steps if not config.get(step, True)]:
-        raise BackboneError(f"{path} switches {' and '.join(off)} off, which is not supported")
+        raise BackboneError(f"{path} disables {' and '.join(off)}, which is not supported")
     if has_both_sides:
         sides = _sides(size)
         if config.get("do_center_crop", True) and _sides(config.get("crop_size", size)) != sides:

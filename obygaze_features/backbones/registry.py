@@ -1,9 +1,10 @@
-"""The families of backbones: our own, and those of installed packages.
+"""The families of backbones: obygaze's own, and those of installed plug-ins.
 
-Our own families are modules here with a `FAMILY`, or several `FAMILIES`, and their names are below.
-Another package provides one by an entry point: ``[project.entry-points."obygaze.backbones"] toy =
-"my_package.toy:FAMILY"``. An entry point may also be a class or a function that makes a `Backbone`
-from a preprocessing mode. Errors in the code of another package are raised as `BrokenBackbone`.
+obygaze's own families are modules in this folder with a `FAMILY` or several `FAMILIES`; they are
+listed below. Another package can provide a family with an entry point:
+``[project.entry-points."obygaze.backbones"] toy = "my_package.toy:FAMILY"``. The entry point may
+also be a class or function that makes a `Backbone` for a preprocessing mode. Errors in the code of
+another package are raised as `BrokenBackbone`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ _MODULES = (
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"
 LIBRARIES = ("timm", "torchvision")
-"""The packages whose networks are backbones by ``PACKAGE:NAME``."""
+"""Libraries whose models can be used as ``PACKAGE:NAME``."""
 
 Maker = Callable[[str], Backbone]
-"""A function that makes a backbone from a preprocessing mode."""
+"""A function that makes a backbone for a preprocessing mode."""
 
 
 @cache
@@ -52,20 +53,20 @@ def own_families() -> tuple[Family, ...]:
 
 @cache
 def families() -> tuple[Family, ...]:
-    """Return all families: ours first."""
+    """Return all families, obygaze's own first."""
     plugins, _ = load_plugins()
     return (*own_families(), *(item for item in plugins.values() if isinstance(item, Family)))
 
 
 @cache
 def known_checkpoints() -> dict[str, KnownCheckpoint]:
-    """Return the checkpoints that users can name."""
+    """Return the checkpoints that users can refer to by name."""
     return {item.name: item for family in families() for item in family.checkpoints}
 
 
 @cache
 def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
-    """Return the families and makers of installed packages, and why others are not used."""
+    """Return the families and makers of plug-ins, and the reasons why others are not used."""
     plugins: dict[Plugin, Any] = {}
     problems: dict[Plugin, str] = {}
     used_names = {item.name for family in own_families() for item in family.checkpoints}
@@ -84,14 +85,14 @@ def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
 
 
 def maker_names() -> set[str]:
-    """Return the entry points that make a backbone; also those that do not load."""
+    """Return the names of entry points that make a backbone, including those that fail to load."""
     plugins, problems = load_plugins()
     makers = {plugin.name for plugin, maker in plugins.items() if not isinstance(maker, Family)}
     return makers | {plugin.name for plugin in problems}
 
 
 def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
-    """Return the maker that a spec names: an entry point, ``module:Class``, or a library's."""
+    """Return the maker for a spec: an entry point, ``module:Class``, or a library's model."""
     library, colon, _ = spec.partition(":")
     if colon and library in LIBRARIES:
         from obygaze_features.backbones.own import load_library
@@ -109,13 +110,13 @@ def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
             plugin = plugin_at(spec)
             maker = _load_plugin(plugin)
             if isinstance(maker, Family):
-                raise BackboneError(f"{plugin} is a family; pass its checkpoint as NAME=FOLDER")
+                raise BackboneError(f"{plugin} is a family; pass a checkpoint of it as NAME=FOLDER")
             return plugin, maker
     return None
 
 
 def _load_plugin(plugin: Plugin) -> Any:
-    """Return a family or a maker whose functions raise `BrokenBackbone`."""
+    """Load a plug-in's family or maker, and wrap it so that its errors are `BrokenBackbone`."""
 
     def guard(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function, updated=())
@@ -133,5 +134,5 @@ def _load_plugin(plugin: Plugin) -> Any:
             )
             return replace(loaded, checkpoints=checkpoints, load=guard(loaded.load), plugin=plugin)
     if not callable(loaded):
-        raise BrokenBackbone(f"{plugin} is not a class or a function that makes a Backbone")
+        raise BrokenBackbone(f"{plugin} is not a class or function that makes a Backbone")
     return guard(loaded)

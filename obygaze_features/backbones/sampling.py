@@ -1,4 +1,4 @@
-"""The frames of a clip that a backbone sees."""
+"""Choose the frames of a clip that a backbone sees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from obygaze_features.errors import UsageError
 
 MAX_FRAMES = 64
-"""The most frames of a clip at a rate, unless a user sets another number."""
+"""The default maximum number of frames per clip when frames are sampled at a rate."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Sampling:
     Parameters
     ----------
     frames
-        The number of frames that it takes.
+        The number of frames to choose.
     rate
-        Frames per second to choose from (default: all of the clip's). A clip that is too short at
-        this rate has fewer than `frames`, and the rest is padding.
+        The frames per second to choose from (default: all frames of the clip). A clip that is too
+        short at this rate has fewer than `frames` frames; the rest is padding.
     window, stride
-        The frames of a window, and from one window to the next, for networks of clips that see a
-        clip in windows; the last window ends with the clip.
+        The frames per window, and the frames from the start of one window to the next, for networks
+        that take clips in windows. The last window ends with the clip.
 
     Examples
     --------
@@ -60,22 +60,22 @@ class Sampling:
 
     @property
     def tokens(self) -> int:
-        """The number of frames, or windows, in a clip's row."""
+        """The number of frames or windows in a clip's row."""
         return len(self.windows(self.frames)) if self.window else self.frames
 
     def windows(self, count: int) -> list[tuple[int, int]]:
-        """Return the windows of `count` frames: the first of each, and the one after its last."""
+        """Return the windows of a clip with `count` frames as (start, end); `end` is exclusive."""
         size, stride = min(self.window or 1, count), self.stride or 1
         return [(n, n + size) for n in (*range(0, count - size, stride), count - size)]
 
     def at_rate(self, times: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Return the frames of a clip at `rate`, by number, from the times of all frames."""
+        """Return the numbers of a clip's frames at `rate`, given the times of all frames."""
         # The first frame at or after each tick of the clock; the microsecond covers rounding.
         ticks = np.arange(0, times[-1] - times[0] + 1e-6, 1 / (self.rate or 1))
         return np.unique(np.searchsorted(times - times[0], ticks - 1e-6)).astype(np.int32)
 
     def pick(self, times: NDArray[np.float64]) -> NDArray[np.int32]:
-        """Return the frames of a clip to take, by number, from the times of all frames."""
+        """Return the numbers of the frames to use, given the times of all frames of a clip."""
         if self.rate is None:
             return uniform_indices(len(times), self.frames)
         chosen = self.at_rate(times)
@@ -84,7 +84,7 @@ class Sampling:
         return chosen
 
     def row(self, numbers: list[int], times: list[float]) -> dict[str, NDArray[Any]]:
-        """Return a clip's ``frame_index`` and ``frame_time``: -1 and NaN beyond its frames."""
+        """Return a clip's ``frame_index`` and ``frame_time``, padded with -1 and NaN."""
         if self.window:
             spans = self.windows(len(numbers))
             numbers = [numbers[(first + end - 1) // 2] for first, end in spans]
@@ -95,10 +95,10 @@ class Sampling:
 
 
 def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
-    """Return the sampling that a user requests, ``"2 fps"``; None for the backbone's default.
+    """Parse a sampling such as ``"2 fps"``; return None for the backbone's default.
 
-    `counts` are the other fields of `Sampling` that are set; `frames` without a rate is for
-    backbones that hear.
+    `counts` are the other fields of `Sampling` that the user sets. `frames` without a rate is only
+    for audio backbones.
     """
     settings = {name: count for name, count in counts.items() if count is not None}
     if text is None and not settings:
@@ -109,16 +109,16 @@ def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
     rate = re.fullmatch(r"(\d*\.?\d+) ?fps", "1 fps" if text is None else text.strip().lower())
     if not rate or not float(rate[1]) or min(settings.values(), default=1) < 1:
         raise UsageError(
-            "sampling is a rate such as '2 fps'; frames, window and stride belong to it and are "
-            f"at least 1 (got {', '.join(filter(None, (text, numbers)))})"
+            "sampling must be a rate such as '2 fps', and frames, window and stride must be at "
+            f"least 1 (got {', '.join(filter(None, (text, numbers)))})"
         )
     return Sampling(**{"frames": MAX_FRAMES, **settings}, rate=float(rate[1]) if text else None)
 
 
 def uniform_indices(n: int, count: int) -> NDArray[np.int32]:
-    """Spread `count` indices evenly over `n` frames: ``int(i * n / count)``.
+    """Return `count` indices spread evenly over `n` frames: ``int(i * n / count)``.
 
-    A clip with fewer frames repeats some of them.
+    If there are fewer than `count` frames, some are repeated.
 
     >>> uniform_indices(100, 4).tolist()
     [0, 25, 50, 75]

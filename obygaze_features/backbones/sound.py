@@ -1,4 +1,4 @@
-"""The windows of a clip's sound that a backbone hears, and how they become its input."""
+"""Choose windows of a clip's sound, and turn them into an audio backbone's input."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SILENCE_DB = -100.0
-"""The loudness of silence, and the least that there is."""
+"""The loudness of silence in dB, which is the lowest value."""
 SILENCE = 1e-4
-"""Samples of a silent track are below this: some have dither of their last bits."""
+"""Samples of a silent track are below this level. They may not be 0, because of dither."""
 SHORTEST_S = 0.025
-"""The shortest sound that extractors and networks accept; shorter sound gets silence added."""
+"""The shortest sound that extractors and networks accept; shorter sound is padded with silence."""
 FRAMES_PER_STEP = 64
-"""The frames transformed together, which fit the processor's cache."""
+"""How many frames are transformed together, so that they fit the processor's cache."""
 SINGLE_THREADED = 1 << 18
-"""The multiplications that OpenBLAS does in the calling thread. For more it starts threads, which
-compete with those of other windows and whose number would change bits.
+"""The most multiplications that OpenBLAS does in the calling thread. Beyond this, it starts threads
+that compete with those of other windows, and the result would depend on their number.
 """
 
 Samples = NDArray[np.float32]
@@ -36,9 +36,10 @@ Samples = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Excerpts:
-    """The stretches that were kept of a clip's samples, and the number of all its samples.
+    """The pieces that were kept of a clip's sound, and the number of all its samples.
 
-    Each of the `pieces` has the number of its first sample; the last may extend beyond the clip.
+    Each of `pieces` is a (number of the first sample, samples) pair; the last may extend beyond the
+    clip's end.
 
     Examples
     --------
@@ -54,7 +55,7 @@ class Excerpts:
         return self.length
 
     def __getitem__(self, samples: slice) -> Samples:
-        """Return the samples from one number to another, which must have been kept together."""
+        """Return a slice of the clip's samples, which must be within one piece."""
         for first, piece in self.pieces:
             if first <= samples.start and samples.stop <= first + len(piece):
                 return piece[samples.start - first : samples.stop - first]
@@ -62,11 +63,11 @@ class Excerpts:
 
     @property
     def is_silent(self) -> bool:
-        """True if no sample that was kept is louder than a dithered silence."""
+        """True if no sample that was kept is louder than dithered silence."""
         return all(np.abs(piece).max(initial=0.0) < SILENCE for _, piece in self.pieces)
 
     def has(self, first: int, end: int) -> bool:
-        """Return True if these samples were kept together."""
+        """Return True if the samples from `first` to `end` are within one piece."""
         return any(at <= first and end <= at + len(piece) for at, piece in self.pieces)
 
 
@@ -77,12 +78,12 @@ class SoundSampling:
     Parameters
     ----------
     rate
-        Samples per second.
+        The samples per second.
     window, stride
-        The seconds of a window, and from one window to the next. The last window ends with the
-        clip; a clip shorter than a window is one window.
+        The seconds per window, and from the start of one window to the next. The last window ends
+        with the clip; a clip shorter than a window has a single window.
     frames
-        The most windows of a clip; longer clips are sampled evenly, ends included.
+        The maximum number of windows. Longer clips are sampled evenly, including both ends.
     track
         The number of a file's sound track, from 1 (default: the file's default).
 
@@ -123,7 +124,7 @@ class SoundSampling:
         return self.frames
 
     def windows(self, samples: int) -> list[tuple[int, int]]:
-        """Return the windows of a clip: the first sample of each, and the one after its last."""
+        """Return the windows of a clip as (start, end) in samples, with `end` exclusive."""
         size, stride = (max(1, round(s * self.rate)) for s in (self.window, self.stride))
         size = min(size, samples)
         starts = np.array([*range(0, samples - size, stride), samples - size])
@@ -132,10 +133,10 @@ class SoundSampling:
         return [(start, start + size) for start in starts.tolist()]
 
     def row(self, sound: Samples | Excerpts, start: float = 0.0) -> dict[str, NDArray[Any]]:
-        """Return ``frame_time`` and ``loudness`` of a clip that starts at `start`.
+        """Return ``frame_time`` and ``loudness`` for a clip that starts at `start` seconds.
 
-        The middle of each window in the film's seconds, and its level in dB of full scale (of its
-        root mean square); both are NaN after the clip's end.
+        These are the middle of each window in seconds of the film, and its root mean square level
+        in dB relative to full scale. Both are NaN beyond the clip's end.
         """
         time = np.full(self.tokens, np.nan)
         loudness = np.full(self.tokens, np.nan, np.float32)
@@ -148,19 +149,19 @@ class SoundSampling:
 
 @dataclass(frozen=True)
 class SoundPreprocessing:
-    """The way windows of sound become a backbone's input, by a feature extractor.
+    """How a feature extractor turns windows of sound into a backbone's input.
 
     Parameters
     ----------
     sampling
-        The windows.
+        How windows are chosen.
     extractor
-        The extractor's class.
+        The name of the extractor's class.
     settings
-        All settings that its numbers depend on.
+        All settings of the extractor that affect its output.
     masked
-        True if windows are padded to their full length, and the input gets a last channel: 1 for
-        sound and 0 for padding.
+        True if windows are padded to their full length, and the input gets an extra last channel
+        that is 1 for sound and 0 for padding.
     """
 
     sampling: SoundSampling
@@ -173,9 +174,9 @@ class SoundPreprocessing:
         return {"mode": "standard", "extractor": {"class": self.extractor, **self.settings}}
 
     def inputs(self, sound: Samples | Excerpts) -> Tensor:
-        """Return a clip's mono sound at the sampling's rate as the network's input ``[W, ...]``.
+        """Turn a clip's mono sound, at the sampling's rate, into the network's input ``[W, ...]``.
 
-        Each window is computed separately, on the CPU, so that its bits depend on nothing else.
+        Each window is computed separately on the CPU, so that its result depends on nothing else.
         """
         import torch
 
@@ -186,7 +187,7 @@ class SoundPreprocessing:
         for first, end in self.sampling.windows(len(sound)):
             window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
             window[: end - first] = sound[first:end]
-            # Absurd samples overflow; the store refuses the results.
+            # Absurd samples overflow, and the store then refuses the result.
             with np.errstate(all="ignore"):
                 output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
             values = np.atleast_2d(output[extract.model_input_names[0]][0])
@@ -198,14 +199,14 @@ class SoundPreprocessing:
 
 @lru_cache(maxsize=8)
 def _make_extractor(name: str, settings: str) -> Any:
-    """Return a feature extractor of transformers, by its class's name."""
+    """Return a feature extractor of transformers, given the name of its class."""
     import transformers
 
     extractor = getattr(transformers, name)
     spec: Any = find_spec(extractor.__module__)
     module = module_from_spec(spec)  # a private copy, whose names can be changed
     spec.loader.exec_module(module)
-    # AST would use torchaudio if it is installed, with different bits.
+    # AST would use torchaudio if it is installed, with different results.
     vars(module).update(spectrogram=spectrogram, is_speech_available=lambda: False)
     extractor = vars(module)[name]
     with warnings.catch_warnings(action="ignore"):  # for AST's filters without any frequency
@@ -218,11 +219,12 @@ def spectrogram(
     center: bool = True, preemphasis: float | None = None, mel_floor: float = 1e-10,
     log_mel: str | None = None, remove_dc_offset: bool = False, **options: Any,
 ) -> NDArray[np.float32]:  # fmt: skip
-    """Return a mel spectrogram ``[mels, frames]``; see ``transformers.audio_utils.spectrogram``.
+    """Return a mel spectrogram ``[mels, frames]``, like ``transformers.audio_utils.spectrogram``.
 
-    The bits are those of transformers, which makes one frame at a time in Python and so holds the
-    interpreter's lock. Here NumPy makes many frames at a time without it, so several threads help.
-    Only options of transformers' extractors are handled here, and the rest there.
+    The result is bitwise equal to that of transformers, which computes one frame at a time in
+    Python and so holds the interpreter lock. Here, NumPy computes many frames at a time without the
+    lock, so several threads can run in parallel. Options that the extractors do not use are left to
+    transformers.
     """
     from transformers import audio_utils
 

@@ -1,7 +1,7 @@
-"""Families that hear: CLAP, AST, wav2vec 2.0, HuBERT and Whisper, in Hugging Face's form.
+"""Audio families: CLAP, AST, wav2vec 2.0, HuBERT and Whisper, in Hugging Face format.
 
-Each embeds every window of a clip's sound separately. Their feature extractors run in NumPy even if
-torchaudio is installed, so that bits do not depend on torchaudio.
+They embed each window of a clip's sound separately. The feature extractors run in NumPy even if
+torchaudio is installed, so that results do not depend on torchaudio.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 CONFIG = "preprocessor_config.json"
 WINDOWS_PER_STEP = 8
-"""The windows in one forward pass."""
+"""The number of windows in one forward pass."""
 SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
 RATES = range(8_000, 192_001)
-"""The samples per second that a checkpoint may request."""
+"""The sampling rates that a checkpoint may request."""
 MOST = 60 * RATES[-1]
-"""The most numbers in a window, in its spectrum and in its filters."""
+"""The most numbers that a window, its spectrum or its filters may have."""
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "ClapFeatureExtractor": {
         "sampling_rate": 48_000, "feature_size": 64, "fft_window_size": 1024, "hop_length": 480,
@@ -57,18 +57,18 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "n_fft": 400, "padding_value": 0.0,
     },
 }  # fmt: skip
-"""The settings of each extractor that its numbers depend on, with the class's defaults.
+"""The settings that affect each extractor's output, with the defaults of its class.
 
-Whisper's are without random dither.
+Whisper's settings have no random dither.
 """
 AST_HOP = 160
-"""The samples from one frame of AST's spectrogram to the next."""
+"""The hop length of AST's spectrogram in samples."""
 SPEECH_WINDOW_S = 10
 WHISPER_FRAMES_PER_STATE = 2
 
 
 def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
-    """Return the arrays of a network that embeds each window of sound in `dim` numbers."""
+    """Return the arrays of a network that embeds each window of sound as `dim` numbers."""
     return (
         ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
         ArraySpec.named("frames", (MAX_FRAMES, dim), f"{meaning} of each window", padded=True),
@@ -79,27 +79,26 @@ def load_sound(
     path: Path, model: str, extractor: str, window: Callable[[Any], float],
     *, masked: bool = False, **options: Any,
 ) -> tuple[Any, dict[str, Any], Callable[..., Backbone]]:  # fmt: skip
-    """Load a transformers model that hears, its settings, and a function that makes its `Backbone`.
+    """Load an audio model of transformers; return it, its settings, and a maker of its `Backbone`.
 
-    That function takes a network, a function that embeds windows of sound, ``[W,...]`` to
-    ``[W,D]``, its arrays, and other fields; `takes` is the shape of a window if the network takes
-    no other.
+    The maker takes the network, a function that embeds windows of sound (``[W,...]`` to ``[W,D]``),
+    the arrays, and further fields. `takes` is the shape of a window, if the network only takes one.
 
     Parameters
     ----------
     path, model, options
-        The folder, and the class's name and options, as for `load_model`.
+        The folder, the name of the model's class, and its options, as for `load_model`.
     extractor, masked
         As for `SoundPreprocessing`.
     window
-        A function from the settings to the seconds of a window.
+        A function that returns the seconds per window, given the settings.
     """
     file = path / CONFIG
     listed = read_json(file, BackboneError)
     if not isinstance(listed, dict) or listed.get("feature_extractor_type", extractor) != extractor:
         raise BackboneError(f"{file} is not the configuration of a {extractor} (JSON object)")
     settings = {name: listed.get(name, default) for name, default in DEFAULTS[extractor].items()}
-    with translate(BackboneError, file, "has settings that do not work: {}"):
+    with translate(BackboneError, file, "has settings that do not work together: {}"):
         rate, seconds = settings["sampling_rate"], window(settings)
         if not isinstance(rate, int) or rate not in RATES:
             reason = f": sampling_rate must be from {RATES[0]:,} to {RATES[-1]:,} (got {rate!r})"
@@ -124,7 +123,7 @@ def load_sound(
 
         if shape != takes:
             raise BackboneError(
-                f"{file} makes input of the shape {shape}, but according to config.json the "
+                f"{file} makes input of shape {shape}, but according to config.json the "
                 f"network takes {takes}"
             )
 
@@ -148,9 +147,9 @@ whisper_arrays = partial(sound_arrays, "mean of the encoder's last states that t
 
 
 def load_clap(path: Path, mode: str) -> Backbone:
-    """Load a CLAP (Wu et al., 2023), whose text tower serves a search by words.
+    """Load a CLAP (Wu et al., 2023), whose text tower makes it possible to search by words.
 
-    Checkpoints with feature fusion are refused: they take random parts of long sound.
+    Checkpoints with feature fusion are refused, because they take random parts of long sound.
     """
     from torch.nn import ModuleDict
 
@@ -160,8 +159,8 @@ def load_clap(path: Path, mode: str) -> Backbone:
     audio, text = model.config.audio_config, model.config.text_config
     if audio.enable_fusion or settings["truncation"] != "rand_trunc":
         raise BackboneError(
-            f"{path} is a CLAP with feature fusion, which takes random parts of long sound; use "
-            "one without fusion, such as laion/clap-htsat-unfused"
+            f"{path} is a CLAP with feature fusion, which takes random parts of long sound. Use a "
+            "checkpoint without fusion, such as laion/clap-htsat-unfused"
         )
     if (padding := settings["padding"]) not in ("repeatpad", "repeat", "pad"):
         raise BackboneError(path, f": padding must be repeatpad, repeat or pad (got {padding!r})")
@@ -197,12 +196,12 @@ def load_ast(path: Path, mode: str) -> Backbone:
 
 
 def load_speech(model: str, path: Path, mode: str) -> Backbone:
-    """Load a wav2vec 2.0 (Baevski et al., 2020) or HuBERT (Hsu et al., 2021), by its class's name.
+    """Load a wav2vec 2.0 (Baevski et al., 2020) or HuBERT (Hsu et al., 2021); `model` is its class.
 
-    They hear raw samples, scaled to zero mean and unit variance in each window. A clip that is
-    shorter than a window is heard at its own length, without padding.
+    These networks take raw samples, scaled to zero mean and unit variance in each window. A clip
+    that is shorter than a window is not padded.
     """
-    # Without training's mask vector, which some checkpoints lack.
+    # Without the mask vector of the training, which some checkpoints lack.
     network, _, make_backbone = load_sound(
         path, model, "Wav2Vec2FeatureExtractor", lambda _: SPEECH_WINDOW_S, masked=True,
         mask_time_prob=0.0, mask_feature_prob=0.0,
@@ -238,7 +237,7 @@ def load_whisper(path: Path, mode: str) -> Backbone:
 
 
 TINY_CLAP = KnownCheckpoint(
-    "tiny-clap", "a small CLAP of random weights", SoundSampling(16_000, 1, 1), clap_arrays(32),
+    "tiny-clap", "a small CLAP with random weights", SoundSampling(16_000, 1, 1), clap_arrays(32),
     write=write_clap,
 )  # fmt: skip
 FAMILIES = (

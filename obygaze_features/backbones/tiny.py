@@ -1,6 +1,6 @@
-"""Small networks of random weights, in the layouts of published checkpoints.
+"""Small networks with random weights, in the same layouts as published checkpoints.
 
-They let you try the software without a download. Their features mean nothing.
+With them, you can try the software without a download. Their features have no meaning.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ TINY_XCLIP = {
     "mit_num_attention_heads": 2,
 }
 WORDS = "engineer picture person doctor photo image woman happy angry the and man sad an of a"
-"""The words of small vocabularies. Longest first: a shorter word's merges must not interfere."""
+"""The words of small vocabularies, longest first so that merges of shorter ones do no harm."""
 _START_END = ("<|startoftext|>", "<|endoftext|>")
 
 
 def write_xclip(
     folder: Path, seed: int, vision: Mapping[str, Any] = TINY_XCLIP, dim: int = 32
 ) -> None:
-    """Write an X-CLIP with a vision tower of these sizes and a small text tower."""
+    """Write an X-CLIP with a vision tower of the given sizes and a small text tower."""
     need("transformers", extra="extract")
     from transformers import XCLIPConfig, XCLIPModel
 
@@ -56,7 +56,7 @@ def write_xclip(
 
 
 def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) -> None:
-    """Write a ViViT classifier, the form in which they are published."""
+    """Write a ViViT with a classifier, the form in which ViViTs are published."""
     need("transformers", extra="extract")
     from transformers import VivitConfig, VivitForVideoClassification
 
@@ -73,7 +73,7 @@ def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) 
 
     def make() -> Any:
         model = VivitForVideoClassification(config)
-        # Zeros by default, which would make all positions look alike.
+        # By default, they are zeros, which would make all positions look the same.
         embeddings = model.vivit.embeddings
         for weights in (embeddings.position_embeddings, embeddings.cls_token):
             weights.normal_(std=config.initializer_range)
@@ -83,7 +83,7 @@ def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) 
 
 
 def write_clap(folder: Path, seed: int) -> None:
-    """Write a CLAP that hears windows of a second."""
+    """Write a CLAP that takes windows of one second."""
     need("transformers", extra="extract")
     from transformers import ClapConfig, ClapModel
 
@@ -107,7 +107,7 @@ def write_clap(folder: Path, seed: int) -> None:
 
 
 def video_processor(size: int) -> dict[str, Any]:
-    """Return the processor of X-CLIP and VideoMAE, for input of `size` pixels."""
+    """Return the processor configuration of X-CLIP and VideoMAE for input of `size` pixels."""
     return {
         "image_processor_type": "VideoMAEImageProcessor",
         "do_resize": True,
@@ -126,7 +126,7 @@ def video_processor(size: int) -> dict[str, Any]:
 def write_model(
     folder: Path, make: Callable[[], Any], processor: Mapping[str, Any] | None, seed: int
 ) -> None:
-    """Write a transformers model of random weights, and its processor if it has one."""
+    """Write a transformers model with random weights, and its processor if it has one."""
     torch = need("torch", extra="extract")
     with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
         torch.manual_seed(seed)
@@ -136,16 +136,16 @@ def write_model(
 
 
 def byte_letters() -> list[str]:
-    """Return a letter for each byte, as byte-level vocabularies write them.
+    """Return the character for each byte in byte-level vocabularies.
 
-    Printable bytes stand for themselves; the others get the letters from 256 on, in order.
+    Printable bytes stand for themselves; the others get characters from code 256 on, in order.
     """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     return [chr(code) for code in printable] + [chr(256 + n) for n in range(256 - len(printable))]
 
 
 def clip_vocabulary() -> dict[str, int]:
-    """Return a small CLIP vocabulary: bytes, bytes at a word's end, merges, special tokens."""
+    """Return a small CLIP vocabulary: bytes, bytes at the end of a word, merges, special tokens."""
     letters = byte_letters()
     ends = [f"{letter}</w>" for letter in letters]
     tokens = [*letters, *ends, *(left + right for left, right in _clip_merges()), *_START_END]
@@ -153,7 +153,7 @@ def clip_vocabulary() -> dict[str, int]:
 
 
 def write_clip_tokenizer(folder: Path, max_tokens: int) -> None:
-    """Write `clip_vocabulary` in the files of published checkpoints."""
+    """Write `clip_vocabulary` in the same files as published checkpoints."""
     start, end = _START_END
     special = {"bos_token": start, "eos_token": end, "unk_token": end, "pad_token": end}
     config = {"tokenizer_class": "CLIPTokenizer", "model_max_length": max_tokens, **special}
@@ -179,7 +179,7 @@ def clip_text_config() -> dict[str, Any]:
 
 
 def _clip_merges() -> list[tuple[str, str]]:
-    """Return the merges that build each word from its start."""
+    """Return the merges that build each word, starting from its first letters."""
     merges = []
     for word in WORDS.split():
         letters = [*word[:-1], f"{word[-1]}</w>"]

@@ -1,4 +1,4 @@
-"""X-CLIP, ViViT, VideoMAE, V-JEPA 2 and TimeSformer in Hugging Face's form: networks of a clip.
+"""X-CLIP, ViViT, VideoMAE, V-JEPA 2 and TimeSformer in Hugging Face format, which take whole clips.
 
 ViViT, VideoMAE and V-JEPA 2 have tubelets of 2 x 16 x 16.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return X-CLIP's arrays, of `tokens` tokens per frame, `width` wide, projected to `dim`."""
+    """Return X-CLIP's arrays for `tokens` tokens per frame of width `width`, projected to `dim`."""
     return (
         ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
         *pool_specs(dim, "`frames`"),
@@ -43,9 +43,9 @@ def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArrayS
 
 
 def load_xclip(path: Path, mode: str) -> Backbone:
-    """Load an X-CLIP (Ni et al., 2022), which also embeds texts, and images.
+    """Load an X-CLIP (Ni et al., 2022), which also embeds images and texts.
 
-    An image is embedded as a film that shows only the image.
+    An image is embedded like a film that shows only this image.
     """
     model, fields = load_folder(path, mode, "XCLIPModel")
     from torch.nn import ModuleDict
@@ -55,7 +55,7 @@ def load_xclip(path: Path, mode: str) -> Backbone:
     vision, project, mix = model.vision_model, model.visual_projection, model.mit
 
     def see(pixels: Tensor, frames: int) -> Any:
-        """Return the vision tower's output, for clips of `frames` frames that exchange messages."""
+        """Return the vision tower's output; every `frames` frames exchange messages as a clip."""
         for layer in vision.encoder.layers:
             layer.num_frames = frames
         return vision(pixels)
@@ -73,7 +73,7 @@ def load_xclip(path: Path, mode: str) -> Backbone:
         return arrays
 
     def encode_images(pixels: Tensor) -> Tensor:
-        # Equal frames add nothing to each other's messages, so one is enough.
+        # Equal frames add nothing to each other's messages, so one frame is enough.
         frame = project(see(pixels, 1).pooler_output)
         embedded: Tensor = mix(frame[:, None].expand(-1, frames, -1))[1]
         return embedded
@@ -102,10 +102,10 @@ def tubelet_arrays(
     order: str = "the class token first",
     part: str = "moment's {} tubelets",
 ) -> tuple[ArraySpec, ...]:
-    """Return the arrays of a network of tubelets: `patches` tubelets in each of `steps` steps.
+    """Return the arrays of a network with `patches` tubelets in each of `steps` time steps.
 
-    `native` describes the clip's embedding of networks without a class token; `order` is the order
-    of tokens; `part` describes a time step.
+    `native` describes the clip's embedding if the network has no class token, `order` the order of
+    tokens, and `part` a time step.
     """
     if native:
         tokens = steps * patches
@@ -134,10 +134,10 @@ def tubelet_backbone(
     embed: Callable[[Tensor, Tensor], Tensor] | None = None,
     arrange: Callable[[Tensor], Tensor] = lambda tokens: tokens,
 ) -> Backbone:
-    """Return the backbone of a network that makes tokens of clips of `frames` frames.
+    """Make a backbone from a network that turns clips of `frames` frames into tokens.
 
-    `embed` makes the clip's embedding from the tokens and their mean, with `head`; by default it is
-    the class token, the first. `arrange` puts the tokens in order, moment by moment.
+    `embed` computes the clip's embedding from the tokens and their mean, using `head`; by default,
+    the embedding is the class token, which comes first. `arrange` sorts the tokens by time.
     """
     from torch.nn import ModuleList
 
@@ -167,10 +167,10 @@ def tubelet_backbone(
 
 
 def compute_otherwise_on_gpus(network: Module) -> None:
-    """Make a GPU compute tubelets by a matrix product, and tanh-GELUs in one step, not nine.
+    """Compute tubelets by a matrix product on GPUs, and tanh-GELUs in one step instead of nine.
 
-    Some of cuDNN's convolutions of tubelets are wrong in bfloat16 and float16 (9.8 to 9.10), or
-    slow (torch 2.9). A CPU computes as before. Raises `BrokenBackbone` if results differ.
+    Some of cuDNN's tubelet convolutions are wrong in bfloat16 and float16 (cuDNN 9.8 to 9.10) or
+    slow (torch 2.9). CPUs compute as before. Raises `BrokenBackbone` if the results differ.
     """
     import torch
     from torch.nn import Conv3d
@@ -193,8 +193,8 @@ def compute_otherwise_on_gpus(network: Module) -> None:
             is_same = torch.allclose(function(sample), module(sample), rtol=error, atol=error)
         if not is_same:
             raise BrokenBackbone(
-                f"{network.name_or_path}: its tubelets are not the same as a product of matrices; "
-                "its weights are perhaps NaN. Download the checkpoint again"
+                f"{network.name_or_path}: its tubelets differ from the matrix product; the weights "
+                "may contain NaN. Download the checkpoint again"
             )
         module.forward = partial(_by_device, module.forward, function)
 
@@ -205,7 +205,7 @@ def _is_side_by_side(module: Conv3d) -> bool:
 
 
 def embed_tubelets(convolution: Conv3d, pixels: Tensor) -> Tensor:
-    """Compute the convolution of adjacent tubelets of ``[B,C,T,H,W]`` as a matrix product."""
+    """Compute a convolution over adjacent tubelets of ``[B,C,T,H,W]`` as a matrix product."""
     from torch.nn.functional import linear
 
     for axis, side in zip((4, 3, 2), reversed(convolution.kernel_size), strict=True):
@@ -222,7 +222,7 @@ def _by_device(
 
 
 def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frames") -> int:
-    """Return the time steps of a clip, of `depth` frames each; raise if frames would be lost."""
+    """Return the number of time steps in a clip; raise `BackboneError` if frames would be lost."""
     if frames < 1 or depth < 1 or frames % depth:
         raise BackboneError(
             f"{folder / 'config.json'}: {setting} must be a multiple of the tubelet's {depth} "
@@ -232,7 +232,7 @@ def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frame
 
 
 def load_vivit(path: Path, mode: str) -> Backbone:
-    """Load a ViViT (Arnab et al., 2021), whose tubelets are attended jointly."""
+    """Load a ViViT (Arnab et al., 2021) with joint attention over space and time."""
     # Without the pooler, which was never trained, and without the classifier.
     model, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
     config = model.config
@@ -245,9 +245,9 @@ def load_vivit(path: Path, mode: str) -> Backbone:
 def trunk_arrays(
     pooled: str, steps: int, patches: int, width: int, *, finetuned: bool
 ) -> tuple[ArraySpec, ...]:
-    """Return the arrays of a network without a class token, which a classifier may follow.
+    """Return the arrays of a network without a class token, with or without a classifier.
 
-    `pooled` describes the clip's embedding that a fine-tuned classifier takes.
+    `pooled` describes the clip's embedding that the classifier of a fine-tuned network takes.
     """
     native = pooled if finetuned else "the same as `mean`"
     return tubelet_arrays(steps, patches, width, native=native, order="moment by moment")
@@ -260,10 +260,10 @@ vjepa2_arrays = partial(trunk_arrays, "tokens, pooled by the classifier's attent
 def load_trunk(
     path: Path, mode: str, model: str, head: str, tensors: Collection[str], **options: Any
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Load a network without its classifier; return it, the part called `head`, and its fields.
+    """Load a network without its classifier; return it, its part called `head`, and its fields.
 
-    The part is None if the network is not fine-tuned. Only the names of its `tensors` tell that,
-    because its ``config.json`` may be that of its origin.
+    The part is None if the network is not fine-tuned. Only the names of the `tensors` tell if it
+    is, because ``config.json`` may have been copied from the pretrained network.
     """
     if not any(name.startswith(("classifier.", f"{head}.")) for name in tensors):
         network, fields = load_folder(path, mode, f"{model}Model", **options)
@@ -276,7 +276,7 @@ def load_videomae(path: Path, mode: str) -> Backbone:
     """Load a VideoMAE (Tong et al., 2022), pretrained or fine-tuned."""
     need("transformers", extra="extract")
     tensors = tensor_shapes(weight_files(path))
-    # The trunk has a last layer norm only if the classifier does not take a mean before it.
+    # The trunk only has a last layer norm if the classifier does not pool tokens by their mean.
     has_last_norm = any(name.removeprefix("videomae.") == "layernorm.weight" for name in tensors)
     pooling: dict[str, Any] = {"use_mean_pooling": False} if has_last_norm else {}
     model, norm, fields = load_trunk(path, mode, "VideoMAE", "fc_norm", tensors, **pooling)
@@ -300,7 +300,7 @@ def load_vjepa2(path: Path, mode: str) -> Backbone:
     tensors = tensor_shapes(weight_files(path))
     model, pooler, fields = load_trunk(path, mode, "VJEPA2", "pooler", tensors, size="crop_size")
     settings = model.config
-    # Its processor always sets this edge, ignoring its configuration.
+    # The processor always sets this edge, ignoring its configuration.
     fields["preprocessing"] = replace(
         fields["preprocessing"], shortest_edge=settings.crop_size * 256 // 224
     )
@@ -309,7 +309,7 @@ def load_vjepa2(path: Path, mode: str) -> Backbone:
     patches = (settings.crop_size // settings.patch_size) ** 2
     arrays = vjepa2_arrays(steps, patches, settings.hidden_size, finetuned=pooler is not None)
     return tubelet_backbone(
-        model.encoder,  # without the predictor, which guesses the tokens of masked tubelets
+        model.encoder,  # without the predictor, which predicts the tokens of masked tubelets
         frames,
         arrays,
         fields,
@@ -319,13 +319,13 @@ def load_vjepa2(path: Path, mode: str) -> Backbone:
 
 
 def timesformer_arrays(frames: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return TimeSformer's arrays, of `patches` patches per frame."""
+    """Return TimeSformer's arrays for `patches` patches per frame."""
     order = "the class token first, then frame by frame"
     return tubelet_arrays(frames, patches, width, order=order, part="frame's {} patches")
 
 
 def load_timesformer(path: Path, mode: str) -> Backbone:
-    """Load a TimeSformer (Bertasius et al., 2021): attention in time, then in space."""
+    """Load a TimeSformer (Bertasius et al., 2021), with attention in time, then in space."""
     model, fields = load_folder(path, mode, "TimesformerModel")
     import torch
 
@@ -334,11 +334,11 @@ def load_timesformer(path: Path, mode: str) -> Backbone:
     if config.attention_type == "space_only":
         raise BackboneError(
             f"{path / 'config.json'}: attention_type must be divided_space_time or "
-            "joint_space_time: space_only has one class token per frame, and none per clip"
+            "joint_space_time; space_only has one class token per frame, but none per clip"
         )
 
     def arrange(tokens: Tensor) -> Tensor:
-        """Sort the tokens, which the network has patch by patch, by frame."""
+        """Sort the tokens by frame; the network orders them by patch."""
         by_frame = tokens[:, 1:].unflatten(1, (patches, frames)).transpose(1, 2).flatten(1, 2)
         return torch.cat([tokens[:, :1], by_frame], 1)
 
@@ -348,14 +348,14 @@ def load_timesformer(path: Path, mode: str) -> Backbone:
 
 TINY_XCLIP = KnownCheckpoint(
     "tiny-xclip",
-    "a small X-CLIP of random weights",
+    "a small X-CLIP with random weights",
     Sampling(8),
     xclip_arrays(8, 32, 17, 32),
     write=write_xclip,
 )
 TINY_VIVIT = KnownCheckpoint(
     "tiny-vivit",
-    "a small ViViT of random weights",
+    "a small ViViT with random weights",
     Sampling(8),
     tubelet_arrays(4, 16, 32),
     write=write_vivit,

@@ -1,4 +1,4 @@
-"""The files of a checkpoint folder in Hugging Face's layout; its weights and tokenizer."""
+"""Load weights and tokenizers from checkpoint folders in Hugging Face format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHT_FILES = (
     ("model.safetensors", "model.safetensors.index.json"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
-"""The file of weights, or the index of several, in order of preference."""
+"""The names of a single weight file, or of the index of several, in order of preference."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -35,30 +35,30 @@ TOKENIZER_FILES = (
     "vocab.txt",
     "spiece.model",
 )
-"""The files of a tokenizer. A checkpoint has some of them."""
+"""The files that a tokenizer may have. A checkpoint has some of them."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
 _LOADING = threading.Lock()
-"""Held while a network loads: transformers patches its classes meanwhile, for all threads."""
+"""Held while a network loads, because transformers then patches its classes for all threads."""
 GENERATION = 2
-"""A number that is raised when our random weights change, so that no old cache is used."""
+"""The version of the random weights. Increase it when they change, so old caches are not used."""
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files of weights in a checkpoint folder that `load_model` reads."""
+    """Return the weight files in a checkpoint folder that `load_model` reads."""
     for single, index in WEIGHT_FILES:
         if (folder / single).is_file():
             return (folder / single,)
         if (folder / index).is_file():
             files = tuple(folder / name for name in shard_names(folder / index))
             if missing := [file.name for file in files if not file.is_file()]:
-                raise BackboneError(f"{folder} lacks {missing[0]}, which {index} lists")
+                raise BackboneError(f"{folder} lacks {missing[0]}, which is listed in {index}")
             return files
     names = " or ".join(single for single, _ in WEIGHT_FILES)
-    raise BackboneError(f"{folder} has no weights ({names}); check that everything was copied")
+    raise BackboneError(f"{folder} has no weights ({names}); check that all files were copied")
 
 
 def shard_names(index: Path) -> list[str]:
-    """Return the files in an index of weights; all must be in its own folder."""
+    """Return the files listed in an index of weights, which must all be in its folder."""
     content = read_json(index, BackboneError)
     try:
         names = sorted(set(content["weight_map"].values()))
@@ -66,7 +66,7 @@ def shard_names(index: Path) -> list[str]:
             return names
     except (AttributeError, KeyError, TypeError):
         pass
-    raise BackboneError(f"{index} is not an index of weights: it needs a weight_map of file names")
+    raise BackboneError(f"{index} is not an index of weights: it has no weight_map of file names")
 
 
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
@@ -103,7 +103,7 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
 def refuse_misfit(
     where: Path, network: str, missing: Iterable[str], mismatched: Iterable[str]
 ) -> None:
-    """Raise if weights of a network are missing or have the wrong shape."""
+    """Raise `BackboneError` if weights of a network are missing or have the wrong shape."""
     for problem, names in (("are missing", missing), ("have the wrong shape", mismatched)):
         if keys := sorted(names):
             raise BackboneError(
@@ -115,10 +115,10 @@ def refuse_misfit(
 def load_folder(
     path: Path, mode: str, model: str, *, size: str | None = "image_size", **options: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """Load a transformers model, by its class's name, from a folder in Hugging Face's layout.
+    """Load a transformers model from a folder, given the name of its class.
 
-    Return also the fields of its `Backbone` from the folder's files. `size` is the setting of the
-    network's input size; None for a network that takes any.
+    Also returns the fields of the `Backbone` that follow from the folder's files. `size` is the
+    name of the setting for the network's input size; None if the network takes any size.
     """
     transformers = need("transformers", extra="extract")
     from obygaze_features.backbones.preprocess import read_preprocessing
@@ -135,7 +135,7 @@ def load_folder(
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Show only transformers' errors, and none of its progress bars."""
+    """Silence transformers' warnings and progress bars, but not its errors."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -154,11 +154,12 @@ class Tokenizer:
     Parameters
     ----------
     tokenizer
-        A tokenizer of transformers.
+        The tokenizer from transformers.
     max_tokens
-        Tokens that the network reads, with the start and end tokens; the rest is cut off.
+        The number of tokens that the network reads, including start and end tokens. Longer texts
+        are truncated.
     padding
-        ``longest`` pads to the longest text of a batch, ``max_length`` to `max_tokens`.
+        ``longest`` pads to the longest text in a batch, ``max_length`` to `max_tokens`.
     """
 
     tokenizer: Any
@@ -178,7 +179,7 @@ class Tokenizer:
         )
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens of each text, before any are cut off."""
+        """Return the number of tokens in each text before truncation."""
         with quiet():  # because the caller reports texts that are too long
             encoded = self.tokenizer(list(texts), truncation=False, padding=False)
         return [len(ids) for ids in encoded["input_ids"]]
@@ -207,8 +208,8 @@ def read_tokenizer(
 
     if not has_tokenizer(folder):
         raise BackboneError(
-            f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); copy it from the page "
-            "where the checkpoint is published"
+            f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); copy it from where the "
+            "checkpoint is published"
         )
     if (folder / "spiece.model").is_file():
         need("sentencepiece", extra="extract")
@@ -225,7 +226,7 @@ def read_tokenizer(
 
 
 def sha256_of_files(files: Sequence[Path]) -> str:
-    """Return the SHA-256 of concatenated files (``cat * | sha256sum``)."""
+    """Return the SHA-256 of the concatenated files (``cat * | sha256sum``)."""
     digest = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
@@ -234,7 +235,7 @@ def sha256_of_files(files: Sequence[Path]) -> str:
 
 
 def sha256_of_module(module: Any) -> str:
-    """Return the SHA-256 of a network's weights, by name, for a network that reads no files."""
+    """Return the SHA-256 of a network's weights, for networks that are not read from files."""
     torch = need("torch", extra="extract")
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
@@ -247,9 +248,9 @@ def sha256_of_module(module: Any) -> str:
 def write_random_weights(
     write: Callable[[Path, int], None], folder: Path, *, seed: int = 0, overwrite: bool = False
 ) -> None:
-    """Write a checkpoint of random weights into a new folder, with `KnownCheckpoint.write`.
+    """Write a checkpoint with random weights into a new folder, using `KnownCheckpoint.write`.
 
-    With `overwrite`, an earlier one is replaced. The same seed gives the same weights.
+    With `overwrite`, an earlier checkpoint is replaced. The same seed gives the same weights.
     """
     from safetensors import SafetensorError
 
@@ -265,7 +266,7 @@ def write_random_weights(
 
 
 def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path:
-    """Return a checkpoint of random weights in the user's cache, written on first use."""
+    """Return a checkpoint with random weights in the user's cache; write it on first use."""
     folder = cache_folder(f"random-weights-{GENERATION}") / name
     if not folder.is_dir():
         # If several processes start together, one writes it and the others read it.

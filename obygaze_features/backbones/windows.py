@@ -1,4 +1,4 @@
-"""Any backbone on frames at a rate: frame by frame, or in windows of a network of clips."""
+"""Run any backbone on frames sampled at a rate, frame by frame or in windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import Pooling, pool_mean
 
 FRAMES_PER_STEP = 64
-"""The frames in one pass. No pass crosses clips, so that a clip's bits depend on it alone."""
+"""The frames per pass. A pass never spans clips, so a clip's result does not depend on others."""
 
 
 def resample(
@@ -27,14 +27,14 @@ def resample(
     track: int | None = None,
     required: Collection[str] | None = None,
 ) -> Backbone:
-    """Return the same backbone, which sees a clip's frames at a rate, up to a bound.
+    """Return the same backbone, but with a clip's frames sampled at a rate, up to a maximum number.
 
-    `frames` is the embedding of each frame; or of each window, `native` of as many of its frames,
-    evenly spread, as the network takes. It is NaN after the clip's end. Other vectors are pooled as
-    `ARRAYS` says: by `pool` over frames, by `join` over windows. A vector that only the backbone
-    defines is the mean over windows. Raises `UsageError` if an array in `required` (default: all)
-    cannot be derived. Without a rate, `sampling` limits the windows of sound that a backbone hears;
-    `track` is the number of the sound track.
+    The array `frames` then has the embedding of each frame or window, and NaN after the clip's end.
+    The embedding of a window is `native` for as many of its frames, spread evenly, as the network
+    takes. Other vectors are pooled as `ARRAYS` says: with `pool` over frames, with `join` over
+    windows. Vectors that only this backbone has are averaged over windows. Raises `UsageError` if
+    an array in `required` (default: all) cannot be derived. Without a rate, `sampling` limits the
+    number of windows of an audio backbone; `track` is the number of the sound track.
     """
     if isinstance(backbone.sampling, SoundSampling):
         return _resample_sound(backbone, backbone.sampling, sampling, track)
@@ -42,14 +42,14 @@ def resample(
         return backbone
     if not sampling.rate:
         raise UsageError(
-            f"{backbone.label} sees frames: --frames {sampling.frames} needs a rate. "
-            "Add --sampling '2 fps', or extract backbones that hear without it"
+            f"{backbone.label} takes frames, so --frames {sampling.frames} needs a rate. "
+            "Add --sampling '2 fps', or extract it separately from audio backbones"
         )
     vectors = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
     if "native" not in vectors:
-        raise UsageError(f"{backbone.label} has no array native, which sampling needs; add it")
+        raise UsageError(f"{backbone.label} lacks the array native, which sampling needs; add it")
     if backbone.sampling.window:
-        raise UsageError(f"{backbone.label} already sees windows; set its sampling only once")
+        raise UsageError(f"{backbone.label} already uses windows; set its sampling only once")
     encode_frames = backbone.encode_images if backbone.per_frame else None
     if encode_frames:
         size, part = 1, "frame"
@@ -64,7 +64,7 @@ def resample(
     names = frozenset(pools)
 
     def embed(pixels: Tensor) -> Mapping[str, Tensor]:
-        """Return the arrays of some frames or windows ``[W,size,3,h,w]``."""
+        """Return the arrays for a batch of frames or windows ``[W,size,3,h,w]``."""
         if encode_frames:
             return dict.fromkeys(names, encode_frames(pixels[:, 0]))
         present = torch.ones(pixels.shape[:2], dtype=torch.bool, device=pixels.device)
@@ -93,7 +93,7 @@ def resample(
 
 
 def _take(clip: Tensor, rows: Tensor) -> Tensor:
-    """Return these rows of a clip; a GPU gets their numbers without any wait."""
+    """Return rows of a clip without waiting for the GPU."""
     if clip.is_cuda:
         rows = rows.pin_memory()
     return clip[rows.to(clip.device, non_blocking=True)]
@@ -102,14 +102,14 @@ def _take(clip: Tensor, rows: Tensor) -> Tensor:
 def _resample_sound(
     backbone: Backbone, own: SoundSampling, sampling: Sampling | None, track: int | None
 ) -> Backbone:
-    """Return the backbone with its track, and with its limit of windows to hear."""
+    """Return an audio backbone with the requested track and maximum number of windows."""
     heard = replace(own, track=track) if track else own
     if not sampling:
         return backbone.with_changes(sampling=heard)
     if sampling.rate:
         raise UsageError(
-            f"{backbone.label}: --sampling is for frames, and it hears windows of "
-            f"{own.window:g} s; extract it without --sampling"
+            f"{backbone.label}: --sampling is for frames, but this backbone takes windows of "
+            f"{own.window:g} s of sound; extract it without --sampling"
         )
     heard = replace(heard, frames=sampling.frames)
     arrays = tuple(
@@ -121,7 +121,7 @@ def _resample_sound(
 
 
 def _pools_of_frames(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:
-    """Return how vectors follow from the embeddings of frames, for those that do."""
+    """Return the pooling for each vector that can be computed from the embeddings of frames."""
     shape = vectors["native"].shape
     pools: dict[str, Pooling] = {"native": pool_mean}
     for name, spec in vectors.items():
@@ -131,7 +131,7 @@ def _pools_of_frames(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:
 
 
 def _pools_of_windows(vectors: Mapping[str, ArraySpec]) -> dict[str, Pooling]:
-    """Return how vectors follow from those of windows; unlisted vectors are averaged."""
+    """Return the pooling of each vector over windows; vectors not in `ARRAYS` are averaged."""
     joins = {name: spec.entry.join if spec.entry else pool_mean for name, spec in vectors.items()}
     return {name: join for name, join in joins.items() if join}
 
@@ -143,10 +143,10 @@ def _refuse_missing(
     pools: Mapping[str, Pooling],
     required: Collection[str] | None,
 ) -> None:
-    """Raise `UsageError` if a required array does not follow from frames or windows."""
+    """Raise `UsageError` if a required array cannot be computed from frames or windows."""
     others = [name for name in vectors if name not in pools]
     if unknown := [name for name in others if required is None or name in required]:
         raise UsageError(
-            f"{label}: with --sampling each {part} is embedded separately, which does not give the "
-            f"array {' or '.join(unknown)}. Request the others: --arrays {','.join(pools)},frames"
+            f"{label}: --sampling embeds each {part} separately, so it cannot compute the array "
+            f"{' or '.join(unknown)}. Request only the others: --arrays {','.join(pools)},frames"
         )

@@ -1,10 +1,10 @@
-"""Words: counts of a text's words and pairs of words, hashed. It has no weights.
+"""The backbone ``words``: hashed counts of the words and word pairs in a text, without weights.
 
-Each word of two letters or more, and each pair of neighbours, adds 1 or -1 to one of 1,024 numbers,
-both chosen by its hash (MurmurHash3), and the row is scaled to length one. Nothing is fitted, so
-every machine computes the same bits. The order of words is lost, but a guessed word can be tested
-for. The result equals that of scikit-learn's ``HashingVectorizer(n_features=1024, ngram_range=(1,
-2))``.
+Each word of two or more letters, and each pair of neighbouring words, adds 1 or -1 to one of 1,024
+numbers. Its hash (MurmurHash3) determines the sign and the number. Then the row is scaled to length
+one. Nothing is fitted, so every machine computes the same bits. The order of words is lost, but it
+is still possible to test if a text has a certain word. The result is the same as that of
+scikit-learn's ``HashingVectorizer(n_features=1024, ngram_range=(1, 2))``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _ARRAYS = (
 
 
 class Words(Backbone):
-    """A backbone that reads only texts, and needs no network."""
+    """A backbone that only reads texts and has no network."""
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Return hashed words of length one, ``[B,1024]``."""
+        """Return the texts' hashed words as unit vectors, ``[B,1024]``."""
         return self.embed_text_arrays(texts)["native"]
 
     def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return hashed words, and their number."""
+        """Return the texts' hashed words, and the number of words."""
         import torch
 
         counts = np.zeros((len(texts), 1), np.float32)
@@ -53,23 +53,23 @@ class Words(Backbone):
             for term in (*words, *(f"{first} {second}" for first, second in pairwise(words))):
                 value = hash_term(term)
                 hashed[row, abs(value) % WIDTH] += 1 if value >= 0 else -1
-        # Sums of whole numbers are exact in any order, so that the bits are the same everywhere.
+        # Sums of whole numbers are exact in any order, so the bits are the same everywhere.
         lengths = np.sqrt(np.square(hashed).sum(1, keepdims=True)).clip(min=1)
         arrays = {"native": (hashed / lengths).astype(np.float32), "count": counts}
         return {name: torch.from_numpy(rows).to(self.device) for name, rows in arrays.items()}
 
     def check_reads_texts(self) -> None:
-        """Do nothing, because it reads texts."""
+        """Do nothing, because this backbone reads texts."""
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
-        """Return itself, because it reads only texts."""
+        """Return the backbone itself, because it only reads texts."""
         if images:
             raise UsageError(f"{self.name} reads only texts; choose a backbone that reads images")
         return self
 
     @property
     def tokenizer(self) -> Any:
-        """The splitter of texts into words."""
+        """The object that splits texts into words."""
         return _Splitter()
 
 
@@ -86,7 +86,7 @@ class _Splitter:
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of two letters or more, in lower case.
+    """Return the words of two or more letters, in lower case.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def split_words(text: str) -> list[str]:
 
 @lru_cache(1 << 16)
 def hash_term(term: str) -> int:
-    """Return MurmurHash3 of 32 bits, with sign.
+    """Return the signed 32-bit MurmurHash3 of a text.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def _load(folder: Path, mode: str) -> Backbone:
     from obygaze_features.backbones.preprocess import Preprocessing
 
     def encode_clips(*_: Any) -> dict[str, Tensor]:
-        raise UsageError("words reads texts, not clips; make texts: obygaze manifests subtitles")
+        raise UsageError("words reads texts, not clips; get texts: obygaze manifests subtitles")
 
     return Words(
         module=nn.Module(),

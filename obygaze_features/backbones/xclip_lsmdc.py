@@ -1,8 +1,8 @@
-"""X-CLIP (Ma et al., 2022) as its own code saves it: the backbone trained on LSMDC.
+"""X-CLIP (Ma et al., 2022), trained on LSMDC, in the format that the authors' code saves.
 
-This is not the X-CLIP of Ni et al. in `video_families`. CLIP embeds each frame separately, one per
-second; a small transformer then mixes the frames. A checkpoint is a bare state dict; only its video
-side is read.
+This is not the X-CLIP of Ni et al. in `video_families`. CLIP embeds each frame separately, at one
+frame per second, and a small transformer then mixes the frames. A checkpoint is a bare state dict,
+of which only the video tower is read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 VISION_PREFIX, MIXER_PREFIX = "clip.visual.", "transformerClip."
-"""The prefixes of the video side's names in the state dict."""
+"""The prefixes of the video tower's weights in the state dict."""
 POSITIONS, FRAME_WEIGHTS = "frame_position_embeddings.weight", "frame_mat_weight"
 SYNTHETIC_TENSOR = "synthetic"
-"""A tensor in checkpoints of random weights, so that the file itself tells what it is."""
+"""The name of a tensor that marks checkpoints with random weights."""
 FRAMES_PER_SECOND = 1.0
 MIXER_EPS = 1e-12
 TINY = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
@@ -45,7 +45,7 @@ _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 
 def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
-    """Return the arrays, of `tokens` tokens per frame, projected to `dim`."""
+    """Return the arrays for `tokens` tokens per frame, projected to `dim`."""
     order = f"all projected tokens, {tokens} a frame, class token first"
     return (
         ArraySpec.named("native", (dim,), "clip embedding: mean of `frames_temporal`, unit"),
@@ -59,9 +59,9 @@ def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
 
 
 def load(path: Path, mode: str) -> Backbone:
-    """Load a checkpoint file, or the only one in a folder.
+    """Load a checkpoint from a file, or from a folder with only one.
 
-    Both preprocessing modes are the same, because the published rule is also the authors' code.
+    Both preprocessing modes are the same, because the published preprocessing is the authors' own.
     """
     torch = need("torch", extra="extract")
     from torch.nn import ModuleDict, ParameterDict
@@ -74,8 +74,8 @@ def load(path: Path, mode: str) -> Backbone:
     with loading(file):  # only tensors are ever unpickled
         state = torch.load(file, map_location="cpu", weights_only=True)
     wrong = (
-        "is not a checkpoint of X-CLIP by Ma et al. ({}); for any other backbone, pass the folder "
-        "that has its config.json"
+        "is not a checkpoint of X-CLIP by Ma et al. ({}). For any other backbone, pass the folder "
+        "that contains its config.json"
     )
     with translate(BackboneError, file, wrong):
         sizes = _network_sizes(state, file)
@@ -125,7 +125,7 @@ def _checkpoint_file(path: Path) -> Path:
     files = sorted(file for file in path.iterdir() if _NUMBERED.fullmatch(file.name))
     if not files:
         raise BackboneError(
-            f"{path} is not a checkpoint: it has neither config.json nor pytorch_model.bin.N"
+            f"{path} is not a checkpoint: it has no config.json and no pytorch_model.bin.N"
         )
     if len(files) > 1:
         raise BackboneError(
@@ -135,7 +135,7 @@ def _checkpoint_file(path: Path) -> Path:
 
 
 def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
-    """Return the sizes of a network, from the shapes of its weights."""
+    """Infer the sizes of a network from the shapes of its weights."""
     width, _, patch, _ = state[f"{VISION_PREFIX}conv1.weight"].shape
     tokens, _ = state[f"{VISION_PREFIX}positional_embedding"].shape
     _, dim = state[f"{VISION_PREFIX}proj"].shape
@@ -144,7 +144,7 @@ def _network_sizes(state: dict[str, Tensor], file: Path) -> dict[str, int]:
     side = math.isqrt(tokens - 1)
     if side * side + 1 != tokens or frames > positions or width % 64 or dim % 64:
         raise BackboneError(
-            f"{file} has sizes of no X-CLIP: {tokens - 1} patches, width {width}, "
+            f"{file} has impossible sizes for an X-CLIP: {tokens - 1} patches, width {width}, "
             f"embedding {dim}, {frames} frames at {positions} positions"
         )
     return {
@@ -164,7 +164,7 @@ def _count_layers(state: dict[str, Tensor], prefix: str) -> int:
 
 
 def _load_weights(module: Module, prefix: str, state: dict[str, Tensor], file: Path) -> None:
-    """Load a module's weights in float32; raise if any do not fit."""
+    """Load a module's weights in float32; raise `BackboneError` if any do not fit."""
     expected = module.state_dict()
     there = {name for name in expected if prefix + name in state}
     mismatched = (name for name in there if state[prefix + name].shape != expected[name].shape)
@@ -173,7 +173,7 @@ def _load_weights(module: Module, prefix: str, state: dict[str, Tensor], file: P
 
 
 def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int] = TINY) -> None:
-    """Write a state dict of X-CLIP by Ma et al.; its text side is a single tensor."""
+    """Write a state dict of X-CLIP by Ma et al., with a single tensor for the text tower."""
     torch = need("torch", extra="extract")
     from obygaze_features.backbones.openai_clip import Transformer, VisionTransformer
 
@@ -195,7 +195,7 @@ def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int] = TINY) 
             else:
                 values = torch.randn(weights.shape, generator=random)
                 values *= 0.5 / math.sqrt(weights[0].numel() if weights.ndim > 1 else len(weights))
-            # The published checkpoints keep CLIP's matrices in float16.
+            # Published checkpoints have CLIP's matrices in float16.
             is_matrix = weights.ndim > 1 and "embedding" not in name
             half = prefix == VISION_PREFIX and is_matrix
             state[prefix + name] = values.half() if half else values
@@ -211,13 +211,13 @@ CHECKPOINTS = (
         Sampling(12, FRAMES_PER_SECOND),
         lsmdc_arrays(12, 512, 50),
         how_to_get=(
-            "no public download is known: train it with https://github.com/xuguohai/X-CLIP or ask "
-            "the authors of ObyGaze12, and give xclip-lsmdc=FILE (pytorch_model.bin.N)"
+            "no public download is known. Train it with https://github.com/xuguohai/X-CLIP or ask "
+            "the authors of ObyGaze12, and pass xclip-lsmdc=FILE (pytorch_model.bin.N)"
         ),
     ),
     KnownCheckpoint(
         "tiny-xclip-lsmdc",
-        "a small X-CLIP of Ma et al.'s kind, of random weights",
+        "a small X-CLIP like Ma et al.'s, with random weights",
         Sampling(12, FRAMES_PER_SECOND),
         lsmdc_arrays(12, 64, 17),
         write=write_xclip_lsmdc,

@@ -1,6 +1,6 @@
-"""Small pieces that both components share: files, progress, tables, click helpers.
+"""Helpers that both packages share: files, progress bars, tables and command-line options.
 
-This file imports nothing slow, because every process reads it.
+This module must not import anything slow, because every process imports it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 
 def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return a package's `__getattr__`, which imports each name on first use from its module.
+    """Return a `__getattr__` for a package, which imports each name from its module on first use.
 
-    `names` are those of each module.
+    `names` lists the names of each module.
     """
     modules = {name: module for module, own in names.items() for name in own}
 

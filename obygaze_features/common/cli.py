@@ -1,4 +1,4 @@
-"""Shared by all commands: groups that import lazily, common options, errors in one line."""
+"""What all commands share: lazily imported groups, common options, and one-line errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact
 from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
 
 MAX_ERROR = 1500
-"""The most characters of an error that are printed."""
+"""The maximum number of characters to print of an error."""
 PARTLY_DONE = 3
 """The exit code when something was left out or failed, or when time ran out."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -32,11 +32,11 @@ T = TypeVar("T")
 def echo(
     text: object = "", *, err: bool = False, nl: bool = True, strong: str = "", **style: Any
 ) -> None:
-    """Print a command's output; commands print in no other way.
+    """Print a command's output. Commands must always print with this function.
 
-    Names and reasons come from other people's files and servers, so control characters are escaped.
-    Sentences are wrapped at the terminal's width. The first occurrence of `strong` is bold. Only
-    terminals get styles, and none if NO_COLOR is set.
+    Control characters are escaped, because names and reasons may come from other people's files and
+    servers. Sentences are wrapped at the terminal's width. The first occurrence of `strong` is
+    bold. Styles are only used in terminals, unless NO_COLOR is set.
     """
     line = fit_text(printable(str(text)), err=err)
     if not os.environ.get("NO_COLOR"):
@@ -46,7 +46,7 @@ def echo(
 
 
 def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
-    """Print a result: as JSON with ``--json``, else as text."""
+    """Print a result as JSON if `as_json` is true, otherwise as text."""
     echo_json(result) if as_json else echo(describe(result))
 
 
@@ -56,20 +56,20 @@ def echo_json(value: Any) -> None:
 
 
 def exit_if(problem: object, code: int = PARTLY_DONE) -> None:
-    """End the command with this code if there is a problem."""
+    """Exit the command with this code if `problem` is true."""
     if problem:
         click.get_current_context().exit(code)
 
 
 def join_options(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Combine several options into one decorator, in the order of the help."""
+    """Combine several options into one decorator, in the order in which the help lists them."""
     return lambda command: functools.reduce(lambda done, add: add(done), options[::-1], command)
 
 
 def split_names(
     ctx: click.Context, param: click.Parameter, value: str | Sequence[str] | None
 ) -> list[str] | None:
-    """Split an option's value at commas; @FILE stands for the names in a file, one per line."""
+    """Split an option's value at commas, or read one name per line from a file (``@FILE``)."""
     names: list[str] = []
     for part in [value] if isinstance(value, str) else value or ():
         if part.startswith("@"):
@@ -80,29 +80,29 @@ def split_names(
 
 
 def _read_names(path: str) -> str:
-    """Return the text of a file of names."""
+    """Read a file of names, or standard input, as text."""
     foreign = OSError, UnicodeDecodeError
     with translate(UsageError, path, "cannot be read: {}", foreign=foreign):
         return Path(path).read_text(encoding="utf-8")
 
 
 names_option = functools.partial(click.option, callback=split_names)
-"""An option that takes names, as `split_names` reads them."""
+"""An option that takes several names, which `split_names` reads."""
 
 
 def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    """Collect the values of ``--film``; titles may have commas, so `find_films` splits them."""
+    """Collect the values of ``--film`` unsplit; `find_films` splits them, as titles have commas."""
     names: list[str] = []
     for value in values:
         names += _read_names(value[1:]).splitlines() if value.startswith("@") else [value]
     names = [name for name in names if name.strip(" ,")]
     if values and not names:
-        raise UsageError("--film names no film")
+        raise UsageError("--film is empty; pass the id or title of a film")
     return names
 
 
 def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
-    """Return the option ``--film``, for commands that choose films."""
+    """Return the option ``--film``, for commands that select films."""
     ways = "By id or title, repeated or separated by commas; * matches anything ('tt01*')."
     return click.option(
         "--film", "--films", name, multiple=True, metavar="FILM,...", callback=_film_names,
@@ -111,7 +111,7 @@ def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
 
 
 def renamed_option(old: str, new: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return an option that tells users of its old name what replaced it."""
+    """Return a hidden option for an old name, which tells users the new name."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -132,7 +132,7 @@ PATH = click.Path(path_type=Path)
 
 
 class Seconds(click.ParamType[float]):
-    """A time in seconds, at least `least`, or strictly greater with `above`."""
+    """A time in seconds of at least `least`, or greater than `least` with `above`."""
 
     name = "seconds"
 
@@ -142,7 +142,7 @@ class Seconds(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number; refuse one that is not finite or out of bounds."""
+        """Return the number; fail if it is not finite or is out of bounds."""
         number = click.FLOAT.convert(value, param, ctx)
         is_in_range = self.least <= number <= MAX_TIME_S
         if not is_in_range or (self.above and number == self.least):
@@ -154,7 +154,7 @@ class Seconds(click.ParamType[float]):
 def output_option(
     text: str, *, required: bool = True, default: Path | None = None
 ) -> Callable[[Command], Command]:
-    """Return the option ``--output``, for commands that write a file or a folder."""
+    """Return the option ``--output``, for commands that write a file or folder."""
     is_required = required and default is None
     return click.option(
         "-o", "--output", type=PATH, required=is_required, default=default, help=text
@@ -180,26 +180,26 @@ def figure_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--ground",
             type=click.Choice(["cream", "white", "none"]),
-            help="What a figure is drawn on.",
+            help="The background of a figure.",
         )(run)
     )
 
 
 class _Local(click.Path):
-    """A local path; a URL is refused."""
+    """A parameter that takes a local path and rejects URLs."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "://" in str(value):
             where = redact_url(value)
             raise UsageError(
-                f"{where} is a URL; this takes a local path. Fetch the store first: "
+                f"{where} is a URL, but a local path is needed. Download the store first: "
                 f"obygaze stores pull {where} -o NAME.zarr"
             )
         return super().convert(value, param, ctx)
 
 
 def folder_argument(name: str) -> Callable[[Command], Command]:
-    """Return a positional argument that names a folder or file, as a `Path`."""
+    """Return a positional argument for a folder or file, which is passed as a `Path`."""
     return click.argument(name, type=_Local(path_type=Path))
 
 
@@ -207,18 +207,18 @@ def _address(value: str | Path) -> str | Path:
     return value if "://" in str(value) else Path(value)
 
 
-#: A store to read: the path of a folder or an archive, or the URL of either as text.
+#: A store to read: the path of a folder or archive, or its URL as text.
 ADDRESS = click.types.FuncParamType(_address)
 ADDRESS.name = "address"
 
 
 def store_argument(name: str) -> Callable[[Command], Command]:
-    """Return a positional argument that names a store to read: a `Path`, or a URL as text."""
+    """Return a positional argument for a store to read, passed as a `Path` or as a URL string."""
     return click.argument(name, type=ADDRESS)
 
 
 def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
-    """Return the options ``--column`` (a dictionary) and ``--delimiter``, for reading tables."""
+    """Return the options ``--column`` (passed as a dictionary) and ``--delimiter`` for tables."""
     return join_options(
         click.option(
             "--column",
@@ -231,7 +231,7 @@ def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
         click.option(
             "--delimiter",
             callback=lambda ctx, param, mark: _one_character(mark),
-            help="The character between cells (default: read from the header).",
+            help="The character between cells (default: inferred from the header).",
         ),
     )
 
@@ -239,13 +239,13 @@ def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
 def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
     mapping = {meaning: column for meaning, _, column in (pair.partition("=") for pair in pairs)}
     if "" in mapping.values() or len(mapping) < len(pairs):
-        takes = "--column takes MEANING=COLUMN, one per meaning"
-        raise UsageError(f"{takes}; for instance --column {example}")
+        takes = "--column takes MEANING=COLUMN, once per meaning"
+        raise UsageError(f"{takes}, for example --column {example}")
     return mapping
 
 
 def _one_character(delimiter: str | None) -> str | None:
-    """Return the delimiter, reading a typed ``\t`` as a tab."""
+    """Return the delimiter; a typed ``\t`` means a tab."""
     delimiter = "\t" if delimiter == "\\t" else delimiter
     if delimiter is not None and len(delimiter) != 1:
         raise UsageError(f"--delimiter takes one character (got {delimiter!r})")
@@ -257,11 +257,11 @@ levels_option = click.option(
     "--scheme",
     "levels",
     metavar="LOWEST,...,HIGHEST|FILE",
-    help="Levels of your own, from the least to the most; or the TOML or JSON file of your levels "
-    "and concepts, or the folder of a manifest or of timelines that has them. By default "
-    "those of the manifest that gets labels, or ObyGaze12's.",
+    help="Your own levels, from lowest to highest; or a TOML or JSON file with your levels and "
+    "concepts, or the folder of a manifest or of timelines that has them. By default, the levels "
+    "of the manifest that gets labels, or ObyGaze12's.",
 )
-"""The option of every command that reads labels."""
+"""The option of all commands that read labels."""
 
 
 class LazyGroup(click.Group):
@@ -271,7 +271,7 @@ class LazyGroup(click.Group):
     ----------
     lazy
         Name -> ("module:attribute", one line of help). The line is repeated here so that the
-        group's ``--help`` imports nothing; a test holds it equal to the command's own.
+        group's ``--help`` does not import the commands; a test compares it with each command's own.
     """
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -279,7 +279,7 @@ class LazyGroup(click.Group):
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order in which a user meets them."""
+        """Return the names of the commands, in the order in which users need them."""
         return [*self.lazy, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -292,13 +292,13 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by their stored help."""
+        """List the commands with their stored lines of help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self.lazy.items()])
 
 
 class RootGroup(LazyGroup):
-    """The outermost group: turns our errors into one line and an exit code."""
+    """The top-level group, which turns obygaze's errors into one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; print an `ObygazeError` as one line, unless ``--debug`` was passed."""
@@ -340,7 +340,7 @@ def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
     error = import_failure(error) or error
     if isinstance(error, ObygazeError):
         text = str(error)
-        if len(text) > MAX_ERROR:  # it quotes text from elsewhere
+        if len(text) > MAX_ERROR:  # it quotes text from other sources
             text = f"{text[: MAX_ERROR // 2]} ... {text[-MAX_ERROR // 2 :]}"
         return f"Error: {text}", error.exit_code
     if isinstance(error, NoSuchCommand):
@@ -350,27 +350,27 @@ def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
 
 
 def _describe_limit(error: BaseException) -> str:
-    """Describe the limit of the system behind an error; empty for other errors."""
+    """Describe the system limit that caused an error; return "" for other errors."""
     if isinstance(error, UnicodeEncodeError):
         letter, remedy = error.object[error.start], "set PYTHONUTF8=1, or LC_ALL=C.UTF-8"
-        return f"this locale ({error.encoding}) cannot name a file with {letter}; {remedy}"
+        return f"this locale ({error.encoding}) does not allow {letter} in file names; {remedy}"
     # A pipe that was closed (`obygaze ... | head`) is handled by click.
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         return _in_words(error)
     if isinstance(error, MemoryError):
-        return "out of memory; free some, or use a machine or a limit (ulimit) with more"
+        return "out of memory; free some, raise the limit (ulimit), or use a larger machine"
     return ""
 
 
 def _interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the signal that caused an error: in the body of a class it becomes a RuntimeError."""
+    """Return the signal exception behind an error: in a class body it becomes a RuntimeError."""
     while error is not None and not isinstance(error, KeyboardInterrupt | _Terminated):
         error = error.__cause__
     return error
 
 
 def _unknown_command(error: NoSuchCommand) -> str:
-    """Suggest a command; click's own suggestions miss lazy groups and are too loose."""
+    """Describe an unknown command with a better suggestion than click, which skips lazy groups."""
     name, context = error.command_name, error.ctx
     assert context is not None
     group, path = context.command, context.command_path
@@ -397,11 +397,11 @@ def _in_words(error: OSError) -> str:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """SIGINT. Python exits by the signal even if a plain one was caught inside an exec."""
+    """SIGINT. A plain KeyboardInterrupt inside exec ends Python by the signal, even if caught."""
 
 
 class _Terminated(BaseException):
-    """SIGTERM as an exception, so that files are closed and temporary ones removed."""
+    """SIGTERM as an exception, so that files are closed and temporary files are removed."""
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
@@ -409,9 +409,9 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _take_signals() -> dict[int, Any]:
-    """Make signals raise what `RootGroup` handles, and return the previous handlers.
+    """Make signals raise exceptions that `RootGroup` handles; return the previous handlers.
 
-    Where Ctrl-C is ignored, as in a shell script's background, it stays ignored.
+    If Ctrl-C is ignored, as in the background of a shell script, it stays ignored.
     """
     previous: dict[int, Any] = {signal.SIGTERM: signal.signal(signal.SIGTERM, _raise)}
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):

@@ -1,8 +1,8 @@
-"""ELAN's documents (EAF 3.0): read, write and extend tiers of timed annotations.
+"""Read, write and extend ELAN documents (EAF 3.0) with tiers of timed annotations.
 
-Files are treated as untrusted: their size is bounded, document types are refused with all that they
-could define, and nothing that they refer to is fetched. (pympi-ling expands entities, takes frames
-for milliseconds and writes overlapping annotations to one tier, which ELAN does not allow.)
+Files are not trusted: their size is limited, document type declarations are refused, and nothing
+that they refer to is fetched. (pympi-ling is not used: it expands entities, mistakes frames for
+milliseconds, and writes overlapping annotations to one tier, which ELAN does not allow.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import format_size, sha256_of_text, shorten
 from obygaze_features.errors import ObygazeError, OutputExists, translate
 
-#: A film of a thousand segments takes half a megabyte.
+#: A film with a thousand segments takes half a megabyte.
 MAX_BYTES = 16 << 20
 MAX_TIERS = 1000
 MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
@@ -33,25 +33,25 @@ COLOUR = (
     "</Object></pref></prefGroup>"
 )
 STEREOTYPE = "Symbolic_Association"
-#: ELAN drops this comment when it saves: the file is unchanged only if it has this checksum.
+#: ELAN drops this comment when it saves, so a file is only unchanged if it has this checksum.
 CHECKSUM_COMMENT = "as obygaze wrote it:"
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NUMBER = re.compile("[0-9]{1,15}")
-#: The children of a document, in the schema's order.
+#: The children of a document element, in the order of the schema.
 ORDER = (
     "LICENSE", "HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "LOCALE", "LANGUAGE",
     "CONSTRAINT", "CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF",
 )  # fmt: skip
 Vocabularies = Mapping[str, Mapping[str, str]]
-"""Pick-lists by name (levels, concepts): each entry's text and meaning."""
+"""Pick-lists by name (levels, concepts), with the text and the meaning of each entry."""
 
 
 @dataclass(frozen=True)
 class Annotation:
     """An annotation from `start` to `end`, in milliseconds.
 
-    `details` are the texts of dependent tiers, by tier name; several texts of one tier are a tuple.
-    `location` is the annotation's position in the file that it was read from.
+    `details` are the texts in dependent tiers, by tier name; several texts in a tier are a tuple.
+    `location` says where in its file the annotation was found.
     """
 
     start: int
@@ -62,14 +62,14 @@ class Annotation:
 
 
 def milliseconds(start: float, end: float) -> tuple[int, int]:
-    """Convert a span of seconds to ELAN's times; it lasts at least one millisecond."""
+    """Convert a span in seconds to milliseconds, of which it lasts at least one."""
     first = round(start * 1000)
     return first, max(round(end * 1000), first + 1)
 
 
 @dataclass(frozen=True)
 class Tier:
-    """Annotations of one kind; `kind` is ELAN's linguistic type."""
+    """A tier of annotations; `kind` is its linguistic type in ELAN."""
 
     name: str
     kind: str
@@ -80,10 +80,10 @@ class Tier:
 
 @dataclass(frozen=True)
 class Document:
-    """An ELAN file: its tiers, the name of its film's file, and the header's properties.
+    """An ELAN file: its tiers, the name of its media file, and the properties in its header.
 
-    `link` is the path from the document to that file; without it, the film is beside the document.
-    `pick_lists` are the entries that a file which was read offers for each kind of tier, in order.
+    `link` is the path from the document to the media file; without it, the media file is expected
+    next to the document. `pick_lists` are the entries that a file offers for each kind of tier.
     """
 
     tiers: Sequence[Tier]
@@ -96,16 +96,17 @@ class Document:
 def read_eaf(
     path: Path, error: type[ObygazeError]
 ) -> tuple[Document, list[tuple[str, str]], list[str]]:
-    """Read an ``.eaf`` file; raise `error` for any other.
+    """Read an ``.eaf`` file; raise `error` if it is not one.
 
-    Return also what is left out (location, problem), and requests of the file that are ignored. The
-    texts of dependent tiers, at any depth, become details of the annotation that has times.
+    Also returns the annotations that are left out, as (location, problem), and the requests in the
+    file that are ignored. Texts in dependent tiers, at any depth, become details of the annotation
+    that has times.
     """
     root = parse_eaf(path, error)
     header = root.find("HEADER")
     units = "milliseconds" if header is None else header.get("TIME_UNITS", "milliseconds")
     if units != "milliseconds":
-        raise error(f"{path} has its times in {shorten(units)}; save it again with ELAN")
+        raise error(f"{path} has times in {shorten(units)}; save it again with ELAN")
     times = {
         slot.get("TIME_SLOT_ID", ""): int(value)
         for slot in root.iter("TIME_SLOT")
@@ -113,7 +114,7 @@ def read_eaf(
     }
     elements = {element.get("TIER_ID", ""): element for element in root.findall("TIER")}
     if len(elements) > MAX_TIERS:
-        raise error(f"{path} has {len(elements):,} tiers; at most {MAX_TIERS:,} are read")
+        raise error(f"{path} has {len(elements):,} tiers; at most {MAX_TIERS:,} are supported")
     parents = {name: element.get("PARENT_REF", "") for name, element in elements.items()}
     top = _roots({name: parent for name, parent in parents.items() if parent in elements})
     notes = root.iter("REF_ANNOTATION")
@@ -143,16 +144,16 @@ def read_eaf(
 
 
 def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
-    """Return the root of an ``.eaf`` file without comments; raise `error` for any other file."""
+    """Return the root of an ``.eaf`` file, without comments; raise `error` for any other file."""
     with translate(error, path, "cannot be read: {}", foreign=OSError), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise error(f"{path} is larger than {format_size(MAX_BYTES)}; ELAN's files are smaller")
+        raise error(f"{path} is larger than {format_size(MAX_BYTES)}, too large for an ELAN file")
     with translate(error, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
         text = data.decode("utf-8-sig")
-    # Checked before parsing: a document type could define entities, or name other files.
+    # Checked before parsing, because a document type could define entities or name other files.
     if "<!DOCTYPE" in text:
-        raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN's files do not have")
+        raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN files never do")
     with translate(error, path, "is not XML, or is cut short ({})", foreign=Xml.ParseError):
         root = Xml.fromstring(text)  # noqa: S314 - without a document type no entities
     if root.tag != "ANNOTATION_DOCUMENT":
@@ -163,10 +164,10 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
 def _timed_annotations(
     tier: Xml.Element, times: Mapping[str, int], left_out: list[tuple[str, str]]
 ) -> dict[str, Annotation]:
-    """Return the annotations of a tier that has times, by id."""
+    """Return the annotations of a tier with times, by id."""
     annotations = {}
     for note in tier.iter("REF_ANNOTATION"):
-        left_out.append((_location(tier, note), "refers to no annotation"))
+        left_out.append((_location(tier, note), "does not refer to an annotation"))
     for note in tier.iter("ALIGNABLE_ANNOTATION"):
         start, end = (times.get(note.get(f"TIME_SLOT_REF{side}", "")) for side in (1, 2))
         identifier, location = note.get("ANNOTATION_ID", ""), _location(tier, note)
@@ -202,7 +203,7 @@ def _add_details(
         if target in annotations:
             texts.setdefault(target, []).append(_value(note))
         elif _value(note).strip():
-            problem = f"refers to no annotation of {shorten(parent)} that has times"
+            problem = f"does not refer to an annotation of {shorten(parent)} with times"
             left_out.append((_location(tier, note), problem))
     for target, values in texts.items():
         text = values[0] if len(values) == 1 else tuple(values)
@@ -233,7 +234,7 @@ def _value(note: Xml.Element) -> str:
 
 
 def _ignored_requests(root: Xml.Element) -> Iterator[str]:
-    """Yield requests of the file that are ignored."""
+    """Yield descriptions of the requests in the file that are ignored."""
     for node in root.iter("EXTERNAL_REF"):
         address = shorten(node.get("VALUE", ""))
         yield f"refers to {address}, which is not fetched; annotations are read as they are"
@@ -246,10 +247,10 @@ def _ignored_requests(root: Xml.Element) -> Iterator[str]:
 
 
 def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
-    """Return the text of an ``.eaf`` file with our template's tier types and pick-lists.
+    """Return the text of an ``.eaf`` file with the tier types and pick-lists of the template.
 
-    ELAN's tiers hold no two annotations at the same time: where annotations overlap, the later ones
-    are written to further tiers of the same kind.
+    In ELAN, annotations in a tier cannot overlap. If they do, the later ones are written to further
+    tiers of the same kind.
     """
     root = fill_template(vocabularies or {})
     for tier in root.findall("TIER"):
@@ -259,9 +260,9 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     [header] = root.findall("HEADER")
     media = re.split(r"[\\/]", document.media)[-1]
     link = document.link or f"./{media}"
-    if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # else it is the name of a film
-        # Relative: ELAN finds the film beside its file, and no path of this machine leaks.
-        # Unquoted (no %20): ELAN takes it for a path and decodes nothing.
+    if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # otherwise it is the name of a film
+        # Relative, so that ELAN finds the film next to the document, and no local path leaks.
+        # Unquoted (no %20), because ELAN takes it for a path and does not decode it.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(link)}
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})
@@ -271,9 +272,9 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
 
 
 def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> str:
-    """Return the text of an ``.eaf`` file with further tiers; the rest stays unchanged.
+    """Return the text of an ``.eaf`` file with added tiers; the rest is unchanged.
 
-    Comments are lost, as when ELAN saves.
+    Comments are lost, as when ELAN saves a file.
     """
     return _with_tiers(parse_eaf(path, error), tiers)
 
@@ -306,14 +307,14 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
 
 
 class _TierWriter:
-    """Makes elements of tiers, with names and numbers that a document does not use yet.
+    """Makes XML elements for tiers, with names and ids that a document does not use yet.
 
     Parameters
     ----------
     root
-        The document; it is not changed.
+        The document, which is not changed.
     entries
-        The ids of pick-list entries by text, for types of tiers that have a pick-list.
+        For each tier type with a pick-list, the ids of its entries by text.
     """
 
     def __init__(self, root: Xml.Element, entries: Mapping[str, Mapping[str, str]]) -> None:
@@ -323,11 +324,11 @@ class _TierWriter:
         self.names = {element.get("TIER_ID") for element in root.iter("TIER")}
         self.entries = entries
         self.elements: list[Xml.Element] = []
-        #: Each time slot's time, whether it is a start, and its name.
+        #: The time of each time slot, whether it is a start, and its name.
         self.slots: list[tuple[int, int, str]] = []
 
     def add(self, tier: Tier) -> None:
-        """Add a tier and its dependent tiers, and further ones where annotations overlap."""
+        """Add a tier and its dependent tiers, and further tiers if annotations overlap."""
         name = clean(tier.name)
         while name in self.names:
             name += " (new)"
@@ -339,7 +340,7 @@ class _TierWriter:
     def _add_group(self, tier: Tier, name: str, annotations: Sequence[Annotation]) -> None:
         """Add a tier of annotations that do not overlap, and its dependent tiers.
 
-        A dependent tier has the type of its name, if there is one, with one annotation per text.
+        A dependent tier gets the type with its name, if it exists, and one annotation per text.
         """
         people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
         people = {key: text for key, text in people.items() if text}
@@ -348,7 +349,7 @@ class _TierWriter:
         for annotation in annotations:
             number = next(self.numbers)
             start, end = f"ts{2 * number - 1}", f"ts{2 * number}"
-            # Where one annotation ends as another begins, the end comes first.
+            # If one annotation ends when another begins, the end comes first.
             self.slots += [(annotation.start, 1, start), (annotation.end, 0, end)]
             times = {"TIME_SLOT_REF1": start, "TIME_SLOT_REF2": end}
             parents.append(self._annotate(element, number, annotation.value, times))
@@ -372,7 +373,7 @@ class _TierWriter:
     def _annotate(
         self, tier: Xml.Element, number: int, value: str, attributes: dict[str, str]
     ) -> str:
-        """Add an annotation to a tier's element, and return its id."""
+        """Add an annotation to a tier element, and return its id."""
         kind = "REF_ANNOTATION" if "ANNOTATION_REF" in attributes else "ALIGNABLE_ANNOTATION"
         attributes = {"ANNOTATION_ID": f"a{number}", **attributes}
         if entry := self.entries.get(tier.attrib["LINGUISTIC_TYPE_REF"], {}).get(clean(value)):
@@ -383,7 +384,7 @@ class _TierWriter:
 
 
 def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
-    """Map the types of dependent tiers and those with a pick-list to entry ids by text."""
+    """Return pick-list entry ids by text, for each type that is dependent or has a pick-list."""
     lists = {
         vocabulary.get("CV_ID"): {
             e.findtext("CVE_VALUE", ""): e.get("CVE_ID", "") for e in vocabulary
@@ -398,7 +399,7 @@ def _entries(root: Xml.Element) -> dict[str, dict[str, str]]:
 
 
 def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Element]:
-    """Return the types of tiers and their dependent tiers; those in `with_levels` offer levels."""
+    """Return type elements for tiers and dependent tiers; types in `with_levels` offer levels."""
     elements = []
     for kind in dict.fromkeys(tier.kind for tier in tiers):
         plain = {"GRAPHIC_REFERENCES": "false", "LINGUISTIC_TYPE_ID": kind}
@@ -413,7 +414,7 @@ def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Elem
 
 
 def _insert(root: Xml.Element, elements: Sequence[Xml.Element]) -> None:
-    """Put elements where ELAN's schema wants them: after the last of the same or earlier kinds."""
+    """Insert elements where ELAN's schema wants them: after those of the same or earlier kinds."""
     for element in elements:
         earlier = ORDER[: ORDER.index(element.tag) + 1]
         positions = [position for position, child in enumerate(root) if child.tag in earlier]
@@ -421,7 +422,7 @@ def _insert(root: Xml.Element, elements: Sequence[Xml.Element]) -> None:
 
 
 def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None:
-    """Add time slots in order; each slot without a time stays behind its predecessor."""
+    """Add time slots in order of time; slots without a time stay after their predecessor."""
     order = root.find("TIME_ORDER")
     if order is None:
         order = Xml.Element("TIME_ORDER")
@@ -439,16 +440,16 @@ def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None
 
 
 def with_checksum(root: Xml.Element) -> str:
-    """Return a document's text with a checksum, by which unedited files are recognised."""
+    """Return a document's text with a checksum, which tells later if the file was edited."""
     Xml.indent(root)
-    # A reader would turn a carriage return written as such into a line feed.
+    # A reader would turn a literal carriage return into a line feed.
     body = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;") + "\n"
     comment = f"<!-- {CHECKSUM_COMMENT} {sha256_of_text(body)} -->"
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{comment}\n{body}'
 
 
 def to_etf(vocabularies: Vocabularies, properties: Mapping[str, str]) -> str:
-    """Return the text of a template with these pick-lists; new files in ELAN get `properties`."""
+    """Return the text of a template with these pick-lists; new ELAN files get `properties`."""
     root = fill_template(vocabularies)
     [header] = root.findall("HEADER")
     _add_properties(header, properties)
@@ -461,7 +462,7 @@ def _add_properties(header: Xml.Element, properties: Mapping[str, str]) -> None:
 
 
 def fill_template(vocabularies: Vocabularies) -> Xml.Element:
-    """Return our template with these pick-lists; tiers without a pick-list take any text."""
+    """Return obygaze's template with these pick-lists; tiers without one accept any text."""
     root = parse_eaf(TEMPLATE, ObygazeError)
     for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]
@@ -477,23 +478,23 @@ def fill_template(vocabularies: Vocabularies) -> Xml.Element:
 
 
 def to_pfsx(colours: Iterable[str]) -> str:
-    """Return ELAN preferences (``.pfsx``) with the colours of levels, which no .eaf holds."""
+    """Return ELAN preferences (``.pfsx``) with level colours, which .eaf files cannot contain."""
     entries = (COLOUR.format(at, *bytes.fromhex(rgb[1:])) for at, rgb in enumerate(colours))
     return COLOURS.read_text(encoding="utf-8").format(levels="\n".join(entries))
 
 
 def refuse_edited(paths: Iterable[Path]) -> None:
-    """Raise `OutputExists` if any ``.eaf`` file among these was edited since obygaze wrote it."""
+    """Raise `OutputExists` if one of these ``.eaf`` files was edited since obygaze wrote it."""
     for path in paths:
         if path.suffix == ".eaf" and path.exists() and not _is_unchanged(path):
             raise OutputExists(
-                f"{path} has annotations that obygaze did not write, or that were edited since; "
-                "it is never replaced, even with --overwrite. Choose another folder"
+                f"{path} has annotations that obygaze did not write, or that were edited since. "
+                "It is never replaced, even with --overwrite. Choose another folder"
             )
 
 
 def keep_preferences(files: MutableMapping[Path, str]) -> Iterator[str]:
-    """Drop from `files` each ``.pfsx`` whose layout or colours were changed, and name it."""
+    """Drop each ``.pfsx`` from `files` that the user has changed, and yield a message about it."""
     for path in [path for path in files if path.suffix == ".pfsx" and path.exists()]:
         if path.read_bytes() != files[path].encode():
             del files[path]
@@ -501,7 +502,7 @@ def keep_preferences(files: MutableMapping[Path, str]) -> Iterator[str]:
 
 
 def clean(text: str) -> str:
-    """Replace the characters that XML cannot hold."""
+    """Replace characters that XML does not allow."""
     return _NOT_XML.sub("\ufffd", text)
 
 
@@ -515,7 +516,7 @@ def _is_unchanged(path: Path) -> bool:
 
 
 def _without_overlaps(annotations: Sequence[Annotation]) -> list[list[Annotation]]:
-    """Divide annotations, in order, into as few groups as possible without overlaps."""
+    """Divide annotations, in order, into as few groups without overlaps as possible."""
     groups: list[list[Annotation]] = []
     for annotation in sorted(annotations, key=lambda a: (a.start, a.end)):
         free = next((group for group in groups if group[-1].end <= annotation.start), None)

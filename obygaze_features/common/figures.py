@@ -1,7 +1,7 @@
-"""One style for all figures, and one way to save them: SVG, PDF or PNG, or inline in a page.
+"""The style of all figures, and saving them as SVG, PDF or PNG, or inline in a page.
 
-Figures are drawn in the light colours, on their own paper. An SVG keeps its text as text; inside a
-page, colours are the page's CSS properties, so that it may turn dark.
+Figures are drawn in light colours on their own background. Text in an SVG stays text. Inline in a
+page, colours are CSS properties of the page, which may switch to dark.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LIGHT = {
 }  # fmt: skip
 """The light colours. Each series (s1 to s6) has a contrast of at least 4.5 : 1 to the paper.
 
-Levels run from l1 to l6, and `unsure` stands apart; `differs` marks only differences.
+Levels go from l1 to l6, with a separate colour for `unsure`. Only differences use `differs`.
 """
 DARK = {
     "paper": "#15181b", "ink": "#e6e4de", "soft": "#a1a7ae", "line": "#363b40",
@@ -55,19 +55,19 @@ PAPER, INK, SOFT, LINE = (LIGHT[name] for name in ("paper", "ink", "soft", "line
 SERIES = tuple(LIGHT[f"s{number}"] for number in range(1, 7))
 RAMP = tuple(f"l{number}" for number in range(1, 7))
 LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
-"""The colours of ObyGaze12's levels, by name."""
+"""The names of the colours of ObyGaze12's levels."""
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
-"""The colours of the ramp to use, by the number of levels."""
+"""Which colours of the ramp to use, by the number of levels."""
 
 GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
 """Backgrounds of figures; "none" is transparent."""
 EDGE = 6.0
-"""The points between a figure's edge and its first letters; pages crop `CROP` of them."""
+"""The margin between a figure's edge and its text in points, of which pages crop `CROP`."""
 CROP = 4.0
 GAP, SEEN = 0.4, 0.75
-"""The points between bars of a time axis, and the least width visible on paper."""
+"""The gap between bars on a time axis, and the smallest width visible on paper, in points."""
 NAMES = 0.39
-"""The share of the width that row names may take."""
+"""The share of the width that the names of rows may take."""
 _format: ContextVar[tuple[float | None, str]] = ContextVar("format", default=(None, PAPER))
 
 _PNG_DPI = 200
@@ -86,14 +86,14 @@ _STYLE: dict[str, Any] = {
 
 @contextmanager
 def figure_format(*, width: str | float | None = None, ground: str | None = None) -> Iterator[None]:
-    """Draw figures for print: letters keep their size, and the rest fits the width.
+    """Draw figures for print: text keeps its size, and everything else fits the width.
 
     Parameters
     ----------
     width
-        Inches (``6.5``), or centimetres (``"16cm"``).
+        The width in inches (``6.5``) or centimetres (``"16cm"``).
     ground
-        ``none`` (transparent), ``white`` or ``cream``.
+        The background: ``none`` (transparent), ``white`` or ``cream``.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def figure_format(*, width: str | float | None = None, ground: str | None = None
         parts = re.fullmatch(r"(\d*\.?\d+) ?(in|cm|)", str(width).strip())
         inches = float(parts[1]) / (2.54 if parts[2] == "cm" else 1) if parts else 0.0
         if not 3 <= inches <= 40:
-            raise UsageError(f"a figure is 3 to 40 inches wide (got {width}); try 6.5 or 16cm")
+            raise UsageError(f"a figure must be 3 to 40 inches wide (got {width}); try 6.5 or 16cm")
     if ground is not None:
         if ground not in GROUNDS:
             raise UsageError(unknown_name("ground", ground, GROUNDS))
@@ -124,22 +124,22 @@ def has_figure_format() -> bool:
 
 
 def figure_width(usual: float) -> float:
-    """Return a figure's width in inches: as `figure_format` sets it, or its usual one."""
+    """Return a figure's width in inches: the width set by `figure_format`, or the usual one."""
     return _format.get()[0] or usual
 
 
 def paper() -> str:
-    """Return the fill of hollow marks and the ground behind words on lines."""
+    """Return the colour inside hollow marks, and behind text on lines."""
     return _format.get()[1].replace("none", "#ffffff")
 
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Draw in the project's style: ``with figure_style(): ...``."""
+    """Draw in the project's style inside the ``with`` block."""
     need("matplotlib", extra="report")
     from matplotlib import font_manager, rc_context
 
-    # DejaVu Sans comes with matplotlib and lacks Chinese, Japanese and Korean.
+    # DejaVu Sans, which matplotlib includes, lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
     fonts = ["DejaVu Sans", *sorted(wider)[:1]]
     style: Any = {**_STYLE, "font.sans-serif": fonts, "figure.facecolor": _format.get()[1]}
@@ -149,9 +149,9 @@ def figure_style() -> Iterator[None]:
 
 
 def level_colour_names(codes: Sequence[str]) -> list[str]:
-    """Return the colour name of each level, in every figure and page: the higher, the darker.
+    """Return the name of each level's colour in figures and pages: higher levels are darker.
 
-    ObyGaze12's Not Sure stands apart. A class of several levels has the colour of its first.
+    ObyGaze12's Not Sure has its own colour. A class of several levels has the colour of the first.
     """
     first = [code.partition("+")[0] for code in codes]
     if set(first) <= LEVELS.keys():
@@ -161,17 +161,17 @@ def level_colour_names(codes: Sequence[str]) -> list[str]:
 
 
 def level_colours(codes: Sequence[str]) -> list[str]:
-    """Return the colours of `level_colour_names`."""
+    """Return the colour of each level; see `level_colour_names`."""
     return [LIGHT[name] for name in level_colour_names(codes)]
 
 
 def ink_on(colour: str) -> str:
-    """Return the text colour for a level's background: dark on light colours, otherwise light."""
+    """Return the text colour for a background colour: dark on light colours, otherwise light."""
     return INK if colour in (LIGHT["l1"], LIGHT["l2"], LIGHT["l3"]) else PAPER
 
 
 def css_colours() -> str:
-    """Return the colours as CSS properties of a page (``--ink``, ``--l1``), light and dark."""
+    """Return the light and dark colours as CSS properties (``--ink``, ``--l1``)."""
     light, dark = (
         "".join(f"--{name}: {colour}; " for name, colour in colours.items())
         for colours in (LIGHT, DARK)
@@ -189,10 +189,10 @@ def css_colours() -> str:
 
 
 def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
-    """Draw the bars of a row around `y`, after `show_time`; the higher the level, the taller.
+    """Draw a row of bars around `y`, with taller bars for higher levels. Call `show_time` first.
 
-    `levels` are codes and names, in ascending order. Wide bars have gaps between them. Short
-    segments are widened to be visible and drawn above longer ones.
+    `levels` maps codes to names, in ascending order. Wide bars have gaps between them. Short
+    segments are widened so that they are visible, and drawn above longer ones.
     """
     from matplotlib.patches import Rectangle
 
@@ -208,12 +208,12 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
 
 
 def level_keys(levels: Mapping[str, str]) -> dict[str, str]:
-    """Return the colour of each level's name, for a legend."""
+    """Return the colour of each level by its name, for a legend."""
     return dict(zip(map(plain, levels.values()), level_colours(list(levels)), strict=True))
 
 
 def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
-    """Make the x axis seconds, as h:mm:ss."""
+    """Make the x axis a time axis in seconds, labelled as h:mm:ss."""
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
     axes.set_xlim(start, end)
@@ -225,22 +225,22 @@ def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
 
 
 def text_width(text: str, size: float) -> float:
-    """Estimate the width of a text, in points."""
+    """Estimate the width of a text in points."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return size * (wide + 0.59 * (len(text) - wide))
 
 
 def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
-    """Wrap a text to `width`; if it needs more than `lines` lines, end it with an ellipsis."""
+    """Wrap a text at `width`; if it needs more than `lines` lines, cut it with an ellipsis."""
     text = plain(text)
     letters = int(width / (text_width(text, size) / len(text))) if text else 0
     return textwrap.wrap(text, max(letters, 4), max_lines=lines, placeholder="…")
 
 
 def name_rows(axes: Axes, names: Sequence[str], height: float = 0.3) -> float:
-    """Name the rows at 0, -1, -2, ... of a figure's only column; return the axes' width.
+    """Label the rows at 0, -1, -2, ... of a figure with one column; return the width of the axes.
 
-    Low rows have smaller letters, on one line.
+    If rows are low, labels are smaller and on one line.
     """
     width = 72 * _figure_of(axes).get_figwidth()
     share, size, most_lines = (NAMES, 9.5, 2) if height >= 0.3 else (0.45, 8.5, 1)
@@ -254,7 +254,7 @@ def name_rows(axes: Axes, names: Sequence[str], height: float = 0.3) -> float:
 
 
 def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines: int = 0) -> None:
-    """Write above axes what they show, and in small letters, on at least `lines` lines, how."""
+    """Write a title above axes, then an explanation in small text on at least `lines` lines."""
     small = wrap(about, width, 8.5, 4)
     small += [""] * (lines - len(small))
     style: Any = {"textcoords": "offset points", "fontsize": 8.5, "color": SOFT}
@@ -266,9 +266,9 @@ def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines:
 def caption(
     figure: Figure, title: str, text: str = "", keys: Mapping[str, str] | None = None
 ) -> int:
-    """Write a title above all axes, the first axes' legend, and a text below; `describe` both.
+    """Add a title above all axes, a legend for the first axes, and a text below; `describe` them.
 
-    Return the number of small lines that the legend takes.
+    Returns the number of lines of small text that the legend takes.
     """
     width = 72 * figure.get_figwidth() - 2 * EDGE
     left: Any = {"x": EDGE / (width + 2 * EDGE), "ha": "left"}
@@ -291,18 +291,18 @@ def caption(
 
 
 def describe(figure: Figure, title: str, description: str) -> None:
-    """Describe a figure for readers who cannot see it."""
+    """Add a description for readers who cannot see the figure."""
     figure.set_label(f"{plain(title)}\n{plain(description)}")
 
 
 def add_number(axes: Axes, text: str) -> None:
-    """Add a line, such as a mark's number, to the description for readers who cannot see."""
+    """Add a line, such as the number of a mark, to the figure's description."""
     figure = _figure_of(axes)
     figure.set_label(f"{figure.get_label()}\n{plain(text)}")
 
 
 def axes_width(axes: Axes) -> float:
-    """Return the width of axes, in points."""
+    """Return the width of axes in points."""
     return 72 * axes.get_position().width * _figure_of(axes).get_figwidth()
 
 
@@ -313,19 +313,19 @@ def _figure_of(axes: Axes) -> Figure:
 
 
 def plain(text: str) -> str:
-    """Return a text on one line, without characters that XML cannot hold."""
+    """Return a text on one line, without characters that XML does not allow."""
     return clean(" ".join(text.split()))
 
 
 def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse a suffix that no figure has, and a file that exists."""
+    """Raise an error if a path's suffix is not that of a figure, or the file exists."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path}: a figure's name ends in one of {', '.join(SUFFIXES)}")
+        raise UsageError(f"{path}: a figure's name must end in one of {', '.join(SUFFIXES)}")
     refuse_to_overwrite(path, overwrite=overwrite)
 
 
 def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write a figure as SVG, PDF or PNG, by its suffix; equal figures give equal bytes."""
+    """Write a figure as SVG, PDF or PNG, by its suffix; equal figures give equal files."""
     path = Path(path)
     check_figure_path(path, overwrite=overwrite)
     suffix = path.suffix.lower()
@@ -342,9 +342,9 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
 
 
 def inline_svg(figure: Figure) -> str:
-    """Return an ``<svg>`` element in the page's colours (``--ink``, ``--s1``, ...).
+    """Return a figure as an ``<svg>`` element that uses the page's colours (``--ink``, ``--s1``).
 
-    Its ids begin with a digest of the figure.
+    Ids start with a digest of the figure, so that they are unique on the page.
     """
     svg = _svg(figure, background=False)
     prefix = f"f{sha256_of_text(svg)[:8]}-"
@@ -359,7 +359,7 @@ def inline_svg(figure: Figure) -> str:
 
 
 def _svg(figure: Figure, *, background: bool) -> str:
-    """Return matplotlib's SVG with our title and description, as part of a page."""
+    """Return matplotlib's SVG with a title and description, ready to be embedded in a page."""
     face = figure.get_facecolor() if background else "none"
     about = {"Date": None, "Creator": None, "Format": None, "Type": None}
     svg = _drawn(figure, "svg", about, facecolor=face).decode()

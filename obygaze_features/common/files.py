@@ -1,9 +1,9 @@
-"""Write files that appear whole or not at all, and compute their fingerprints.
+"""Write files and folders atomically, and read and check files.
 
-Everything is written next to its destination under a temporary name, flushed to disk and renamed. A
-reader, or a machine that lost power, sees the old file or the new one. What killed processes left
-of `new_file` and `new_folder` is removed when the same path is written again. Files written into a
-folder that `new_folder` is making are flushed once, before the folder gets its name.
+Everything is written next to its destination under a temporary name, flushed to disk, and renamed.
+A reader sees either the old or the new file, even after a power failure. Temporary files of killed
+processes are removed when the same path is written again. Files inside a folder made by
+`new_folder` are flushed together, before the folder gets its name.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ VIDEO_SUFFIXES = frozenset([
     ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
     ".ogv", ".ts", ".vob", ".webm", ".wmv",
 ])  # fmt: skip
-"""The suffixes of films."""
+"""The suffixes of video files."""
 #: The suffix of unfinished files and folders.
 SUFFIX = ".partial"
 #: Marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"
-#: Suffixes that no folder may have, so that nobody takes it for a file.
+#: Suffixes that folders must not have, so that they do not look like files.
 FILE_SUFFIXES = {
     ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".onnx", ".parquet", ".pdf",
     ".png", ".svg", ".toml", ".tsv", ".txt", ".xlsx", ".zip",
@@ -51,10 +51,10 @@ KINDS = {
     "model.json": "a model",
     "timelines.json": "a folder of timelines",
 }
-"""The kinds of folders that commands take, by the file that marks each."""
+"""The kinds of folders that commands take, by the file that identifies each."""
 DESCRIBE_USAGE: ContextVar[Callable[[], str]] = ContextVar("DESCRIBE_USAGE", default=str)
-"""Describes the order of the running command's arguments; empty outside of a command."""
-#: The user's umask: reading it means setting it, which would later race with other threads.
+"""Describes the order of the running command's arguments; "" outside of a command."""
+#: The user's umask. It can only be read by setting it, which would later race with other threads.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
 #: The permissions of a final store's files.
@@ -63,48 +63,48 @@ READ_ONLY = 0o444
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 #: Flags of Linux's renameat2.
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
-#: The folders that `new_folder` is making in this process, by temporary name.
+#: The temporary names of folders that `new_folder` is making in this process.
 _UNFINISHED: set[Path] = set()
 
 
 def _is_in_unfinished(path: Path) -> bool:
-    """Return True if `new_folder` will flush `path`; a crash before that leaves no folder."""
+    """Return True if `path` is in a folder that `new_folder` is making, and will flush."""
     return bool(_UNFINISHED) and not _UNFINISHED.isdisjoint(path.absolute().parents)
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced."""
     if not overwrite and (path.exists() or path.is_symlink()):
-        clear_unfinished(path)  # left by a process killed after renaming
+        clear_unfinished(path)  # files left by a process that was killed after renaming
         raise OutputExists(f"{path} already exists; choose another name or add --overwrite")
 
 
 def require_folder_name(path: Path, *accepted: str) -> None:
-    """Refuse a folder that is named like a file, except with the suffixes in `accepted`."""
+    """Raise `UsageError` if a folder has a file's suffix that is not in `accepted`."""
     suffix = path.suffix.lower()
     if suffix in FILE_SUFFIXES.difference(accepted):
         kinds = f"a folder or one of {', '.join(accepted)}" if accepted else "a folder"
         raise UsageError(
-            f"{path}: the output is {kinds} (got {suffix}); call it {path.with_suffix('')}"
+            f"{path}: the output must be {kinds} (got {suffix}); call it {path.with_suffix('')}"
         )
 
 
 def disk_errors(
     path: Path, error: type[ObygazeError], unchanged: str = "the old content is unchanged"
 ) -> AbstractContextManager[None]:
-    """Turn errors of a full or read-only disk into one line that says what is unchanged."""
-    remedy = f"({unchanged}); free or check the disk and run the same command again"
+    """Turn errors of a full or read-only disk into a one-line `error`, with what is unchanged."""
+    remedy = f"({unchanged}); free space or check the disk, and run the same command again"
     return translate(error, path, f"cannot be written: {{}} {remedy}", foreign=OSError)
 
 
 def require_plain_file(path: Path, error: type[ObygazeError]) -> None:
-    """Raise `error` if a link, a device or a folder has the name of a file.
+    """Raise `error` if a path is a link, a device or a folder instead of a regular file.
 
-    Following a link in somebody else's folder could copy one of your own files into it.
+    Following a link in somebody else's folder could expose one of your own files.
     """
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
-            raise error(f"{path} is a link, a device or a folder, not a plain file; remove it")
+            raise error(f"{path} is a link, a device or a folder, not a regular file; remove it")
 
 
 def require_readable(path: Path, error: type[ObygazeError]) -> None:
@@ -114,10 +114,11 @@ def require_readable(path: Path, error: type[ObygazeError]) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Make a file's content, or the names in a folder, survive a loss of power.
+    """Flush a file's content or a folder's entries to disk, so that they survive a power failure.
 
-    Paths in an unfinished folder are skipped. Windows cannot open folders and need not: its renames
-    are journalled. It flushes only files opened for writing, which a read-only file cannot be.
+    Paths in an unfinished folder are skipped. On Windows, folders cannot be opened, which is not
+    needed because renames are journalled; and only files that are open for writing can be flushed,
+    so read-only files are skipped.
     """
     is_folder, is_windows = path.is_dir(), sys.platform == "win32"
     if _is_in_unfinished(path / "name" if is_folder else path) or (is_folder and is_windows):
@@ -137,45 +138,45 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
 
 
 def describe_other_kind(path: Path, wish: str) -> str:
-    """Say that a folder is one of ours, but not `wish`, and what the command takes.
+    """Return a message if a folder is another kind of obygaze folder than `wish`, otherwise "".
 
-    Return "" for other folders.
+    The message includes the arguments that the command takes.
     """
     kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
     return f"{path} is {kind}, not {wish}{DESCRIBE_USAGE.get()()}" if kind else ""
 
 
 def describe_absent(path: Path, wish: str) -> str:
-    """Say that a path does not exist, and suggest a similar path."""
+    """Return the message that a path does not exist, with a similar path as a suggestion."""
     near = find_closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
-    hint = f"did you mean {path.parent / near}?" if near else f"give {wish}"
+    hint = f"did you mean {path.parent / near}?" if near else f"pass {wish}"
     return f"{path} does not exist; {hint}"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a file in one step."""
+    """Replace a file atomically."""
     _replace({path: data})
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` as UTF-8 with Unix line ends; see `write_files`."""
+    """Write a file as UTF-8 with Unix line endings; see `write_files`."""
     write_files({path: text}, overwrite=True)
 
 
 def write_files(
     files: Mapping[Path, str], *, overwrite: bool = False, first_is_described: bool = False
 ) -> None:
-    """Write several files; write none if one of them exists or cannot be written.
+    """Write several files, or none if one of them exists or cannot be written.
 
-    Where the other files describe the first, they are removed while it is replaced, so that none
-    ever describes another file. Two processes take turns, so the files that remain all come from
-    one of them.
+    With `first_is_described`, the other files describe the first one: they are removed while it is
+    replaced, so that they never describe a different file. If two processes write the same files,
+    they take turns, so that all files come from one of them.
     """
     descriptions = list(files)[1:] if first_is_described else []
     absent = [] if overwrite else [path for path in files if path not in descriptions]
     for path, text in files.items():
         if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
-            raise UsageError(f"{path}: .eaf is for ELAN's documents; name a table NAME.csv")
+            raise UsageError(f"{path}: .eaf is for ELAN documents; call a table NAME.csv")
         if not _is_in_unfinished(path):
             clear_unfinished(path)
     for path in absent:
@@ -189,7 +190,7 @@ def write_files(
 def _replace(
     files: Mapping[Path, bytes], *, removed: Sequence[Path] = (), absent: Sequence[Path] = ()
 ) -> None:
-    """Replace files, after removing some; raise `OutputExists` if one of `absent` exists."""
+    """Replace files after removing others; raise `OutputExists` if a file in `absent` exists."""
     temporaries: dict[Path, Path] = {}
     try:
         for path, data in files.items():
@@ -221,10 +222,10 @@ def _publish(temporary: Path, path: Path, *, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def _take_turns(path: Path) -> Iterator[None]:
-    """Wait until no other process is in such a block for a file of this folder.
+    """Wait for other processes that are writing files in the same folder with this function.
 
     The folder itself is locked, so a killed process leaves nothing behind. Windows and some file
-    systems have no such locks; there, processes do not wait.
+    systems do not support this; there, processes do not wait.
     """
     if sys.platform == "win32" or _is_in_unfinished(path):
         yield
@@ -253,14 +254,14 @@ def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
 
 
 def _prepare(path: Path) -> None:
-    """Make the folder of a file to write."""
+    """Create the folder of a file that will be written."""
     if path.is_dir():
         raise OutputExists(f"{path} is a folder; pass the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def publish_exclusively(path: Path, data: bytes) -> bool:
-    """Create a whole file unless it exists; return True if this call created it.
+    """Create a file with its content, unless it exists; return True if this call created it.
 
     The folder must exist.
     """
@@ -278,8 +279,8 @@ def move_exclusively(source: Path, target: Path) -> bool:
     """Rename a file unless the new name exists; return True if this call renamed it.
 
     A hard link either creates a name or fails, even on shared file systems. Disks without hard
-    links need a rename that replaces nothing. Creating the file under its name would not do: a
-    writer killed before its first byte would leave an empty file there.
+    links need a rename that never replaces files. It would not be enough to create the file under
+    its final name: a writer that is killed before its first byte would leave an empty file.
     """
     try:
         os.link(source, target)
@@ -296,7 +297,7 @@ def move_exclusively(source: Path, target: Path) -> bool:
 def _rename_exclusively(source: Path, target: Path) -> bool:
     try:
         if sys.platform == "win32":
-            os.rename(source, target)  # Windows replaces nothing
+            os.rename(source, target)  # on Windows, this never replaces a file
         else:
             _renameat2(source, target, _RENAME_NOREPLACE)
     except FileExistsError:
@@ -306,7 +307,7 @@ def _rename_exclusively(source: Path, target: Path) -> bool:
             raise
         raise StoreError(
             f"{target.parent}: this disk has no hard "
-            "links and no rename that replaces nothing. Write the store to another disk, such as "
+            "links and cannot rename without overwriting. Write the store to another disk, such as "
             "this computer's own, and copy it here when it is finished"
         ) from problem
     return True
@@ -314,7 +315,7 @@ def _rename_exclusively(source: Path, target: Path) -> bool:
 
 @contextlib.contextmanager
 def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield the name of an empty file that becomes `path` when the block succeeds."""
+    """Yield the path of an empty file that becomes `path` if the ``with`` block succeeds."""
     refuse_to_overwrite(path, overwrite=overwrite)
     _prepare(path)
     clear_unfinished(path)
@@ -329,13 +330,13 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def make_read_only(path: Path) -> None:
-    """Let nobody write a file by mistake. Not on Windows, which could neither replace it."""
+    """Protect a file from accidental changes; not on Windows, where it could not be replaced."""
     if sys.platform != "win32":
         path.chmod(READ_ONLY)
 
 
 def link_or_copy(source: Path | str, target: Path | str) -> None:
-    """Give a file a second name, or copy it where the file system has no hard links."""
+    """Give a file a second name by hard link, or copy it if the file system has none."""
     try:
         os.link(source, target)
     except OSError:
@@ -353,26 +354,26 @@ def new_folder(
     allow_missing: bool = False,
     after_swap: Callable[[Path], None] = lambda replaced: None,
 ) -> Iterator[Path]:
-    """Yield an empty folder that becomes `path` when the block succeeds.
+    """Yield an empty folder that becomes `path` if the ``with`` block succeeds.
 
     Parameters
     ----------
     path
-        The final folder.
+        The final path of the folder.
     overwrite
-        Replace an existing folder; without it an existing `path` raises `OutputExists`.
+        Replace an existing folder. Otherwise, raises `OutputExists` if `path` exists.
     marker
-        A file that an existing folder must contain to be replaced, so that ``--overwrite``
-        with a mistyped path cannot delete somebody's films.
+        A file that an existing folder must contain to be replaced, so that ``--overwrite`` with a
+        mistyped path cannot delete somebody's films.
     allow_missing
-        The old folder may have files that the new one lacks; by default that is refused.
+        Replace the old folder even if it has files that the new one lacks.
     after_swap
-        Called with the replaced folder; if it raises, the old folder is put back.
+        Called with the replaced folder. If it raises an exception, the old folder is restored.
     """
     check_new_folder(path, overwrite=overwrite, marker=marker)
     temporary = Path(tempfile.mkdtemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent))
     try:
-        # mkdtemp makes private folders; a store is for the whole lab.
+        # mkdtemp makes private folders, but a store is for the whole lab.
         temporary.chmod(0o777 & ~_UMASK)
         unfinished = temporary.absolute()
         _UNFINISHED.add(unfinished)
@@ -394,12 +395,12 @@ def new_folder(
         else:
             publish_folder(temporary, path)
     finally:
-        # The failed attempt, or the folder that was replaced.
+        # Remove the failed attempt, or the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> None:
-    """Raise what `new_folder` would raise before writing, and make the parent folder."""
+    """Raise the errors that `new_folder` would raise early, and create the parent folder."""
     require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_symlink():
@@ -407,7 +408,7 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
     if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
         raise OutputExists(
             f"{path} was not made by obygaze (it has no {marker}); "
-            "remove it yourself or choose another name"
+            "remove it yourself, or choose another name"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     clear_unfinished(path)
@@ -440,7 +441,7 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
     )
     if lost:
         raise OutputExists(
-            f"{old} holds {join_some(lost, 1)}, which the new folder lacks; "
+            f"{old} contains {join_some(lost, 1)}, which the new folder lacks; "
             "move it elsewhere, or choose another name"
         )
 
@@ -448,8 +449,8 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
 def _exchange(new: Path, path: Path) -> None:
     """Swap two folders in one step, so that `path` always exists.
 
-    Only Linux can (renameat2). Elsewhere it takes two steps; if the second fails, the first is
-    undone.
+    Only Linux can do this (renameat2). Elsewhere it takes two steps; if the second fails, the first
+    is undone.
     """
     try:
         _renameat2(new, path, _RENAME_EXCHANGE)
@@ -487,7 +488,7 @@ def sha256_of(path: Path) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Return JSON that people can read and compare: indented, UTF-8, with a final newline."""
+    """Format a value as readable JSON: indented, in UTF-8, and with a final newline."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -499,12 +500,12 @@ def read_bytes(path: Path, error: type[ObygazeError]) -> bytes:
 
 
 def read_json(path: Path, error: type[ObygazeError]) -> Any:
-    """Read a JSON file; raise `error` with the wrong line if it is broken."""
+    """Read a JSON file; raise `error`, which names the line, if it is not valid."""
     return parse_json(read_bytes(path, error), path, error)
 
 
 def read_toml(path: Path, error: type[ObygazeError]) -> dict[str, Any]:
-    """Read a TOML file; raise `error` with the wrong line if it is broken."""
+    """Read a TOML file; raise `error`, which names the line, if it is not valid."""
     import tomllib  # imported here to start other commands faster
 
     data, broken = read_bytes(path, error), (ValueError, RecursionError)
@@ -513,7 +514,10 @@ def read_toml(path: Path, error: type[ObygazeError]) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
-    """Parse JSON whose texts can be written again; `where` names the file in the message."""
+    """Parse JSON; raise `error` if it is not valid or has texts that cannot be written again.
+
+    `where` names the file in the message.
+    """
     # Not JSON, not UTF-8, or nested too deeply.
     with translate(error, where, "is not valid JSON: {}", foreign=(ValueError, RecursionError)):
         value = json.loads(data)
@@ -522,12 +526,12 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
 
 
 def prefix(path: Path) -> str:
-    """Return the start of this process's temporary names for `path`."""
+    """Return the prefix of this process's temporary names for `path`."""
     return f".{path.name}.{_here()}_{os.getpid()}_"
 
 
 def clear_unfinished(path: Path) -> None:
-    """Remove temporary files for `path` left by dead processes of this machine."""
+    """Remove temporary files for `path` that dead processes on this machine left behind."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+\{SUFFIX}")
     with contextlib.suppress(OSError):  # the caller will report the folder
         for entry in path.parent.iterdir():
@@ -537,7 +541,7 @@ def clear_unfinished(path: Path) -> None:
 
 
 def is_alive(process: object) -> bool:
-    """Return True if a process of this host runs, or if that cannot be known."""
+    """Return True if a process on this host is running, or if this is unknown."""
     if isinstance(process, int) and sys.platform != "win32":
         try:
             with contextlib.suppress(PermissionError, OverflowError):
@@ -549,7 +553,7 @@ def is_alive(process: object) -> bool:
 
 @cache
 def _here() -> str:
-    """Return a name for this machine; process numbers mean nothing elsewhere."""
+    """Return a name for this machine, because process ids are only valid on one machine."""
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
@@ -572,9 +576,9 @@ def _write_beside(path: Path, data: bytes) -> Path:
 def read_format(
     path: Path, name: str, version: int, error: type[ObygazeError], *, make: str
 ) -> dict[str, Any]:
-    """Read a JSON header of this format, up to this version.
+    """Read a JSON header with this format and at most this version.
 
-    Messages name its folder, which users know, and `make`, the command that makes such a folder.
+    Messages name the header's folder, which users know, and `make`, the command that creates it.
     """
     kind, folder = _kind(name), path.parent
     if not path.is_file():
@@ -582,7 +586,7 @@ def read_format(
         reason = describe_other_kind(folder, f"a {kind}")
         if not reason and (inside := sorted(folder.glob(f"*/{path.name}"))):
             reason = is_folder_of(folder, kind, inside[0].parent)
-        missing = f"{folder} is not a {kind}: it has no {path.name} (make one with: {make})"
+        missing = f"{folder} is not a {kind}: it has no {path.name} (create one with: {make})"
         raise error(reason or missing)
     return check_format(read_json(path, error), folder, name, version, error)
 
@@ -590,19 +594,19 @@ def read_format(
 def check_format(
     content: Any, where: object, name: str, version: int, error: type[ObygazeError]
 ) -> dict[str, Any]:
-    """Return a JSON header if its format and version can be read; raise `error` if not."""
+    """Return a JSON header; raise `error` if its format or version cannot be read."""
     if not isinstance(content, dict) or content.get("format") != name:
         raise error(f'{where} is not a {_kind(name)}: its "format" is not "{name}"')
     number = content.get("format_version")
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= version:
         raise error(
-            f"{where} has format version {number!r}, this obygaze reads up to {version}; "
+            f"{where} has format version {number!r}, but this obygaze only reads up to {version}; "
             "update obygaze (pip install --upgrade obygaze)"
         )
     return content
 
 
 def _kind(name: str) -> str:
-    """Return the everyday name of a format: obygaze-manifest -> manifest."""
+    """Return what messages call a format: obygaze-manifest -> manifest."""
     kind = name.removeprefix("obygaze-")
     return "folder of timelines" if kind == "timelines" else kind.removesuffix("s")

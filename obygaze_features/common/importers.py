@@ -1,4 +1,4 @@
-"""Importers: click commands that return what they read, and class methods that call them."""
+"""Importers, which are click commands that can also be called from Python as class methods."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ONLY_FOR_THE_COMMAND = re.compile(r"\n *\x08\n.*?(?=\f|\Z)|\f", re.DOTALL)
-"""The command's examples, which begin with ``\b``, and the marker that ends its help."""
+"""Matches the command's examples, which start with ``\b``, and the marker that ends its help."""
 
 
-class Importer(staticmethod):  # type: ignore[type-arg]  # as documentation tools ask
-    """A static method that calls an importer from the folder ``importers`` beside its class.
+class Importer(staticmethod):  # type: ignore[type-arg]  # a staticmethod, for documentation tools
+    """A static method that calls an importer in the folder ``importers`` next to its class.
 
-    The importer's file has a click command that returns the class: ``import_manifest`` for
-    `Manifest`. Its help ends at ``\f``; the rest of the docstring is for callers in Python. The
-    file is imported on first use, and `obygaze manifests import` lists it.
+    The importer's module has a click command that returns an instance of the class, for example
+    ``import_manifest`` for `Manifest`. The command's help ends at ``\f``; the rest of the docstring
+    is for Python callers. The module is imported on first use. `obygaze manifests import` lists it.
     """
 
     def __init__(self, file: str) -> None:
@@ -47,7 +47,7 @@ class Importer(staticmethod):  # type: ignore[type-arg]  # as documentation tool
         return self._load()
 
     def _load(self) -> Callable[..., Any]:
-        """Import the function, with the part of its docstring for callers in Python."""
+        """Import the function, keeping the part of its docstring that is for Python callers."""
         function = self.command.callback
         assert function is not None
         function.__doc__ = _ONLY_FOR_THE_COMMAND.sub("", function.__doc__ or "")
@@ -55,7 +55,7 @@ class Importer(staticmethod):  # type: ignore[type-arg]  # as documentation tool
 
 
 def importers_of(owner: type) -> dict[str, Importer]:
-    """Return the importers of a class, by name without ``from_``."""
+    """Return the importers of a class by name, without ``from_``."""
     return {
         name.removeprefix("from_"): value
         for name, value in vars(owner).items()

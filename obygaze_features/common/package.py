@@ -1,4 +1,4 @@
-"""The installation and the machine: shipped data, optional packages, cache, cores, memory."""
+"""Facts about the installation and the machine: data files, extras, cache, cores and memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from obygaze_features.errors import ManifestError, MissingExtra, import_errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 WINDOWS_MEMORY = 4 * 2**30
-"""Bytes to plan with on Windows, whose free memory is not asked for."""
+"""The memory to assume on Windows in bytes, where the free memory is not queried."""
 
 
 def obygaze_version() -> str:
-    """Return the installed version; ``0+checkout`` for an uninstalled checkout."""
+    """Return the installed version; ``0+checkout`` for a checkout that is not installed."""
     try:
         return version("obygaze")
     except PackageNotFoundError:
@@ -31,7 +31,7 @@ def obygaze_version() -> str:
 
 
 def reference_file(name: str) -> Path:
-    """Return the path of a shipped file: in the wheel as package data, else in the checkout."""
+    """Return the path of a file that comes with obygaze, in the wheel or in the checkout."""
     for folder in (
         _PACKAGE / "reference",
         _PACKAGE.parent / "manifests",
@@ -39,7 +39,7 @@ def reference_file(name: str) -> Path:
     ):
         if (folder / name).exists():
             return folder / name
-    raise ManifestError(f"obygaze ships no {name}; install obygaze again")
+    raise ManifestError(f"{name} is missing from this installation; install obygaze again")
 
 
 @cache
@@ -53,7 +53,7 @@ _COMMON = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch
 
 
 def need(module: str, *, extra: str) -> ModuleType:
-    """Import `module`; raise `MissingExtra` with the extra to install, or the cause."""
+    """Import a module; raise `MissingExtra`, which names the extra to install, if that fails."""
     with import_errors():
         try:
             return importlib.import_module(module)
@@ -62,7 +62,7 @@ def need(module: str, *, extra: str) -> ModuleType:
 
 
 def missing_extra(problem: ModuleNotFoundError, *, extra: str) -> MissingExtra | None:
-    """Return the error for a missing optional package; None if the module is not one of ours."""
+    """Return the error for a missing optional package; None if obygaze does not need the module."""
     module = (problem.name or "").partition(".")[0]
     return _missing(module, problem, extra) if module in _COMMON else None
 
@@ -75,14 +75,14 @@ def _missing(module: str, problem: ImportError, extra: str) -> MissingExtra:
 
 
 def cache_folder(name: str) -> Path:
-    """Return a folder in the user's cache; it may not exist yet."""
+    """Return the path of a folder in the user's cache, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "obygaze" / name
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Count the cores that this process may use: by its affinity and its cgroups' CPU quotas.
+    """Return how many cores this process may use, by its affinity and the CPU quotas of cgroups.
 
-    Containers and Slurm set quotas. `root` is the root of the file system.
+    Containers and Slurm set such quotas. `root` is the root of the file system.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -90,7 +90,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Return the bytes of free memory, or fewer if this process's cgroups allow fewer."""
+    """Return how much memory this process may use in bytes: what is free and its cgroups allow."""
     if sys.platform == "win32":
         return WINDOWS_MEMORY
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -103,7 +103,7 @@ def usable_memory(root: Path = Path("/")) -> int:
 
 
 def _memory_limit(folder: Path) -> float:
-    """Return the memory limit of one cgroup, of version 2 or 1."""
+    """Return the memory limit of a cgroup (version 1 or 2)."""
     for name in ("memory.max", "memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
             return int((folder / name).read_text())
@@ -111,7 +111,7 @@ def _memory_limit(folder: Path) -> float:
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's cgroups and of their parents."""
+    """Yield the folders of this process's cgroups and their parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # not Linux
@@ -120,16 +120,16 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        mount = root / "sys/fs/cgroup" / (controller if controllers else "")  # version 1, or 2
+        mount = root / "sys/fs/cgroup" / (controller if controllers else "")  # version 1 or 2
         group = mount / path.lstrip("/")
-        # A container may see the host's path; then the mount itself is the group.
+        # A container may see the host's path; then the mount point itself is the group.
         for folder in (group, *group.parents):
             if folder.is_relative_to(mount):
                 yield folder
 
 
 def _cpu_quota(folder: Path) -> float:
-    """Return the CPU limit of one cgroup: version 2 has one file for it, version 1 two."""
+    """Return the CPU limit of a cgroup, which is in one file (version 2) or two (version 1)."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
             limit, period = " ".join((folder / name).read_text() for name in names).split()

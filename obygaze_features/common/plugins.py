@@ -1,4 +1,4 @@
-"""The code of other packages: its origin, its loading, and its errors in one line."""
+"""Load plug-ins from other packages, and describe their errors in one line."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from obygaze_features.errors import ObygazeError
 
 MAX_LETTERS = 300
 OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
-"""An object's address, ``module:object``."""
+"""Matches the address of an object, ``module:object``."""
 RAISED = (Exception, SystemExit, GeneratorExit)
-"""Exceptions from other packages' code that must end neither us nor the process."""
+"""Exceptions to catch from plug-ins, so that they do not end the process."""
 _OWN = ("obygaze_features", "obygaze_models")
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """An object of another package: its name for users, its ``module:object``, its package."""
+    """An object of another package: the name for users, its ``module:object``, and its package."""
 
     name: str
     path: str
@@ -39,7 +39,7 @@ class Plugin:
 
 
 def installed_plugins(group: str) -> tuple[Plugin, ...]:
-    """Return a group's entry points, with packages as ``mylab 1.0``; import nothing."""
+    """Return a group's entry points without importing them; packages are like ``mylab 1.0``."""
     return tuple(
         Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}")
         for point in entry_points(group=group)
@@ -55,21 +55,24 @@ def plugin_at(path: str, name: str = "") -> Plugin:
 
 @lru_cache(maxsize=1)
 def _distributions(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Map packages to their distributions; this takes a quarter of a second."""
+    """Return the distributions of each package, which takes a quarter of a second."""
     return packages_distributions()
 
 
 def load_object(path: str, error: type[ObygazeError], package: str = "") -> Any:
-    """Return the object at ``module:object``; its module's own exceptions pass unchanged."""
+    """Import the object at ``module:object``; raise `error` if there is no such module or object.
+
+    Exceptions from the module's own code are not changed.
+    """
     module, _, name = path.partition(":")
     try:
         holder = importlib.import_module(module)
     except ImportError as problem:
         if package_of(module) not in _OWN and not f"{module}.".startswith(f"{problem.name}."):
-            raise  # an import inside of the module
+            raise  # an import inside the module failed
         remedy = "Install its package, or set PYTHONPATH to its folder"
         if package:  # it is installed
-            remedy = f"{package} has no such module: correct its entry point, or the name"
+            remedy = f"{package} has no such module. Correct its entry point, or the name"
         raise error(f"{path} cannot be imported ({first_line(problem)}). {remedy}") from None
     try:
         return attrgetter(name)(holder)
@@ -85,9 +88,9 @@ def package_of(path: str) -> str:
 
 @contextmanager
 def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
-    """Raise what a plug-in's code raises as `error`, in one line that names the plug-in.
+    """Turn exceptions from a plug-in's code into a one-line `error` that names the plug-in.
 
-    An `error` passes unchanged. Our other errors do not: plug-ins raise them, too.
+    An `error` passes unchanged. obygaze's other errors do not, because plug-ins raise them, too.
     """
     try:
         with same_folder():
@@ -99,26 +102,26 @@ def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
 
 
 def same_folder() -> AbstractContextManager[None]:
-    """Return to the working folder after the block, so that relative paths keep their meaning."""
+    """Restore the working folder after the ``with`` block, so that relative paths stay valid."""
     with suppress(FileNotFoundError):  # it was removed
         return chdir(Path.cwd())
     return nullcontext()
 
 
 def passed_through(problem: BaseException, packages: Collection[str]) -> bool:
-    """Return True if an error was raised by code of these packages, or below it."""
+    """Return True if an error was raised in code of these packages, or in code they called."""
     return bool(_lines_of(problem, packages))
 
 
 def describe_error(problem: BaseException, packages: Collection[str]) -> str:
-    """Describe an error: its kind, its message, and the last line in these packages."""
+    """Describe an error by its type, its message, and its last line in these packages."""
     text = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": ")
     lines = _lines_of(problem, packages)
     return f"{text} ({lines[-1]})" if lines else text
 
 
 def _lines_of(problem: BaseException, packages: Collection[str]) -> list[str]:
-    """Return the lines of these packages that an error passed through: ``package/module.py:3``."""
+    """Return the lines in these packages that an error passed through, ``package/module.py:3``."""
     return [
         f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{line}"
         for frame, line in walk_tb(problem.__traceback__)
@@ -127,6 +130,6 @@ def _lines_of(problem: BaseException, packages: Collection[str]) -> list[str]:
 
 
 def one_line(problem: object) -> str:
-    """Return an error's message on one line; cut it if it is long."""
+    """Return an error's message on one line, shortened if it is long."""
     text = " ".join(str(problem).split())
     return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."

@@ -1,4 +1,4 @@
-"""A progress bar with an estimate; without a terminal, a line in the log now and then."""
+"""Show progress: a bar with an estimate or, without a terminal, a line now and then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from obygaze_features.common.text import format_duration, format_size
 
 LINE_EVERY_S = 30.0
-"""The seconds between lines; shorter work prints none."""
+"""Seconds between lines. Work that takes less time prints no lines."""
 
 T = TypeVar("T")
 _OPTIONS: Any = {"dynamic_ncols": True, "leave": False}
@@ -22,7 +22,7 @@ _OPTIONS: Any = {"dynamic_ncols": True, "leave": False}
 def progress(
     values: Iterable[T], label: str, *, unit: str = "it", total: int | None = None
 ) -> Iterator[T]:
-    """Iterate over `values` with a bar."""
+    """Iterate over `values` with a progress bar."""
     if total is None and isinstance(values, Sized):
         total = len(values)
     with meter(total, label, unit=unit) as advance:
@@ -33,7 +33,7 @@ def progress(
 
 @contextlib.contextmanager
 def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[..., None]]:
-    """Yield a function that moves a bar: ``advance(steps, note)``."""
+    """Show a progress bar, and yield the function that advances it, ``advance(steps, note)``."""
     if sys.stderr and sys.stderr.isatty():
         from tqdm import tqdm
 
@@ -57,7 +57,7 @@ def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[...,
 
 @dataclass
 class _Lines:
-    """Lines on standard error about progress, even while no step is finished."""
+    """Prints lines about progress on standard error, even while no step is finished."""
 
     total: int | None
     label: str
@@ -70,7 +70,7 @@ class _Lines:
         self.done, self.note = self.done + steps, note
 
     def write(self, ended: threading.Event) -> None:
-        """Write a line now and then, and a last one if the work took long enough."""
+        """Print a line now and then, and a last one if the work took long enough."""
         is_over = False
         with contextlib.suppress(OSError, ValueError):  # standard error is closed
             while not is_over:

@@ -1,4 +1,4 @@
-"""Folders left by an interrupted process and resumed by the next, one process at a time."""
+"""Handle folders that an interrupted process left and that the next process resumes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from obygaze_features.errors import ObygazeError, OutputExists
 
 @contextlib.contextmanager
 def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
-    """Hold a lock file while the block runs; raise `problem` if another process holds it.
+    """Hold a lock file in the ``with`` block; raise `problem` if another process holds it.
 
-    On Windows, and on file systems without locks, other processes go unnoticed.
+    On Windows and on file systems without locks, other processes are not noticed.
     """
     if sys.platform == "win32":
         yield
@@ -26,7 +26,7 @@ def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
     with lock.open("ab") as file:
         if file.tell():
             raise OutputExists(f"{lock} was not made by obygaze; move it elsewhere")
-        # The previous holder may have removed its name at this moment.
+        # The previous holder may just have removed the file.
         if not take_lock(file) or not os.fstat(file.fileno()).st_nlink:
             raise problem
         try:
@@ -36,10 +36,10 @@ def only_process(lock: Path, problem: ObygazeError) -> Iterator[None]:
 
 
 def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) -> bool:
-    """Return True if an interrupted process left this folder to be resumed or removed.
+    """Return True if an interrupted process left this folder, which can be resumed or removed.
 
-    Raises `OutputExists` if anything else has this name: a link, a file, a folder without `marker`,
-    or a folder with a file whose relative path `is_ours` rejects.
+    Raises `OutputExists` if there is anything else at the path: a link, a file, a folder without
+    `marker`, or a folder with a file whose relative path `is_ours` rejects.
     """
     if not os.path.lexists(folder):
         return False
@@ -49,14 +49,14 @@ def is_resumable(folder: Path, marker: str, is_ours: Callable[[str], object]) ->
     elif not (folder / marker).is_file():
         problem = f"was not made by obygaze (it has no {marker})"
     elif foreign := sorted(name for name, own in _files_in(folder, is_ours) if not own):
-        problem = f"holds {foreign[0]}, which obygaze did not write"
+        problem = f"contains {foreign[0]}, which obygaze did not write"
     if problem:
         raise OutputExists(f"{folder} {problem}; move it elsewhere, or choose another output")
     return True
 
 
 def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
-    """Remove a folder's files that `is_ours` accepts, and the folders left empty."""
+    """Remove the files in a folder that `is_ours` accepts, then folders that are empty."""
     for name, own in _files_in(folder, is_ours):
         if own:
             (folder / name).unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
 
 
 def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
-    """Yield the relative path of each file in a folder, and whether it is a plain file of ours."""
+    """Yield the relative path of each file, and True if it is a regular file that is ours."""
     for parent, folders, files in os.walk(folder):
         for path in (Path(parent, name) for name in (*folders, *files)):
             name = path.relative_to(folder).as_posix()

@@ -1,6 +1,6 @@
-"""Read CSV tables into columns, as spreadsheets save them, and write them alike everywhere.
+"""Read CSV tables as spreadsheets save them, and write them in the same way on every system.
 
-Messages about broken tables name the file and the line.
+Messages about invalid tables name the file and the line.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from obygaze_features.errors import ManifestError, UsageError, translate
 CHUNK_ROWS, CHUNK_CHARS = 128, 1 << 16
 #: A column with more distinct cells than this is no longer searched for equal cells.
 MAX_DISTINCT = 4096
-#: A column of texts is not made narrower for a terminal, nor one whose texts are wrapped.
+#: A column of texts, or of wrapped texts, is not made narrower than this for a terminal.
 MIN_TEXT, MIN_WRAPPED, MAX_NAME = 10, 30, 44
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
-#: A spreadsheet's formula, also behind the apostrophe of `escape_formula`.
+#: Matches a spreadsheet formula, also after the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
 _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
@@ -37,9 +37,9 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Table:
-    """A table in columns; empty lines are left out, and every row is as wide as the header.
+    """A table stored by columns, without empty lines; every row is as wide as the header.
 
-    `lines` has the line of the file on which each row ends.
+    `lines` has the number of the line in the file on which each row ends.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Table:
         return self.columns[column]
 
     def get(self, column: str) -> list[str]:
-        """Return a column; its cells are empty if the table has no such column."""
+        """Return a column, or empty cells if the table has no such column."""
         return self.columns.get(column) or [""] * len(self)
 
     def rows(self) -> Iterator[dict[str, str]]:
@@ -63,7 +63,7 @@ class Table:
             yield dict(zip(self.columns, values, strict=True))
 
     def select(self, names: Iterable[str], rows: Sequence[int] | None = None) -> Table:
-        """Return some of the columns, and some of the rows."""
+        """Return a table with only these columns and rows (default: all rows)."""
         columns = {name: self[name] for name in names}
         if rows is None or len(rows) == len(self):
             return replace(self, columns=columns)
@@ -78,7 +78,7 @@ class Table:
         return self.select(self.columns, [row for row, values in cells if any(values)])
 
     def without_escapes(self) -> Table:
-        """Return the table as it was before `format_spreadsheet`."""
+        """Return the table without the escapes of `format_spreadsheet`."""
         columns = {
             unescape_formula(name): list(map(unescape_formula, cells))
             if _has("'", cells)
@@ -88,7 +88,7 @@ class Table:
         return replace(self, columns=columns)
 
     def problem(self, row: int, message: str) -> ManifestError:
-        """Return an error about one row, to be raised."""
+        """Return an error about one row, which names its line."""
         return ManifestError(f"{self.path}, line {self.lines[row]}: {message}")
 
 
@@ -104,16 +104,16 @@ def read_table(
     Parameters
     ----------
     path
-        A text file with a header, in UTF-8.
+        A text file in UTF-8 with a header.
     delimiter
-        What separates the cells; None for the mark that the header has most of.
+        The character between cells; None to use the one that is most frequent in the header.
     required
-        Columns that must be there.
+        Columns that must exist.
     bad_rows
-        Receives line and number of cells of each row that is not as wide as the header; without
-        it, such a row is an error.
+        A list to which the line and the number of cells of each row are added if it is not as wide
+        as the header. Without it, such a row is an error.
     """
-    # Decoding plain UTF-8 is several times faster.
+    # Decoding as plain UTF-8 is several times faster.
     encoding = "utf-8-sig" if _has_mark(path) else "utf-8"
     try:
         with path.open(encoding=encoding, newline="") as file:
@@ -179,14 +179,14 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
 
 
 class _Columns:
-    """The cells of columns; equal cells share one string, as long as many are equal."""
+    """Collects columns of cells; equal cells share one string, as long as many are equal."""
 
     def __init__(self, width: int) -> None:
         self.cells: list[list[str]] = [[] for _ in range(width)]
         self.known: dict[int, dict[str, str]] = {number: {} for number in range(width)}
 
     def extend(self, columns: Iterable[Sequence[str]]) -> None:
-        """Add some rows, in columns."""
+        """Add rows, given as columns."""
         for number, cells in enumerate(columns):
             column, strings = self.cells[number], self.known.get(number)
             if strings is None:
@@ -200,7 +200,7 @@ class _Columns:
 def _rows(
     path: Path, reader: Any, width: int, ends: list[int], bad_rows: list[tuple[int, int]] | None
 ) -> Iterator[list[str]]:
-    """Yield the rows after line `ends[0]` that are as wide as the header, and add to `ends`."""
+    """Yield the rows after line `ends[0]` that are as wide as the header, extending `ends`."""
     for row in reader:
         line = ends[0] + reader.line_num
         if len(row) == width:
@@ -209,7 +209,7 @@ def _rows(
         elif row and bad_rows is not None:
             bad_rows.append((line, len(row)))
         elif row:
-            cells = f"{len(row)} cells where the header has {width}"
+            cells = f"wrong number of cells (got {len(row)}, the header has {width})"
             raise ManifestError(f"{path}, line {line}: {cells}")
 
 
@@ -222,7 +222,7 @@ def read_mapped_table(
     required: Sequence[str | tuple[str, ...]] = (),
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
-    """Read a table of any origin; its columns are named by their meaning."""
+    """Read a table of any origin, renaming its columns to their meanings; see `map_columns`."""
     table = read_table(path, delimiter=delimiter, bad_rows=bad_rows).without_blank_rows()
     return map_columns(table.without_escapes(), meanings, columns, required=required)
 
@@ -234,18 +234,18 @@ def map_columns(
     *,
     required: Sequence[str | tuple[str, ...]] = (),
 ) -> Table:
-    """Name columns by their meaning; the others keep their names.
+    """Rename columns to their meanings; other columns keep their names.
 
     Parameters
     ----------
     table
-        As it was read.
+        The table as it was read.
     meanings
-        Meaning -> other names that a column with it may have; case is ignored.
+        Meaning -> other names that such a column may have; case is ignored.
     columns
-        Meaning -> column, as ``--column`` gives them. One column may have several meanings.
+        Meaning -> column, as given by ``--column``. A column may have several meanings.
     required
-        Meanings that some column must have; of a tuple, one of them.
+        Meanings that must have a column; a tuple lists alternatives.
     """
     columns = dict(columns or {})
     by_key = {name.casefold(): name for name in reversed(table.columns)}
@@ -266,7 +266,7 @@ def map_columns(
         if column_of.keys().isdisjoint(alternatives):
             meaning = alternatives[0]
             raise ManifestError(
-                f"{table.path}, line 1: no column {meaning!r}; name it with "
+                f"{table.path}, line 1: no column {meaning!r}; choose it with "
                 f"--column {meaning}=NAME (the columns are {join_some(list(table.columns), 20)})"
             )
     mapped = {}
@@ -278,7 +278,7 @@ def map_columns(
 
 
 def format_table(columns: Mapping[str, Sequence[str]]) -> str:
-    """Format a table as CSV: comma, minimal quoting, Unix line ends.
+    """Format a table as CSV with commas, minimal quoting and Unix line endings.
 
     Raises `ManifestError` if a cell is longer than `read_table` accepts.
     """
@@ -288,7 +288,7 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
         _check_lengths(columns)
     if len(columns) > 1 and _is_plain(text, width=len(columns), height=len(rows) + 1):
         return text
-    # The csv module does not quote a lone carriage return, and then reads it as a line end.
+    # The csv module does not quote a lone carriage return, but reads it as the end of a line.
     quoted = io.StringIO()
     writer = csv.writer(
         quoted, lineterminator="\n", quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
@@ -299,7 +299,7 @@ def format_table(columns: Mapping[str, Sequence[str]]) -> str:
 
 
 def _is_plain(text: str, *, width: int, height: int) -> bool:
-    """Return True if joined cells hold no mark that CSV quotes."""
+    """Return True if joined cells contain no character that has to be quoted in CSV."""
     commas, ends = text.count(","), text.count("\n")
     has_separators = commas > (width - 1) * height or ends > height
     return not has_separators and '"' not in text and "\r" not in text
@@ -313,16 +313,16 @@ def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
         row = next(row for row, cell in enumerate(cells) if len(cell) > longest)
         key, keys = next(iter(columns.items()))
         raise ManifestError(
-            f"{name} of {key} {shorten(keys[row])} is too long for a table, whose cells hold up to "
-            f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if these are "
-            "the words of a clip, divide the clip"
+            f"{name} of {key} {shorten(keys[row])} is too long for a table cell, which can hold "
+            f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if it is the "
+            "words of a clip, split the clip"
         )
 
 
 def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
-    """Map a function over cells; it is called once for equal cells.
+    """Map a function over cells, calling it only once for equal cells.
 
-    It raises for the first cell that fails.
+    The exception for the first cell that fails is raised.
     """
     values = {cell: function(cell) for cell in dict.fromkeys(cells)}
     return list(map(values.__getitem__, cells))
@@ -333,7 +333,7 @@ def _has(mark: str, cells: Iterable[str]) -> bool:
 
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
-    """Format a table for spreadsheets: `escape_formula` applies, but numbers stay."""
+    """Format a table for spreadsheets, escaping formulas with `escape_formula` but not numbers."""
     safe = {
         escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
         for name, cells in columns.items()
@@ -346,7 +346,7 @@ def format_rows(
     columns: Iterable[str] = (),
     number: Callable[[float], str] = "{:.6f}".format,
 ) -> str:
-    """Format rows as such a table, with `columns` or all keys; None is an empty cell."""
+    """Format rows as a spreadsheet table, with `columns` or all keys; None is an empty cell."""
     rows = list(rows)
     names = list(columns) or dict.fromkeys(name for row in rows for name in row)
 
@@ -359,7 +359,7 @@ def format_rows(
 
 
 def escape_formula(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula; `unescape_formula` undoes it.
+    """Escape a text that a spreadsheet would take for a formula; `unescape_formula` undoes this.
 
     Examples
     --------
@@ -375,7 +375,7 @@ def unescape_formula(text: str) -> str:
 
 
 def describe_facts(facts: Mapping[str, object]) -> str:
-    """Format labels and values for a terminal, one line each, without empty values.
+    """Format labels and values for a terminal, one per line, leaving out empty values.
 
     Examples
     --------
@@ -403,12 +403,12 @@ def align(
     width: int | None = None,
     fit: bool = True,
 ) -> str:
-    """Format rows for a terminal: the first `left` columns to the left, numbers to the right.
+    """Format rows for a terminal: the first `left` columns left-aligned, the others right-aligned.
 
-    A table wider than `width`, or with `fit` than the terminal, gets narrower texts: the last
-    column is wrapped, others are cut. Row names beside numbers are cut only if they are very long.
-    If it is still too wide, it becomes several tables below each other, each with the first
-    columns.
+    If the table is wider than `width` (or, with `fit`, than the terminal), texts are made narrower:
+    the last column is wrapped, and other columns are cut. Row names next to numbers are only cut if
+    they are very long. If the table is still too wide, it is split into several tables, one below
+    another, which all have the first columns.
 
     Examples
     --------
@@ -428,7 +428,7 @@ def align(
         width = min(width or widest, widest)
         least = [max(MIN_TEXT, len(name)) for name in header]
         wrapped = len(first) == len(header)
-        if not wrapped and first:  # numbers move below rather than cut the names of their rows
+        if not wrapped and first:  # split the table rather than cut the names of rows
             least[0] = max(least[0], min(widths[0], MAX_NAME))
         while sum(widths) + 2 * len(widths) - 2 > width:
             wide = [column for column in first if widths[column] > least[column]]
@@ -461,12 +461,12 @@ def align(
 
 
 def fill(text: str, width: int = 100, **options: Any) -> str:
-    """Wrap text at `width`, or at a narrower terminal's width."""
+    """Wrap text at `width`, or at the terminal's width if that is narrower."""
     return textwrap.fill(text, min(width, terminal_width() or width), **options)
 
 
 def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[list[str]]:
-    """Yield a row cut to these widths; a last cell of text continues on further lines."""
+    """Yield a row cut to these widths; with `wrapped`, the last cell continues on further lines."""
     cut = [
         cell if len(cell) <= width else f"{cell[: width - 1].rstrip()}…"
         for cell, width in zip(row, widths, strict=True)
@@ -476,7 +476,7 @@ def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[li
 
 
 def _has_mark(path: Path) -> bool:
-    """Return True if a text file begins with a UTF-8 mark; refuse one that is not text."""
+    """Return True if a text file has a UTF-8 byte order mark; raise `ManifestError` if not text."""
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
     unreadable = translate(ManifestError, path, "cannot be read: {}", foreign=OSError)

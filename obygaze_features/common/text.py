@@ -1,4 +1,4 @@
-"""Text for people: plurals, sizes, suggestions, and what is safe to print."""
+"""Format text for people: plurals, sizes, suggestions, and text that is safe to print."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
 _MAX_FILE_BYTES = 200
 MAX_NAMES_COMPARED = 1000
-"""The most names a typo is compared with, so that suggestions are fast."""
+"""The maximum number of names to compare a typo with, so that suggestions are fast."""
 MAX_TIME_S = 1e9
 """The longest time that can be read, in seconds."""
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
 def terminal_width(*, err: bool = False) -> int | None:
-    """Return the columns of the output terminal; None in a pipe or a file."""
+    """Return the terminal's width in columns; None if the output is not a terminal."""
     stream = sys.stderr if err else sys.stdout
     return shutil.get_terminal_size().columns if stream and stream.isatty() else None
 
 
 def fit_text(text: str, *, err: bool = False) -> str:
-    """Wrap sentences to the terminal's width; columns, and commands to copy, stay unchanged."""
+    """Wrap sentences at the terminal's width; columns and commands to copy are not changed."""
     width = terminal_width(err=err)
     return "\n".join(_fit_line(line, width) for line in text.split("\n")) if width else text
 
@@ -50,7 +50,7 @@ def _fit_line(line: str, width: int) -> str:
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
-    """Return a number with its noun.
+    """Format a number with its noun.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
 
 
 def format_signed(value: float, digits: int = 2) -> str:
-    """Format a difference with its sign; a difference that rounds to zero has none.
+    """Format a difference with its sign, or without a sign if it rounds to zero.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def format_signed(value: float, digits: int = 2) -> str:
 def format_number(
     value: float, *, digits: int = 2, percent: bool = False, signed: bool = False
 ) -> str:
-    """Format a number as figures and pages print it.
+    """Format a number for figures and pages.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format seconds as h:mm:ss, to the millisecond.
+    """Format seconds as h:mm:ss with up to three decimals.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def format_time(seconds: float) -> str:
 
 
 def format_size(count: int) -> str:
-    """Format bytes, in the unit that suits.
+    """Format a number of bytes in a suitable unit.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def format_size(count: int) -> str:
 
 
 def join_some(names: Sequence[str], limit: int = 5) -> str:
-    """Join the first few names, and count the rest.
+    """Join the first few names and count the rest.
 
     Examples
     --------
@@ -145,12 +145,12 @@ def join_some(names: Sequence[str], limit: int = 5) -> str:
 
 
 def sha256_of_text(text: str) -> str:
-    """Return the SHA-256 of a text in UTF-8, as 64 hexadecimal digits."""
+    """Return the SHA-256 of a text in UTF-8 as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def shorten_digest(digest: str) -> str:
-    """Shorten a digest; an "unknown:..." stays in full.
+    """Shorten a digest; "unknown:..." is not shortened.
 
     Examples
     --------
@@ -161,9 +161,9 @@ def shorten_digest(digest: str) -> str:
 
 
 def find_closest(typed: str, names: Iterable[str]) -> str | None:
-    """Return the name that `typed` is probably a typo of, if any is close enough.
+    """Return the name that the user probably meant to type, or None if none is close enough.
 
-    Names that differ only in their numbers are different names.
+    Names that only differ in their numbers are not considered typos.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
 
 
 def _names_around(typed: str, names: Collection[str]) -> Collection[str]:
-    """Return the names; if there are very many, those alphabetically nearest to `typed`."""
+    """Return the names or, if there are very many, those alphabetically nearest to `typed`."""
     if len(names) <= MAX_NAMES_COMPARED:
         return names
     ordered = sorted(names)
@@ -198,12 +198,12 @@ def _names_around(typed: str, names: Collection[str]) -> Collection[str]:
 
 
 def _split_numbers(name: str) -> tuple[str, list[str]]:
-    """Split off a name's numbers: the text around them, and each without leading zeros."""
+    """Split a name into the text around its numbers, and the numbers without leading zeros."""
     return _DIGITS.sub("0", name), [digits.lstrip("0") for digits in _DIGITS.findall(name)]
 
 
 def file_names(names: Iterable[str], suffix: str) -> list[str]:
-    """Return a file name for each, safe on any file system, and unique ignoring case.
+    """Return a file name for each name that is safe on any file system and unique ignoring case.
 
     Examples
     --------
@@ -229,7 +229,7 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
-    """Suggest names for unknown ones.
+    """Return a suggestion of existing names for unknown ones, or "".
 
     Examples
     --------
@@ -242,7 +242,7 @@ def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
-    """Say that `name` does not exist, and suggest the closest name or all of them.
+    """Return the message that `name` does not exist, with the closest name or all names.
 
     Examples
     --------
@@ -260,7 +260,7 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
 
 
 def as_list(names: Collection[str] | str) -> Collection[str]:
-    """Return the names; a string becomes a list of one.
+    """Return the names; a single string becomes a list.
 
     Examples
     --------
@@ -275,7 +275,7 @@ V = TypeVar("V")
 
 
 def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
-    """Group values by key, all in order.
+    """Group values by key, keeping their order.
 
     Examples
     --------
@@ -289,7 +289,7 @@ def group_by(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 def is_folder_of(path: Path, kind: str, inside: Path) -> str:
-    """Say that `path` is a folder around a store, a run and so on.
+    """Return the message that `path` is not a store, run etc., but contains one.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def is_folder_of(path: Path, kind: str, inside: Path) -> str:
 
 
 def first_line(problem: object) -> str:
-    """Return an error's message on one line; its type if it has no message.
+    """Return the first line of an error's message, or its type if it has no message.
 
     >>> first_line(OSError("disk full\\nsee the log")), first_line(KeyboardInterrupt())
     ('disk full', 'KeyboardInterrupt')
@@ -309,7 +309,7 @@ def first_line(problem: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape characters that could steer a terminal or reverse a line's direction.
+    """Escape characters that could control a terminal or reverse the direction of text.
 
     Control characters except tab and newline, bidirectional controls and lone surrogates become
     escapes, which JSON reads back.
@@ -323,15 +323,15 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Quote a text for an error message, and cut it if it is long."""
+    """Quote a text for an error message, shortening it if it is long."""
     return repr(text if len(text) <= limit else f"{text[:limit]}...")
 
 
 def redact_url(address: object) -> str:
-    """Return a path, or a URL without user, password, query and fragment, which may be secret.
+    """Return a path, or a URL without its user, password, query and fragment, which may be secret.
 
-    If a password cannot be told from the rest, because it has a slash for instance, only the scheme
-    is left.
+    If the password cannot be separated from the rest, for example because it contains a slash, only
+    the scheme is kept.
 
     Examples
     --------
@@ -355,7 +355,7 @@ def redact_url(address: object) -> str:
 
 
 def redact(message: str) -> str:
-    """Remove the secrets in a library's message, from whole URLs and their parts.
+    """Remove secrets from a library's message, both in whole URLs and in parts of URLs.
 
     Examples
     --------
@@ -368,7 +368,7 @@ def redact(message: str) -> str:
 
 
 def for_shell(path: object) -> str:
-    """Quote a path or a URL for a command to type, without secrets.
+    """Quote a path or URL for use in a shell command, without secrets.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Extraction: each item is read once, for all backbones, into one store per backbone."""
+"""Feature extraction. Each item is read once for all backbones, which fill one store each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding processes: they can be killed, are replaced, and receive work ahead of its use."""
+"""Decoding in separate processes, which can be killed, are replaced, and work ahead."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from obygaze_features.video.worker import HEARTBEAT, READY, Memory
 
 WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
-"""The seconds for a process to start: it imports PyAV, perhaps over a network."""
+"""Seconds that a process may take to start, because it may import PyAV over a network."""
 EXIT_TIMEOUT_S = 2.0
-"""The seconds for a killed process to end; one that waits for a dead drive never does."""
+"""Seconds to wait for a killed process to end. If it waits for a dead drive, it never does."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -45,9 +45,9 @@ class _WorkerDied(Exception):
 
 
 class Decoder:
-    """A decoding process, started at the first request and after every loss.
+    """A decoding process, which is started on the first request and again if it dies.
 
-    `idle` are others that may help.
+    `idle` are other decoders that can help with its tasks.
     """
 
     def __init__(
@@ -58,9 +58,10 @@ class Decoder:
         self._stopped = False
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer of `video.worker`; its ``error`` is a reason, without the file's name.
+        """Send a request to `video.worker` and return its answer.
 
-        A file at which decoding hangs, or the process dies twice, gives such an error.
+        If the request fails, the answer has an ``error``: the reason, without the file's name. It
+        also fails if decoding hangs, or if the process dies twice.
         """
         reason = ""
         for _ in range(2):
@@ -71,28 +72,29 @@ class Decoder:
                 reason = f"was given up: decoding made no progress for {self._stall_timeout:g} s"
                 break
             except _WorkerDied as problem:
-                # The first time may be chance: systems kill processes when memory is short.
+                # The first death may be chance: systems kill processes when memory is short.
                 reason = f"cannot be decoded: the decoder died ({problem})"
                 self.discard()
         return {"error": reason, "source": None}
 
     def pictures(self, shape: Iterable[int]) -> NDArray[np.uint8]:
-        """Return the pictures of the last answer; the next request overwrites them."""
+        """Return the pictures of the last answer, which the next request overwrites."""
         return self._memory.array(tuple(shape))
 
     def sound(self, length: int, places: Sequence[tuple[int, int, int]]) -> Excerpts:
-        """Return the last answer's sound at a rate; the next request overwrites it.
+        """Return the sound of the last answer, which the next request overwrites.
 
-        `places` has each piece's first sample number and its position in memory.
+        `places` has the number of each piece's first sample, and the piece's position in memory.
         """
         used = max(end for _, _, end in places)
         samples = self._memory.array((4 * used,)).view(np.float32)
         return Excerpts(length, [(first, samples[begin:end]) for first, begin, end in places])
 
     def share(self, do: Callable[[Decoder, Task], Result], tasks: Iterable[Task]) -> list[Result]:
-        """Do tasks by this process and by those that are idle; return the results in order.
+        """Run tasks in this process and in idle ones; return the results in order.
 
-        Raises the error of the first task that fails; later ones are not started then.
+        If a task fails, later tasks are not started, and the error of the first failed task is
+        raised.
         """
         waiting, helpers = deque(enumerate(tasks)), list[threading.Thread]()
         results: dict[int, Result] = {}
@@ -101,7 +103,7 @@ class Decoder:
         def work(decoder: Decoder) -> None:
             try:
                 number, task = waiting.popleft()
-            except IndexError:  # another thread took the last
+            except IndexError:  # another thread took the last task
                 return
             try:
                 results[number] = do(decoder, task)
@@ -130,7 +132,7 @@ class Decoder:
         return [results[number] for number in sorted(results)]
 
     def stop(self) -> None:
-        """Kill the process and start no other, from any thread; a pending `ask` gets an error."""
+        """Kill the process for good; safe to call from any thread. A pending `ask` fails."""
         self._stopped = True
         if process := self._process:
             process.kill()
@@ -141,7 +143,7 @@ class Decoder:
         if self._process is None:
             self._process = self._start()
             self._wait_until_ready()
-        if self._stopped:  # in the meantime
+        if self._stopped:  # stopped meanwhile
             raise _WorkerDied("stopped")
         try:
             self._channel.sendall(json.dumps(request).encode() + b"\n")
@@ -164,12 +166,12 @@ class Decoder:
 
     def _start(self) -> subprocess.Popen[bytes]:
         _refuse_windows()
-        # It imports from the same folders as this process, but not from the current folder.
+        # The process imports from the same folders as this one, except the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         with contextlib.ExitStack() as resources:  # until `discard`, if the process starts
             channel, worker_channel = map(resources.enter_context, socket.socketpair())
             channel.settimeout(START_TIMEOUT_S)
-            # A file without a name disappears with the last process that has it open.
+            # An unnamed file disappears with the last process that has it open.
             with tempfile.TemporaryFile() as file:
                 memfd_create = getattr(os, "memfd_create", None)
                 self._file = memfd_create("frames") if memfd_create else os.dup(file.fileno())
@@ -178,13 +180,13 @@ class Decoder:
             self._lines = resources.enter_context(channel.makefile("rb"))
             self._errors = resources.enter_context(tempfile.TemporaryFile())
             descriptors = (worker_channel.fileno(), self._file)
-            process = subprocess.Popen(  # noqa: S603  # it is this very interpreter
+            process = subprocess.Popen(  # noqa: S603  # the command is this interpreter
                 [sys.executable, "-P", "-m", WORKER, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 pass_fds=descriptors,
-                process_group=0,  # Ctrl-C goes to the parent, which then stops this
+                process_group=0,  # so that Ctrl-C only reaches the parent, which then stops it
                 env={**os.environ, "PYTHONPATH": search_path},
             )
             worker_channel.close()
@@ -202,14 +204,14 @@ class Decoder:
             self.discard()
             if self._stopped:
                 raise _WorkerDied("stopped")
-            raise VideoError(  # the file is not the cause
+            raise VideoError(  # not the fault of the file
                 f"the decoding processes cannot start ({lines[-1] if lines else ended}); "
                 "check the installation with: obygaze doctor"
             )
         self._channel.settimeout(self._stall_timeout)
 
     def discard(self) -> None:
-        """Stop the process and forget it; the next request starts another."""
+        """Kill the process; the next request starts a new one."""
         if self._process is not None:
             self._process.kill()
             self._end()
@@ -218,7 +220,7 @@ class Decoder:
 
 
 def _refuse_windows() -> None:
-    """Raise on Windows, which cannot hand open sockets and files to a new process."""
+    """Raise `VideoError` on Windows, which cannot pass open sockets and files to a new process."""
     if sys.platform == "win32":
         raise VideoError(
             "Windows cannot decode clips. Extract on Linux or macOS, or in the Windows Subsystem "
@@ -228,14 +230,14 @@ def _refuse_windows() -> None:
 
 @dataclass
 class MemoryBudget:
-    """The memory that results may take while they wait.
+    """Limits the memory taken by results that wait to be used.
 
     Parameters
     ----------
     limit
-        Bytes. One result may always wait, however large.
+        The limit in bytes. A single result may always wait, however large it is.
     most
-        The expected bytes of the largest result; the largest one seen replaces it.
+        The expected size of the largest result. It is replaced by the largest size actually seen.
     """
 
     limit: float = math.inf
@@ -243,17 +245,17 @@ class MemoryBudget:
     _largest: int = 0
 
     def has_room(self, sizes: Sequence[int | None]) -> bool:
-        """Return True if one more fits beside results of these sizes; None is an unknown size."""
+        """Return True if another result fits, given the sizes of those waiting (None: unknown)."""
         needed = self.most + sum(self.most if size is None else size for size in sizes)
         return not sizes or needed <= self.limit
 
     def learn(self, size: int) -> None:
-        """Take the size of a result into account."""
+        """Learn the size of a result, to estimate the sizes of later ones."""
         self._largest = self.most = max(self._largest, size)
 
 
 class Decoders:
-    """Decoding processes, one per task at a time; leaving the ``with`` block kills them."""
+    """A pool of decoding processes; leaving the ``with`` block kills them."""
 
     def __init__(self, workers: int, stall_timeout: float) -> None:
         self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()
@@ -281,11 +283,11 @@ class Decoders:
         size_of: Callable[[Result], int] = lambda result: 0,
         budget: MemoryBudget | None = None,
     ) -> Generator[tuple[Task, Result], None, None]:
-        """Start tasks now, and yield each with the result of `do`, in order.
+        """Start tasks immediately, and yield each task with the result of `do`, in order.
 
-        Besides one task per process, at most `ahead` are started before their results are taken,
-        and fewer if these, by `size_of`, would not fit into the budget. Threads may call it at the
-        same time.
+        In addition to one task per process, at most `ahead` tasks are started before their results
+        are consumed, or fewer if their sizes (by `size_of`) would exceed the budget. Several
+        threads may call this at the same time.
         """
         waiting: deque[tuple[Task, Future[tuple[Result, int]]]] = deque()
         remaining, limit = iter(tasks), len(self._decoders) + ahead

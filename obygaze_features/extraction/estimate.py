@@ -1,4 +1,4 @@
-"""Before an extraction: readable clips, the size of the stores, and the time it takes."""
+"""Check clips and estimate the time and disk space of an extraction before starting it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from obygaze_features.store.status import read_runs
 from obygaze_features.video.index import NO_PICTURES
 
 CLIPS_TRIED = 8
-"""The clips that are decoded to estimate the time for all."""
+"""How many clips are decoded to estimate the decoding time of all clips."""
 FRAME_BYTES = 12
-"""The bytes of a frame's number and time."""
+"""The size of a frame's number and time in bytes."""
 SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
-"""The frames that the paper's three backbones take from a clip."""
+"""How many frames the paper's three backbones take from a clip."""
 COLUMNS = (
     "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
     "frames", "fps", "seconds", "decode_seconds", "why_slow",
@@ -43,8 +43,8 @@ EXPLANATIONS = {
     "short": "short: under 32 frames, or under 12 s for xclip-lsmdc",
     "ends early": "the film ends before the span does",
     "decoded in order": "decoded from the start of the file, as AVI requires",
-    "no sound": "no sound track, which backbones that hear need",
-    "sound alone": "sound only, which only backbones that hear extract",
+    "no sound": "no sound track, which audio backbones need",
+    "sound alone": "sound only, which only audio backbones can extract",
 }
 
 Row = Mapping[str, Any]
@@ -53,10 +53,10 @@ Row = Mapping[str, Any]
 def check_videos(
     manifest: Manifest, videos: str | Path, options: Options | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Decode the frames that extraction would, and yield a row of `COLUMNS` for each clip.
+    """Decode the frames that extraction would decode, and yield a row of `COLUMNS` for each clip.
 
-    ``error`` is the reason why a clip cannot be used; ``problems`` lists what is unusual but
-    usable.
+    In a row, ``error`` says why the clip cannot be used, and ``problems`` lists what is unusual
+    about a usable clip.
     """
     settings, videos = options or Options(), Path(videos)
     check_items(manifest)
@@ -83,12 +83,12 @@ def check_videos(
 
 
 def format_checks(rows: Sequence[Row]) -> str:
-    """Return the rows as CSV."""
+    """Return the rows of `check_videos` as CSV."""
     return format_rows(rows, COLUMNS, "{:.3f}".format)
 
 
 def describe_checks(rows: Sequence[Row]) -> str:
-    """Describe usable clips, unusual ones, and clips that cannot be used with the reason."""
+    """Describe how many clips are usable, what is unusual, and why some cannot be used."""
     good = [row for row in rows if not row["error"]]
     lines = [f"{len(good):,} of {counted(len(rows), 'clip')} can be extracted"]
     if seen := [row for row in good if row["frames"]]:
@@ -124,20 +124,24 @@ def estimate(
     output: str | Path,
     options: Options | None = None,
 ) -> dict[str, Any]:
-    """Plan the extraction of clips; the arguments are those of `extract`.
+    """Estimate the work of an extraction; takes the arguments of `extract`.
 
-    Returns JSON values: for each of `stores`, its path, whether it is new, the rows to do and their
-    bytes, and whether its weights are on this machine (if not, its size follows from the list of
-    checkpoints); the number of `clips` that any store lacks, and which of these are `missing`
-    (without a file, or with several); the `free` bytes on the disk of the stores; and the `seconds`
-    that `decode` takes, estimated from a few clips, and `all`, at the speed of the ``last_run`` in
-    the log of `output`, or None without such a run.
+    Returns JSON values with these keys:
+
+    - ``stores``: for each store, its path, whether it is new, the rows to compute, their size in
+      bytes, and whether the weights are on this machine (if not, the size is taken from the list
+      of checkpoints);
+    - ``clips``: the number of clips that any store lacks, and ``missing``: those of them without a
+      file or with several;
+    - ``free``: the free bytes on the stores' disk;
+    - ``seconds``: the time to ``decode``, estimated from a few clips, and the time for ``all``, at
+      the speed of the ``last_run`` in the log of `output` (None without such a run).
     """
     videos, output = Path(videos), Path(output)
     check_items(manifest)
     settings = options or Options()
     broken = BrokenBackbones(len(backbones))
-    # The list's sizes are those of each backbone's own sampling.
+    # The sizes in the list of checkpoints are for each backbone's own sampling.
     is_listed = not (settings.sampling or settings.frames)
     absent = [find_absent(b) if is_listed and isinstance(b, str) else None for b in backbones]
     here = [backbone for backbone, entry in zip(backbones, absent, strict=True) if not entry]
@@ -183,7 +187,7 @@ def estimate(
 
 
 def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[str, Any] | None:
-    """Return the last run that filled these stores on this kind of device, from its log."""
+    """Return the log entry of the last run that filled these stores on this kind of device."""
     for run in read_runs(output / LOG):
         devices = run.get("devices", {})
         kinds = {name.partition(":")[0] for name in devices.values()}
@@ -193,7 +197,7 @@ def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[st
 
 
 def describe_estimate(estimate: Mapping[str, Any]) -> str:
-    """Return the estimate as text."""
+    """Format an estimate as text."""
     stores, missing, free = estimate["stores"], estimate["missing"], estimate["free"]
     absent = "; its weights are not on this machine, so its size is estimated"
     lines = [
@@ -207,13 +211,13 @@ def describe_estimate(estimate: Mapping[str, Any]) -> str:
     lines.append(f"disk: {format_size(free)} free{warning}")
     if missing:
         clips = counted(len(missing), "clip")
-        lines.append(f"no file, or several: {clips} ({join_some(missing)})")
+        lines.append(f"without a file, or with several: {clips} ({join_some(missing)})")
     lines += [f"left out: {problem}" for problem in estimate["broken"].values()]
     if estimate["clips"]:
         seconds, last = estimate["seconds"], estimate["last_run"]
-        text = "all: unknown before a first run, for example with --limit 256"
+        text = "in all: unknown until a first run, for example with --limit 256"
         if last:
             speed = f"{last['clips_a_second']:.1f} clips/s on {last['host']}"
-            text = f"all: about {format_duration(seconds['all'])}, at the last run's {speed}"
+            text = f"in all: about {format_duration(seconds['all'])}, at the last run's {speed}"
         lines.append(f"time to decode: about {format_duration(seconds['decode'])}; {text}")
     return "\n".join(lines)

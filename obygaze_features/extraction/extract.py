@@ -1,4 +1,4 @@
-"""Extract features from items into stores: load backbones, plan, compute, summarise."""
+"""Extract features into stores: load backbones, plan the work, compute, and summarise."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ from obygaze_features.store import StoreWriter
 logger = logging.getLogger(__name__)
 
 Engine = Callable[[Job, Sequence[Backbone], Mapping[str, StoreWriter], Progress], None]
-"""A function that computes a job's blocks and commits them to the stores of its backbones."""
+"""A function that computes a job's blocks and commits them to the backbones' stores."""
 Load = Callable[[str | None], Backbone]
-"""A function that loads a backbone on a device of the machine that calls it."""
+"""A function that loads a backbone on a device of the machine where it is called."""
 
 PROBE_FRAMES = 64
-"""The most frames of the probe."""
+"""The maximum number of frames in the probe."""
 PROBE_TEXT = "She looked at the street. He said: look at her, she looks tired!"
-"""The probe of backbones that read only texts."""
+"""The probe for text backbones."""
 
 
 def extract(
@@ -102,25 +102,25 @@ def extract(
 ) -> Summary:
     """Extract the features of a manifest's items into one store per backbone.
 
-    An item that cannot be found or decoded is recorded with the reason, and the run continues.
-    Existing stores are resumed, so you can repeat an interrupted call. Several calls may fill the
-    same stores at the same time, on one machine or on several: each block is claimed by one call.
-    If the code of another package's backbone fails, that backbone is left out and the others go on;
-    the summary's `broken` has the reason.
+    If an item cannot be found or decoded, the reason is recorded and the run continues. Existing
+    stores are resumed, so an interrupted call can simply be repeated. Several calls may fill the
+    same stores at the same time, on one or more machines; each block is claimed by one of them.
+    If the code of a plug-in backbone fails, that backbone is left out and the others continue; the
+    reason is in the summary's `broken`.
 
     Parameters
     ----------
     manifest
-        The items, or their manifest's folder: either clips, or images and texts.
+        The manifest or its folder. Its items are either clips, or images and texts.
     media
         The folder of the films or images; None if there are only texts.
     backbones
-        Names, checkpoints (``NAME=PATH``), `Backbone` objects, functions that make one, or torch
-        modules with a `transform`; one or several. Each item is read once for all of them.
+        One or more backbones: names, checkpoints (``NAME=PATH``), `Backbone` objects, functions
+        that return one, or torch modules with a `transform`. Each item is read once for all.
     output
-        The folder for ``NAME.zarr`` of each backbone, and ``log.jsonl``.
+        The folder for ``log.jsonl`` and for the store ``NAME.zarr`` of each backbone.
     films, limit, ...
-        The items, the method and the device: see `obygaze_features.extraction.Options`.
+        Which items to extract, how, and on which device: see `Options`.
 
     Examples
     --------
@@ -161,14 +161,14 @@ def load(
     kinds: Sequence[str],
     broken: BrokenBackbones,
 ) -> tuple[list[Backbone], Engine]:
-    """Load the backbones for items of these kinds, and choose the engine."""
+    """Load the backbones for items of these kinds, and return them with the engine to use."""
     if not backbones:
-        raise UsageError("no backbone; name at least one")
+        raise UsageError("no backbone; pass at least one")
     is_ray = _check_engine(backbones, options, kinds)
     counts = {name: getattr(options, name) for name in ("frames", "window", "stride")}
     sampling = read_sampling(options.sampling, **counts)
     if sampling and "clip" not in kinds:
-        raise UsageError("sampling is only for clips; leave it out for images and texts")
+        raise UsageError("sampling only applies to clips; leave it out for images and texts")
     loaded: list[Backbone] = []
     loads: list[Load] = []
     for backbone in backbones:
@@ -186,7 +186,7 @@ def load(
             track=options.audio_track,
         )
         try:
-            # A cluster loads its own networks; here a backbone only describes its store.
+            # Cluster processes load their own networks; here a backbone only describes its store.
             loaded.append(load_one("cpu" if is_ray else options.device))
             loads.append(load_one)
         except BrokenBackbone as problem:
@@ -203,12 +203,12 @@ def load(
 
 
 def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[str]) -> bool:
-    """Return True for Ray; raise `UsageError` if options contradict the engine."""
+    """Return True if the engine is Ray; raise `UsageError` if options contradict the engine."""
     if options.engine == "ray":
         if "clip" not in kinds:
-            raise UsageError("--engine ray is for clips; images and texts are embedded locally")
+            raise UsageError("--engine ray is only for clips; leave it out for images and texts")
         if not all(isinstance(backbone, str) for backbone in backbones):
-            raise UsageError("on Ray, each process loads its own backbones, so pass their names")
+            raise UsageError("on Ray, each process loads its own backbones; pass backbones by name")
         from obygaze_features.extraction.ray import check_ray
 
         check_ray(options)
@@ -222,7 +222,7 @@ def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[st
 
 
 def _name_of(backbone: Any) -> str:
-    """Return a name for a backbone that could not be loaded."""
+    """Return a name for a backbone that may not have been loaded."""
     name, target = split_name(backbone) if isinstance(backbone, str) else ("", "")
     fallback = getattr(backbone, "__name__", "") or type(backbone).__name__
     return name or target.rpartition(":")[2] or fallback
@@ -231,19 +231,19 @@ def _name_of(backbone: Any) -> str:
 def _check_for_clips(
     backbones: Sequence[Backbone], options: Options, broken: BrokenBackbones
 ) -> None:
-    """Raise `UsageError` if backbones do not embed clips, or options name unknown ones."""
+    """Raise `UsageError` if a backbone does not embed clips, or an option names an unknown one."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
-        raise UsageError("--audio-track is for backbones that hear, but none of these do")
+        raise UsageError("--audio-track only applies to audio backbones, and none are used")
     names = [backbone.name for backbone in backbones]
     if blind := [backbone.name for backbone in backbones if not backbone.for_clips]:
         raise UsageError(
-            f"{blind[0]} is for images or texts, not for clips. To use spoken words, turn "
-            "them into texts: obygaze manifests subtitles"
+            f"{blind[0]} is for images or texts, not for clips. To use spoken words, convert "
+            "subtitles to texts: obygaze manifests subtitles"
         )
     for array in options.arrays or ():
         owner = array.rpartition(":")[0]
         if owner not in ("", *names, *broken.reasons):
-            raise UsageError(f"--arrays names the store {owner}; choose from {', '.join(names)}")
+            raise UsageError(f"--arrays: unknown store {owner}; choose from {', '.join(names)}")
 
 
 def fill(
@@ -255,7 +255,7 @@ def fill(
     engine: Engine,
     progress: Progress,
 ) -> Summary:
-    """Compute missing rows with an engine, and log the run."""
+    """Compute the missing rows with an engine, and log the run."""
     if options.max_hours is not None:
         progress.end = progress.begin + 3600 * options.max_hours
     job = plan_job(manifest, media, [(b.name, b) for b in backbones], output, options)
@@ -268,14 +268,14 @@ def fill(
             logger.info(_describe(job, backbones))
             engine(job, backbones, writers, progress)
     except BaseException as problem:
-        # Finished work is logged even after an error, if the disk allows.
+        # Finished work is logged even after an error, if the disk still works.
         with contextlib.suppress(OSError, ObygazeError):
             summary = summarise(job, writers, progress, type(problem).__name__.strip("_"))
             log_run(summary, writers, progress.devices)
         if is_asynchronous_error(problem):
             raise BackboneError(
-                f"the GPU failed ({first_line(problem)}), perhaps in an earlier operation than "
-                "the one that noticed. Finished work is kept. To find the cause, set "
+                f"the GPU failed ({first_line(problem)}), perhaps in an operation before the one "
+                "that reported it. Finished work is kept. To find the cause, set "
                 "CUDA_LAUNCH_BLOCKING=1 and run: obygaze --debug features extract ..."
             ) from problem
         raise
@@ -288,7 +288,7 @@ def fill(
 def open_stores(
     job: Job, backbones: Sequence[Backbone], broken: BrokenBackbones
 ) -> dict[str, StoreWriter]:
-    """Open the stores of a job for writing; create missing ones, with their probes.
+    """Open the stores of a job for writing; create missing stores with their probes.
 
     A backbone whose code fails on its probe is left out.
     """
@@ -313,7 +313,7 @@ def open_stores(
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """Return the kinds of a manifest's items; raise `UsageError` if their folder is missing."""
+    """Return the kinds of a manifest's items; raise `UsageError` if they need a media folder."""
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)
@@ -332,10 +332,10 @@ def _describe(job: Job, backbones: Sequence[Backbone]) -> str:
 
 
 def probe_frames(count: int) -> NDArray[np.uint8]:
-    """Return the frames of the probe, a synthetic clip, ``[count, 240, 320, 3]``.
+    """Return the frames of the probe, a synthetic clip, as ``[count, 240, 320, 3]``.
 
-    Every store keeps its features, in the group ``probe``: two labs whose features of it agree have
-    the same backbone. The frames are computed, never encoded, so no codec can make a difference.
+    Every store keeps the probe's features in the group ``probe``. If they agree, two labs have the
+    same backbone. The frames are computed rather than decoded, so no codec can make a difference.
     """
     time, y, x = np.ogrid[:count, :240, :320]
     moving = x + 7 * time
@@ -346,13 +346,13 @@ def probe_frames(count: int) -> NDArray[np.uint8]:
 
 
 def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
-    """Return the probe's sound: a rising tone, computed in whole numbers like its frames."""
+    """Return the probe's sound: a rising tone, computed with integers like the frames."""
     number = np.arange(round(seconds * rate), dtype=np.int64)
     return ((number * number // rate % 256 - 128) / 256).astype(np.float32)
 
 
 def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """Return the probe's row in each array; images use its first frame, texts its text."""
+    """Return the probe's row in each array: of its frames, of one frame, or of its text."""
     if not backbone.for_clips and backbone.encode_images is None:
         return Forward(backbone, 1)([PROBE_TEXT])[0]
     with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):
@@ -367,5 +367,5 @@ def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
             (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
     for spec in backbone.arrays if backbone.plugin else ():
         if np.isnan(spec.without_padding(row[spec.name])).any():
-            raise BrokenBackbone(f"{backbone.label}: {spec.name} of a synthetic clip has NaN")
+            raise BrokenBackbone(f"{backbone.label}: {spec.name} of a synthetic clip contains NaN")
     return row

@@ -1,4 +1,4 @@
-"""A backbone's forward passes in batches, which are halved when memory runs out."""
+"""Forward passes of backbones in batches, which are halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from obygaze_features.store.format import BLOCK_ROWS
 
 CLIPS_PER_BATCH = 8
 FRAMES_PER_CPU_BATCH, FRAMES_PER_GPU_BATCH = 64, 512
-"""The frames per batch: larger ones do not speed up a device, and only delay Ctrl-C."""
+"""The maximum frames per batch. More would not be faster, and would only delay Ctrl-C."""
 
 Rows = list[dict[str, NDArray[Any]]]
 """The arrays of each item."""
 Alone = Callable[[], AbstractContextManager[object]]
 Clip: TypeAlias = Tensor | Sequence[Tensor]
-"""A clip's frames or windows, resized; or its parts, in order, perhaps on several devices."""
+"""A clip's resized frames or its windows, in one tensor or in parts that may be on two devices."""
 _Pending = tuple[int, Clip | str, ReadItem]
-"""A row, and a backbone's input for it that waits for its batch."""
+"""The number of a row, and its input, which waits for its batch."""
 
 
 class Forward:
-    """Runs a backbone over clips, images or texts, in batches of a constant size.
+    """Runs a backbone over clips, images or texts, in batches of constant size.
 
-    So equal inputs give equal bits, unless memory runs out. The default is 8 clips, fewer on a CPU,
-    or the images or texts of a block. Within `alone()`, nothing else takes a GPU's memory.
+    This way, equal inputs give bitwise equal results, unless memory runs out. The default batch
+    size is 8 clips (fewer on a CPU), or all images or texts of a block. Within the context
+    `alone()`, nothing else takes the GPU's memory.
     """
 
     def __init__(
@@ -51,17 +52,18 @@ class Forward:
         self._dtypes = {spec.name: getattr(torch, spec.dtype) for spec in backbone.arrays}
 
     def __call__(self, inputs: Sequence[Clip] | Sequence[str]) -> Rows:
-        """Return the arrays of each item: a clip, an image (both resized) or a text."""
+        """Return the arrays of each item: a resized clip or image, or a text."""
         return self.start(inputs)()
 
     def start(
         self, inputs: Sequence[Clip] | Sequence[str], collect: Callable[[], bool] = lambda: False
     ) -> Callable[[], Rows]:
-        """Start a call on a GPU, and return a function that waits for its result.
+        """Start computing on a GPU, and return a function that waits for the result.
 
-        If a batch does not fit into memory, running batches are awaited (those of this call, and
-        others by `collect`, which returns True if there was one), and so are uploads, and it is
-        tried once more. If it still does not fit, it is halved, and so are all later ones.
+        If a batch does not fit into memory, it is tried again after waiting for uploads, for the
+        running batches of this call, and for other batches by calling `collect`, which returns
+        True if there was one. If the batch still does not fit, this and all later batches are
+        halved.
         """
         running: dict[int, Callable[[], Rows]] = {}
         computed: dict[int, Rows] = {}
@@ -69,7 +71,7 @@ class Forward:
         def finish() -> Rows:
             for begin in list(running):
                 computed[begin] = running[begin]()
-                del running[begin]  # only now, so that an interrupted wait can be repeated
+                del running[begin]  # only now, so that the wait can be repeated after an interrupt
             return [row for begin in sorted(computed) for row in computed[begin]]
 
         first = 0
@@ -91,7 +93,7 @@ class Forward:
                 noun = "clip" if self.backbone.for_clips else "item"
                 raise BackboneError(
                     f"out of memory: one {noun} does not fit on {self.backbone.device} "
-                    f"(backbone {self.backbone.name}); try --precision bfloat16, or another "
+                    f"(backbone {self.backbone.name}); try --precision bfloat16 or another "
                     "--device"
                 )
             self.batch = len(batch) // 2
@@ -101,12 +103,12 @@ class Forward:
         return run_if_it_fits(partial(self._start_batch, inputs))
 
     def _start_batch(self, inputs: Sequence[Any]) -> Callable[[], Rows]:
-        """Enqueue a batch and the download of its arrays, in the number formats of the store."""
+        """Enqueue a batch and the download of its arrays in the store's dtypes."""
         outputs = self._embed(inputs)
         stored = {name: values.to(self._dtypes[name]) for name, values in outputs.items()}
         columns = [values.isinf().flatten(1).any(1) for values in stored.values()]
         flags = torch.stack(columns, 1) if columns else torch.empty(len(inputs), 0)
-        # An asynchronous copy has separate pinned memory, which its rows keep alive.
+        # Each asynchronous copy gets its own pinned memory, which its rows keep alive.
         download = partial(Tensor.to, device="cpu", non_blocking=self._on_gpu)
         stored, infinite = {name: download(stored[name]) for name in stored}, download(flags)
         end = torch.cuda.Event(blocking=True) if self._on_gpu else None
@@ -116,7 +118,7 @@ class Forward:
         def finish() -> Rows:
             if end:
                 end.synchronize()
-            # An infinity may be a number too large for float16, so the writer gets the original.
+            # An infinity may be a number too large for float16; then the writer gets the original.
             return [
                 {
                     name: (outputs[name][i].cpu() if is_infinite else stored[name][i]).numpy()
@@ -133,14 +135,14 @@ class Forward:
             return backbone.embed_text_arrays(inputs)
         clips = [[clip] if isinstance(clip, Tensor) else clip for clip in inputs]
         for part in (part for parts in clips for part in parts):
-            if part.is_cuda:  # its memory belongs to the stream that uploaded it
+            if part.is_cuda:  # the memory belongs to the stream that uploaded the part
                 part.record_stream(torch.cuda.current_stream(backbone.device))
         if not backbone.for_clips:
             images = torch.stack([pixels.to(backbone.device) for pixels in inputs])
             return {"native": backbone.embed_images(normalise(images, backbone.preprocessing))}
         shape = (len(clips), backbone.sampling.frames)
         pixels = torch.empty(*shape, *clips[0][0].shape[1:], device=backbone.device)
-        # If only its counts matter, a mask on the device would cause a wait.
+        # A mask on the device would cause a wait if only its counts matter.
         mask_device = "cpu" if backbone.mask_on_cpu else backbone.device
         present = torch.zeros(shape, dtype=torch.bool, device=mask_device)
         for i, parts in enumerate(clips):
@@ -150,9 +152,9 @@ class Forward:
         return backbone.embed_clips(pixels, present)
 
     def _write(self, parts: Sequence[Tensor], row: Tensor) -> int:
-        """Write a clip's parts into its row of a batch; return its number of frames or windows.
+        """Write a clip's parts into its row of a batch; return the number of frames or windows.
 
-        Parts may be on the CPU, if the device had no memory for them when they were read.
+        Parts may be on the CPU if the device had no memory for them when they were read.
         """
         count = 0
         for part in parts:
@@ -178,17 +180,17 @@ def _default_batch(backbone: Backbone) -> int:
 
 
 class Embedder:
-    """Embeds a block item by item, in batches for each backbone, and gathers the outcomes.
+    """Embeds the items of a block in batches for each backbone, and collects the outcomes.
 
-    Batches never cross blocks, so that a resumed run forms the same batches.
+    Batches never span blocks, so a resumed run forms the same batches.
     """
 
     def __init__(self, forwards: Mapping[str, Forward], broken: BrokenBackbones) -> None:
         self._forwards, self._broken = forwards, broken
         self.cut: dict[int, int] = {}
-        """The rows of texts that are longer than their backbone reads, and their token counts."""
+        """The token counts of texts that are longer than their backbone reads, by row."""
         self.seconds = 0.0
-        """The seconds that `add` took, which waits for the devices."""
+        """The seconds spent in `add`, which waits for the devices."""
         self._pending: dict[tuple[str, bool], list[_Pending]] = defaultdict(list)
         self._running: tuple[str, list[tuple[int, ReadItem]], Callable[[], Rows]] | None = None
         self._outcomes: dict[str, dict[int, Done | Failed]] = {name: {} for name in self._forwards}
@@ -199,9 +201,9 @@ class Embedder:
         return {name: forward.batch for name, forward in self._forwards.items()}
 
     def add(self, block: Block, row: int, item: ReadItem | Failed) -> int:
-        """Take a block's next item, and embed batches that are full or the block's last.
+        """Add a block's next item, and embed batches that are full or the last of the block.
 
-        Returns how many more items of the block every backbone has embedded.
+        Returns how many more items of the block have now been embedded by every backbone.
         """
         begin, before, is_last = time.monotonic(), self._count(block), row == block.rows[-1]
         for name in block.names(row):
@@ -211,7 +213,7 @@ class Embedder:
                 failed = item if isinstance(item, Failed) else item.failures[name]
                 self._outcomes[name][row] = failed
             else:
-                # Popped, so that a finished backbone frees its input.
+                # Popped, so that an input is freed once its backbone has used it.
                 value = item.inputs.pop(name)
                 self._pending[name, isinstance(value, str)].append((row, value, item))
         for (name, _), pending in self._pending.items():
@@ -235,7 +237,7 @@ class Embedder:
         return True
 
     def take(self) -> dict[str, dict[int, Done | Failed]]:
-        """Return each store's outcomes since the last call, by row."""
+        """Return the outcomes since the last call, by store and row."""
         outcomes = {name: rows for name, rows in self._outcomes.items() if rows}
         self._outcomes = {name: {} for name in self._forwards}
         return outcomes
@@ -258,7 +260,7 @@ class Embedder:
             self._broken.add(name, problem)
             return
         self.collect()
-        # Without its inputs, so that a GPU frees their memory after the batch.
+        # The inputs are dropped, so that a GPU frees their memory after the batch.
         self._running = name, [(row, item) for row, _, item in batch], finish
         if isinstance(inputs[0], str):
             counts = backbone.tokenizer.count(inputs)

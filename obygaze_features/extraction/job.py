@@ -1,4 +1,4 @@
-"""The work of an extraction: its options, its stores, and the blocks that these lack."""
+"""Plan an extraction: its options, its stores, and the blocks still to be computed."""
 
 from __future__ import annotations
 
@@ -27,76 +27,78 @@ from obygaze_features.store.format import BLOCK_ROWS, default_block_rows
 from obygaze_features.store.writer import is_in_part, require_resumable
 
 STALL_TIMEOUT_S = 60.0
-"""The seconds without progress after which a file is given up."""
+"""Seconds without progress after which decoding a file is given up."""
 
-_COUNT = (Integral, 1, math.inf, "a whole number, at least 1")
+_COUNT = (Integral, 1, math.inf, "a whole number of at least 1")
 _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
     **dict.fromkeys(("limit", "audio_track", "workers", "ray_forwards"), _COUNT),
     "max_hours": (Real, math.ulp(0.0), math.inf, "a number above 0"),
-    "stall_timeout": (Real, math.ulp(0.0), MAX_TIME_S, f"above 0, at most {MAX_TIME_S:g}"),
+    "stall_timeout": (Real, math.ulp(0.0), MAX_TIME_S, f"above 0 and at most {MAX_TIME_S:g}"),
     "batch": (Integral, 1, BLOCK_ROWS, f"a whole number from 1 to {BLOCK_ROWS}"),
-    "ray_cpus": (Real, 0.001, math.inf, "a number, at least 0.001"),
+    "ray_cpus": (Real, 0.001, math.inf, "a number of at least 0.001"),
     "ray_gpus": (Real, 0, 1, "a number from 0 to 1"),
 }
-"""Each option's type, its smallest and largest number, and a description of these."""
+"""The type of each option, its smallest and largest value, and a description of the range."""
 
 Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of an extraction; one object from the front door to the engine.
+    """The options of an extraction.
 
     Parameters
     ----------
     films
-        Only items of these films, by id, title or pattern (``tt01*``); default: all.
+        Extract only items of these films, by id, title or pattern (``tt01*``). Default: all.
     limit
-        Only this many items, from the first on.
+        Extract only the first `limit` items.
     part
-        ``"2/4"``: only every fourth block, from the second on.
+        Extract only one part of the blocks; ``"2/4"`` is every fourth block from the second on.
     retry_failed
-        Retry items that failed before.
+        Retry items that failed in an earlier run.
     preprocessing
-        ``standard``, as the checkpoint's processor does, or ``author``, as the paper's authors did.
+        ``standard`` to preprocess like the checkpoint's processor, or ``author`` like the paper's
+        authors.
     precision
         ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays
-        The arrays to store (default: all but ``tokens``). ``vivit:cls`` is only for the store
-        ``vivit``.
+        The arrays to store (default: all but ``tokens``). Prefix an array with a store to select it
+        only there, such as ``vivit:cls``.
     sampling
-        ``"2 fps"``: frames at this rate instead of each backbone's own sampling, so that longer
-        clips get more frames. Networks of clips see them in windows.
+        A frame rate, such as ``"2 fps"``, which replaces each backbone's own sampling, so longer
+        clips get more frames. Networks that take clips get the frames in windows.
     frames
-        The most frames of a clip, `MAX_FRAMES` by default; longer clips are sampled evenly. Without
-        `sampling`, the most windows of sound, if all backbones hear.
+        The maximum frames per clip, `MAX_FRAMES` by default; longer clips are sampled evenly. If
+        all backbones are audio backbones and there is no `sampling`, the maximum windows of sound.
     window, stride
-        The frames of a window (default: as many as the network takes), and from one window to the
-        next (default: a window's).
+        The frames per window (default: as many as the network takes), and the frames from the start
+        of one window to the next (default: no overlap).
     audio_track
-        The number of the sound track to hear, from 1 (default: each file's own default).
+        The number of the sound track to use, from 1 (default: each file's default track).
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     max_gpu_memory
         The memory of a shared GPU to use, such as ``20GB``.
     batch
-        Items in one forward pass; halved when memory runs out.
+        The number of items per forward pass. It is halved when memory runs out.
     workers
-        Processes that decode, or threads that read images (default: all cores but one, or a GPU's
-        share of them).
+        The number of processes that decode clips, or threads that read images (default: all cores
+        but one, or a GPU's share of them).
     max_hours
-        Stop cleanly after this time; starts no block that would take longer.
+        Stop cleanly after this many hours; blocks that would take longer are not started.
     stall_timeout
-        Seconds without progress after which a file is given up.
+        Give up decoding a file after this many seconds without progress.
     engine
         ``local``, or ``ray`` for a Ray cluster.
     ray_address
         ``HOST:PORT`` of the cluster's head, or ``auto`` (default: a new cluster on this machine).
     ray_forwards
-        Computing processes on the cluster (default: one per GPU, or per machine without GPUs).
+        The number of processes on the cluster that run backbones (default: one per GPU, or one per
+        machine without GPUs).
     ray_cpus, ray_gpus
-        The CPUs and GPUs of each of these (default: its share of a machine's CPUs, and a GPU if
-        there are any); a share of a GPU is possible.
+        The CPUs and GPUs of each such process (default: its share of a machine's CPUs, and one GPU
+        if there are any). `ray_gpus` may be a fraction.
     """
 
     films: Sequence[str] | str = ()
@@ -124,14 +126,14 @@ class Options:
     ray_gpus: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` if a number is out of its range."""
+        """Raise `UsageError` if a number is out of range."""
         for name, (kind, low, high, words) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and not (isinstance(value, kind) and low <= value <= high):
                 raise UsageError(f"{name} must be {words} (got {value!r})")
 
     def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
-        """Return the selected rows, done or not; parts are made of blocks of `block_rows` rows."""
+        """Return the selected rows, done or not; parts consist of blocks of `block_rows` rows."""
         films = np.array([item.film for item in manifest])
         rows = np.arange(len(films))
         if self.films:
@@ -144,14 +146,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Block:
-    """A block's number, and its rows that each store lacks, by the store's name."""
+    """The number of a block, and the rows in it that each store lacks, by store name."""
 
     number: int
     missing: dict[str, list[int]]
 
     @cached_property
     def rows(self) -> list[int]:
-        """Every row that any store lacks, in order."""
+        """The rows that any store lacks, in order."""
         return sorted(set().union(*self.missing.values()))
 
     def names(self, row: int) -> list[str]:
@@ -159,7 +161,7 @@ class Block:
         return [name for name, rows in self.missing.items() if row in rows]
 
     def pieces(self) -> Iterator[Block]:
-        """Yield its rows in pieces, which bound memory; no batch crosses them in large blocks."""
+        """Yield the block in pieces, to bound memory. Batches do not span pieces."""
         for _, group in groupby(self.rows, lambda row: row // BLOCK_ROWS):
             piece = set(group)
             cut = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
@@ -168,12 +170,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Job:
-    """The rows that the stores of an extraction lack.
+    """The work of an extraction: the rows that its stores lack.
 
     Parameters
     ----------
     manifest, media, options
-        The items, their files, and the options.
+        The manifest, the folder of its media files, and the options.
     paths
         The path of each store, existing or not, by name.
     stores
@@ -194,7 +196,7 @@ class Job:
 
     @cached_property
     def missing(self) -> dict[str, Rows]:
-        """The selected rows that each store lacks, by the store's name."""
+        """The selected rows that each store lacks, by store name."""
         retry_failed = self.options.retry_failed
         return {
             name: self.stores[name].missing_rows(self.rows, retry_failed=retry_failed)
@@ -205,7 +207,7 @@ class Job:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """The blocks of which any store lacks rows, in order."""
+        """The blocks in which any store lacks rows, in order."""
         lacking: dict[int, dict[str, list[int]]] = {}
         for name, rows in self.missing.items():
             for row in rows.tolist():
@@ -215,7 +217,7 @@ class Job:
 
     @property
     def noun(self) -> str:
-        """The noun for its items in messages."""
+        """What messages call an item, such as "clip"."""
         return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
 
 
@@ -226,10 +228,10 @@ def plan_job(
     output: Path,
     options: Options,
 ) -> Job:
-    """Compare the stores of a folder with the requested rows; nothing is created.
+    """Work out which rows the stores in a folder lack; nothing is created.
 
-    Each backbone fills the store of its name; for None only the items are compared. Raises
-    `StoreError` if a store cannot be continued.
+    Each backbone fills the store of the same name. If a backbone is None, only the store's items
+    are compared. Raises `StoreError` if a store cannot be continued.
     """
     _check_names([name for name, _ in backbones])
     paths = {name: output / f"{name}.zarr" for name, _ in backbones}
@@ -246,15 +248,15 @@ def plan_job(
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """Raise `UsageError` if backbones cannot name their stores."""
+    """Raise `UsageError` if two backbones have the same name, or a name cannot name a store."""
     for name in names:
         check_store_name(name)
     if duplicates := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"two backbones are called {duplicates[0]!r}; rename them with NAME=PATH")
+        raise UsageError(f"two backbones are called {duplicates[0]!r}; rename one with NAME=PATH")
 
 
 def _shared_block_rows(stores: Iterable[Store]) -> int | None:
-    """Return the rows per block of stores, which must agree; None without stores."""
+    """Return the stores' rows per block (None: no stores); raise `UsageError` if they differ."""
     sizes = {store.block_rows: store.path for store in stores}
     if len(sizes) > 1:
         described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
@@ -266,17 +268,17 @@ def _shared_block_rows(stores: Iterable[Store]) -> int | None:
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
-    """Raise if a manifest has items of other kinds, before anything is computed."""
+    """Raise `UsageError` if a manifest has items of other kinds."""
     for item in manifest:
         if item.kind not in kinds:
             plural = " and ".join(f"{kind}s" for kind in kinds)
-            raise UsageError(f"{item.id} is of the kind {item.kind!r}; only {plural} are accepted")
+            raise UsageError(f"{item.id} is of kind {item.kind!r}; only {plural} are accepted")
 
 
 def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
-    """Raise `VideoError` if no file of the rows exists.
+    """Raise `VideoError` if none of the rows has a media file.
 
-    In a mistyped folder, every clip would otherwise be recorded as missing.
+    Otherwise, if the folder were mistyped, every clip would be recorded as missing.
     """
     items = [manifest.items[row] for row in rows.tolist()]
     located = locate(items, media)
@@ -287,7 +289,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """Return the recipe of a store's rows, with the sampling of clips or the cutting of texts."""
+    """Return the recipe for a backbone's store, including how clips are sampled or texts cut."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):

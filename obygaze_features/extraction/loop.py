@@ -1,4 +1,4 @@
-"""The loop that makes blocks: claim, read, embed, commit, release."""
+"""The main loop of an extraction: claim, read, embed, commit and release each block."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from obygaze_features.store.claims import BlockClaims
 from obygaze_features.store.commit import commit_block
 
 READ_AHEAD = 16
-"""The items, besides one per worker, that may be read before they are needed."""
+"""How many items may be read ahead, in addition to one per worker."""
 READ_AHEAD_SHARE = 0.25
-"""The share of the devices' free memory that these items may take."""
+"""The share of the devices' free memory that items read ahead may take."""
 MAX_WAITING_BLOCKS = 2
-"""The blocks that may wait to be written; `add` waits if there are more."""
+"""How many blocks may wait to be written; `add` waits if there are more."""
 
 Outcomes = Mapping[str, Mapping[int, Done | Failed]]
-"""The outcome of each row, by the store's name."""
+"""The outcome of each row, by store name."""
 
 
 def run_local(
@@ -53,7 +53,7 @@ def run_local(
         Decoders(workers, job.options.stall_timeout) as decoders,
     ):
         extractor = Extractor(backbones, job.media, job.options, decoders, progress.broken)
-        # Warnings about readable images would disturb lines of progress.
+        # Warnings about images that can be read would clutter the progress output.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         extractor.embed(pieces, job.manifest.items.__getitem__, progress, writer.add, report)
 
@@ -62,10 +62,10 @@ def run_local(
 def commit_blocks(
     job: Job, writers: Mapping[str, StoreWriter], progress: Progress
 ) -> Iterator[tuple[Iterator[Block], BlockWriter, Callable[[int], None]]]:
-    """Claim blocks while the ``with`` block runs, and commit their outcomes.
+    """Claim blocks and commit their outcomes while the ``with`` block runs.
 
-    Yields the pieces of the blocks, each claimed when it is requested; the writer that takes their
-    outcomes; and the function that reports how many more items are done.
+    Yields an iterator over the pieces of the blocks, which claims each block when it is reached;
+    the writer that takes the outcomes; and a function to report how many more items are done.
     """
     claims = BlockClaims(writers)
     with (
@@ -88,9 +88,10 @@ def commit_blocks(
 
 
 def claim(job: Job, claims: BlockClaims, progress: Progress) -> Iterator[Block]:
-    """Yield the blocks that time allows, each claimed when it is requested.
+    """Claim and yield blocks one by one, as long as time allows.
 
-    Blocks that other runs have are tried again at the end: these may have released them or died.
+    Blocks claimed by other runs are tried again at the end, when those runs may have released them
+    or died.
     """
     others_blocks: list[Block] = []
     for is_first, blocks in ((True, job.blocks), (False, others_blocks)):
@@ -110,10 +111,10 @@ def claim(job: Job, claims: BlockClaims, progress: Progress) -> Iterator[Block]:
 
 
 class Extractor:
-    """Reads items with decoding processes, and embeds them with backbones on their devices.
+    """Reads items and embeds them with backbones on their devices.
 
-    Processes decode clips (threads read images); threads take the frames to the device and resize
-    them for each backbone; the calling thread embeds. The amount read ahead is bounded.
+    Processes decode clips, and threads read images. Threads also move frames to the device and
+    resize them for each backbone. The calling thread embeds. The amount read ahead is bounded.
     """
 
     def __init__(
@@ -143,10 +144,10 @@ class Extractor:
         deliver: Callable[[Block, Outcomes], None],
         report: Callable[[int], None] = lambda items: None,
     ) -> None:
-        """Read pieces of blocks and embed them; deliver the outcomes of each.
+        """Read and embed pieces of blocks, and pass the outcomes of each piece to `deliver`.
 
-        After an error or when the time is up, the finished part of a piece is delivered, too. Two
-        threads may call it: while one embeds, items are read for the other.
+        After an error or when time is up, the finished part of a piece is delivered, too. Two
+        threads may call this: while one embeds, items are read for the other.
         """
 
         def read(decoder: Decoder, task: tuple[Block, int]) -> ReadItem | Failed:
@@ -188,7 +189,7 @@ class Extractor:
 
 @dataclass
 class _Begun:
-    """A block whose rows are not all computed yet."""
+    """A block of which not all rows have been computed yet."""
 
     block: Block
     left: set[int]
@@ -196,10 +197,10 @@ class _Begun:
 
 
 class BlockWriter:
-    """Gathers the outcomes of blocks, commits each complete block, and releases its claim.
+    """Collects the outcomes of blocks, commits each complete block, and releases its claim.
 
-    Leaving the ``with`` block also commits the finished rows of the others, even after an error,
-    and waits for it: no computed row is lost.
+    Leaving the ``with`` block, even after an error, also commits the finished rows of incomplete
+    blocks and waits for this, so no computed row is lost.
     """
 
     def __init__(
@@ -225,11 +226,11 @@ class BlockWriter:
                 commit.result()
 
     def begin(self, block: Block) -> None:
-        """Expect the rows of a block."""
+        """Start collecting the outcomes of a block."""
         self._begun[block.number] = _Begun(block, set(block.rows))
 
     def add(self, piece: Block, outcomes: Outcomes) -> None:
-        """Take the outcomes of a piece of a block; raise the error of an earlier commit."""
+        """Add the outcomes of a piece of a block; raise the error of an earlier commit, if any."""
         begun = self._begun[piece.number]
         for name, rows in outcomes.items():
             begun.outcomes.setdefault(name, {}).update(rows)
@@ -250,7 +251,7 @@ class BlockWriter:
         number = begun.block.number
         for name, rows in begun.outcomes.items():
             writer = self._writers[name]
-            # After the lease expired, another run may have written the block; its rows are kept.
+            # If the lease expired, another run may have written the block; then its rows are kept.
             with contextlib.suppress(BlockTaken):
                 if writer.is_written(number):
                     writer.rewrite(number, rows)

@@ -1,12 +1,13 @@
-"""Extraction on a Ray cluster: an actor per GPU, or per machine, runs the loop on pieces of blocks.
+"""Extraction on a Ray cluster: one actor per GPU or machine runs the loop on pieces of blocks.
 
-Its arrays return to this process, which commits them, so only the films have to be reachable from
-every machine. Ray places and restarts actors. A piece whose actor is lost goes to whichever is
-free: Ray's own retry would wait for the same actor, even if its machine never comes back. A
-machine that differs from this one raises an error that ends the run, as its results would differ.
+Actors return arrays to this process, which commits them, so only the films have to be reachable
+from every machine. Ray places and restarts actors. If an actor is lost, its piece goes to the next
+free actor: Ray's own retry would wait for the same actor, even if its machine never comes back. If
+a machine has different software or backbones, the run ends with an error, because its results would
+differ.
 
-Ray searches for a lost cluster for a minute, and then ends the process without an error. So an
-address is checked before Ray gets it, and the cluster's ports while it works.
+When a cluster is lost, Ray searches for it for a minute and then ends the process without an error.
+So the address is checked before Ray gets it, and the cluster's ports are checked during the run.
 """
 
 from __future__ import annotations
@@ -54,20 +55,20 @@ from obygaze_features.store import StoreWriter
 from obygaze_features.store.writer import recipe_differences
 
 MAX_LOSSES = 3
-"""The actors that may be lost over the same piece of a block."""
+"""How many actors may be lost while computing the same piece of a block."""
 MAX_RESTARTS = 10
-"""The number of times that Ray restarts a lost actor."""
+"""How often Ray restarts a lost actor."""
 PIECES_PER_ACTOR = 2
-"""The pieces that an actor has at a time: while it embeds one, it reads the next."""
+"""How many pieces an actor has at a time: while it embeds one, it reads the next."""
 ANSWER_TIMEOUT_S = 30.0
 
 PORT_TIMEOUT_S = 5.0
 _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Despite its name, the variable that makes Ray listen on loopback or everywhere, on any system."""
+"""The variable that makes Ray listen on loopback or everywhere; despite its name, on any system."""
 
 
 class WorkerPlan(NamedTuple):
-    """The number of actors, and the processes, CPUs and GPUs of each."""
+    """The number of actors, and the number of processes, CPUs and GPUs for each."""
 
     actors: int
     workers: int
@@ -77,7 +78,7 @@ class WorkerPlan(NamedTuple):
 
 
 def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> WorkerPlan:
-    """Choose what the options leave open, by the ``CPU`` and ``GPU`` of each machine."""
+    """Choose the number and size of actors, from the options and each machine's CPUs and GPUs."""
     gpus, device = options.ray_gpus, options.device
     kind, _, number = (device or "").partition(":")
     if number not in ("", "0"):
@@ -85,7 +86,7 @@ def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> Work
     if gpus is None:
         gpus = float(kind == "cuda" if device else any(node.get("GPU") for node in nodes))
     if kind == "cuda" and not gpus:
-        raise UsageError(f"--device {device} and --ray-gpus 0 contradict each other. Leave one out")
+        raise UsageError(f"--device {device} and --ray-gpus 0 contradict each other; use only one")
     slots = [_count_slots(node, gpus, len(nodes), options) for node in nodes]
     shares = [int(node["CPU"] / count) for node, count in zip(nodes, slots, strict=True) if count]
     cpus = options.ray_cpus or max(1, min(shares, default=1))
@@ -97,22 +98,22 @@ def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> Work
 def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Options) -> int:
     """Return how many actors fit on a machine."""
     cpus = node.get("CPU", 0)
-    if gpus and cpus:  # No actor takes shares of two GPUs. Rounded, so that a tenth fits ten times.
+    if gpus and cpus:  # An actor uses only one GPU. Rounded, so that a tenth fits ten times.
         return int(node.get("GPU", 0)) * int(1 / gpus + 1e-9)
     return math.ceil((options.ray_forwards or 1) / nodes) if cpus else 0
 
 
 def check_ray(options: Options) -> WorkerPlan:
-    """Return the plan for this machine; raise if the options or Ray do not allow a run."""
+    """Return the plan for this machine; raise `UsageError` if the options do not allow a run."""
     if options.max_gpu_memory:
-        raise UsageError("--max-gpu-memory is not for --engine ray; use a share: --ray-gpus 0.5")
+        raise UsageError("--max-gpu-memory does not work with --engine ray; use --ray-gpus 0.5")
     here = torch.cuda.device_count()
     plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
     if not options.ray_address and (needed := plan.actors * plan.gpus) > here:
         remedy = "leave out --ray-gpus" if options.ray_gpus else "use --device cpu"
         raise UsageError(
-            f"{plan.actors} workers x {plan.gpus:g} GPU need {needed:g} GPU; this machine has "
-            f"{here}; {remedy}, or pass the --ray-address of a cluster that has them"
+            f"{plan.actors} workers x {plan.gpus:g} GPU need {needed:g} GPU, but this machine has "
+            f"{here}; {remedy}, or pass the --ray-address of a cluster with enough GPUs"
         )
     import_ray(options.ray_address)
     return plan
@@ -125,7 +126,7 @@ def run_ray(
     writers: Mapping[str, StoreWriter],
     progress: Progress,
 ) -> None:
-    """Compute the blocks of a job on a cluster; each of `loads` loads a backbone on a device."""
+    """Compute the blocks of a job on a cluster, where `loads` load the backbones on a device."""
     options, media = job.options, job.media
     assert media is not None
     plan = check_ray(options)
@@ -146,7 +147,7 @@ def run_ray(
 
 @dataclass(frozen=True)
 class Setup:
-    """The setup of every actor; `backbones` are without their networks."""
+    """What every actor needs to start; `backbones` are without their networks."""
 
     backbones: Sequence[Backbone]
     loads: Sequence[Callable[[str | None], Backbone]]
@@ -157,10 +158,10 @@ class Setup:
     software: str = field(default_factory=lambda: version("obygaze"))
 
     def check(self) -> None:
-        """Raise if this machine has other software, or does not see the films."""
+        """Raise an error if this machine has a different obygaze, or cannot see the films."""
         if (installed := version("obygaze")) != self.software:
             raise ClusterError(
-                f"the machine {platform.node()} has obygaze {installed}, but the command runs "
+                f"the machine {platform.node()} has obygaze {installed}, but this command runs "
                 f"{self.software}; install the same version on every machine of the cluster"
             )
         if not self.videos.is_dir():
@@ -171,12 +172,12 @@ class Setup:
 
 
 class Computer:
-    """An actor: it holds the backbones on a device, and runs the loop with its own decoders."""
+    """An actor, which holds the backbones on a device and runs the loop with its own decoders."""
 
     _devices: Mapping[str, str] = {}
 
     def start(self, setup: Setup) -> Mapping[str, str]:
-        """Load the backbones, unless they are loaded; return the device of each."""
+        """Load the backbones unless they are loaded already; return the device of each."""
         if not self._devices:
             self._load(setup)
         return self._devices
@@ -192,14 +193,14 @@ class Computer:
         for backbone in backbones:
             if changed := recipe_differences(expected[backbone.name], _comparable(backbone)):
                 raise BackboneError(
-                    f"the machine {platform.node()} has a different {backbone.name}: with other "
-                    f"{' and other '.join(changed)}"
+                    f"the machine {platform.node()} has another version of {backbone.name}, with "
+                    f"different {' and different '.join(changed)}"
                 )
         for device in {backbone.device for backbone in backbones}:
             if device.startswith("cuda") and setup.plan.gpus < 1:
                 limit_gpu_share(device, setup.plan.gpus)
         decoders = Decoders(setup.plan.workers, setup.options.stall_timeout)
-        self._broken = BrokenBackbones(math.inf)  # if all are, the command ends
+        self._broken = BrokenBackbones(math.inf)  # if all are broken, the command itself ends
         self._extractor = Extractor(backbones, setup.videos, setup.options, decoders, self._broken)
         self._devices = {b.name: describe_device(b.device) for b in backbones}
 
@@ -209,7 +210,7 @@ class Computer:
         self._extractor.embed(
             [piece], items.__getitem__, progress, lambda _, computed: outcomes.update(computed)
         )
-        broken = dict(self._broken.reasons)  # as it is now, because another thread may add to it
+        broken = dict(self._broken.reasons)  # copied, because another thread may add to it
         computed = {name: rows for name, rows in outcomes.items() if name not in broken}
         return computed, replace(progress, broken=BrokenBackbones(math.inf, broken))
 
@@ -220,7 +221,7 @@ def _comparable(backbone: Backbone) -> dict[str, Any]:
 
 
 class _Driver:
-    """Gives pieces to actors, and again to others if an actor is lost."""
+    """Gives pieces to actors, and gives them to other actors if an actor is lost."""
 
     def __init__(
         self,
@@ -235,7 +236,7 @@ class _Driver:
         self._job, self._progress, self._deliver, self._report = job, progress, deliver, report
         # The awaited result of each actor: a piece, or its start (None).
         self._awaited: dict[Any, tuple[Block | None, Any]] = {}
-        self._free: list[Any] = []  # each as often as it may get another piece
+        self._free: list[Any] = []  # each actor is listed once per piece that it may still get
         self._again: deque[Block] = deque()
         self._losses: Counter[int] = Counter()
         self._devices: dict[str, set[str]] = defaultdict(set)
@@ -256,7 +257,7 @@ class _Driver:
             self._give_out(pieces)
             if self._free and not any(piece for piece, _ in self._awaited.values()):
                 break
-            # Only for an answer that has arrived: `get` would wait even if the cluster is gone.
+            # Only get answers that have arrived: `get` would wait even if the cluster is gone.
             finished, _ = self._ray.wait(list(self._awaited), timeout=1)
             self._cluster.check()
             for reference in finished:
@@ -279,7 +280,7 @@ class _Driver:
             self._awaited[actor.compute.remote(piece, items)] = piece, actor
 
     def _start(self, actor: Any) -> None:
-        # Ray counts each attempt while it restarts an actor; only a dead actor fails.
+        # While Ray restarts an actor, it counts each attempt; only a dead actor fails.
         start = actor.start.options(max_task_retries=-1)
         self._awaited[start.remote(self._setup)] = None, actor
 
@@ -314,7 +315,7 @@ class _Driver:
         self._report(len(piece.rows))
 
     def _lose(self, reference: Any, problem: Exception) -> None:
-        """Give an actor's pieces out again; leave a piece to do if it is lost too often."""
+        """Give the pieces of a lost actor to others; give up a piece that was lost too often."""
         reason = describe_failure(problem)
         self._progress.counts.lost[reason] += 1
         actor = self._awaited[reference][1]
@@ -333,7 +334,7 @@ class _Driver:
             self._fail()
 
     def _count_loss(self, pieces: list[Block], reason: str) -> None:
-        """Count a loss for the oldest piece, which was computed, and drop it after too many."""
+        """Count a loss for the oldest piece, which was being computed; drop it after too many."""
         rows = pieces[0].rows
         self._losses[rows[0]] += 1
         if self._losses[rows[0]] < MAX_LOSSES:
@@ -342,18 +343,18 @@ class _Driver:
         first, last = (self._job.manifest.ids[row] for row in (rows[0], rows[-1]))
         subject = f"{MAX_LOSSES} processes were lost while computing the clips {first} to {last}"
         self._given_up.append(f"{subject} ({reason})")
-        if not self._progress.items:  # other pieces would fail too
+        if not self._progress.items:  # other pieces would probably fail, too
             self._fail()
 
     def _fail(self) -> None:
         raise ClusterError(
-            f"{'; '.join(self._given_up)}; finished work is kept, and the same command "
-            "retries the rest"
+            f"{'; '.join(self._given_up)}; finished work is kept. To retry the rest, run the "
+            "same command again"
         )
 
 
 def describe_failure(problem: Exception) -> str:
-    """Describe a loss of work in one line; raise errors that would recur on every machine."""
+    """Describe why work was lost in one line; raise errors that would recur on every machine."""
     cause, text = getattr(problem, "cause", None), str(problem).strip()
     if isinstance(cause, ObygazeError):
         raise cause from None
@@ -364,7 +365,7 @@ def describe_failure(problem: Exception) -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster that this process is connected to; its head's port, and this machine's."""
+    """The cluster that this process is connected to, and the ports of its head and this machine."""
 
     ray: ModuleType
     ports: tuple[tuple[str, int], ...]
@@ -374,12 +375,12 @@ class Cluster:
         if not all(_answers(*port) for port in self.ports):
             raise ClusterError(
                 f"the Ray cluster ({':'.join(map(str, self.ports[0]))}) no longer answers; "
-                "finished work is kept, and the same command resumes"
+                "finished work is kept. To resume, run the same command again"
             )
 
 
 def import_ray(address: str | None) -> ModuleType:
-    """Import Ray to start a cluster on loopback or to join one; raise if that is impossible."""
+    """Import Ray, set up to join a cluster or, without an address, to start one on loopback."""
     if address is None:
         os.environ.setdefault(_SEVERAL_MACHINES, "0")  # Ray reads it on import
     ray = need("ray", extra="ray")
@@ -390,15 +391,15 @@ def import_ray(address: str | None) -> ModuleType:
 
 @contextlib.contextmanager
 def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
-    """Connect to the cluster at an address, or to ``auto``, or start one on this machine.
+    """Connect to the cluster at an address or ``auto``; without one, start a cluster here.
 
-    A new cluster has `cpus` and `gpus`, and ends with the block. It listens on this machine's
-    loopback address only, unless Ray was imported before.
+    A new cluster has `cpus` and `gpus`, and ends with the ``with`` block. It listens only on this
+    machine's loopback address, unless Ray was imported before.
     """
     ray = import_ray(address)
-    # Messages of Ray's own processes would disturb lines that scripts read. A signal goes to the
-    # main thread, and would leave Ray half started there; and Ray's processes end with the thread
-    # that started them.
+    # Messages of Ray's own processes would clutter output that scripts read. Ray is started in a
+    # thread of its own: a signal in the main thread would leave it half started. The thread stays
+    # alive, because Ray's processes end with the thread that started them.
     with contextlib.redirect_stdout(io.StringIO()), ThreadPoolExecutor(1, "ray") as thread:
         started = thread.submit(_init, ray, address, cpus, gpus)
         try:
@@ -412,7 +413,7 @@ def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
             here = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())
             own = here["NodeManagerAddress"], here["NodeManagerPort"]
             yield Cluster(ray, ((head, int(port)), own))
-        except SystemError as problem:  # Ray's error for a signal that arrives with an answer
+        except SystemError as problem:  # Ray raises it for a signal that arrives with an answer
             if problem.__cause__ is None or isinstance(problem.__cause__, Exception):
                 raise
             raise problem.__cause__ from None
@@ -421,7 +422,7 @@ def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
 
 
 def _restore_sigterm() -> None:
-    """Reinstall Python's SIGTERM handler, because Ray's ends the process with a traceback."""
+    """Restore Python's SIGTERM handler, because Ray's ends the process with a traceback."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
@@ -430,7 +431,8 @@ def _init(ray: ModuleType, address: str | None, cpus: int, gpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     new: dict[str, Any] = {}
     if not address:
-        # Ray would write a token to a file for all users, and its readers can run programs.
+        # Otherwise, Ray would write its token to a file that all users can read; with the token,
+        # they could run programs.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         new = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
     try:
@@ -440,25 +442,25 @@ def _init(ray: ModuleType, address: str | None, cpus: int, gpus: int) -> None:
         reason = first_line(problem)
         if address:
             reason += (
-                "; if it asks for a token, copy ~/.ray/auth_token from its head and set "
+                "; if the cluster asks for a token, copy ~/.ray/auth_token from its head and set "
                 "RAY_AUTH_MODE=token"
             )
         raise ClusterError(f"a Ray cluster cannot be {action}: {reason}") from None
 
 
 def check_address(address: str) -> None:
-    """Raise if no cluster answers there, because Ray itself would try for ten minutes."""
+    """Raise `ClusterError` if no cluster answers, because Ray would keep trying for ten minutes."""
     host, _, port = address.rpartition(":")
     if address == "auto":
         return
     if "://" in address or not (host and port.isdecimal()):
         raise UsageError(
-            f"--ray-address is HOST:PORT of the cluster's head, for example 10.0.0.1:6379, or "
+            f"--ray-address must be HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or "
             f"auto (got {address!r})"
         )
     if not _answers(host.strip("[]"), int(port)):
         raise ClusterError(
-            f"no Ray cluster answers at {address}; check its address, and that it runs, with: "
+            f"no Ray cluster answers at {address}; check the address, and that the cluster runs: "
             "ray status"
         )
 

@@ -1,4 +1,4 @@
-"""Reading: from an item's file to the inputs of the backbones."""
+"""Read an item's file and prepare the inputs of the backbones."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
 
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""Pillow's names. It detects formats by content, and reads other formats with programs."""
+"""The allowed image formats, by Pillow's names. For some others, Pillow runs external programs."""
 
 
 @dataclass(frozen=True)
 class ReadItem:
-    """An item, read.
+    """An item that has been read.
 
     Parameters
     ----------
     source
-        The fingerprint of its file; None for a text.
+        The fingerprint of the item's file; None for a text.
     inputs
-        Each backbone's frames (``[T,3,h,w]``) in the parts in which they were decoded, its windows
-        of sound, its image, or the text.
+        The input of each backbone: frames (``[T,3,h,w]``) in the parts in which they were decoded,
+        windows of sound, an image, or a text.
     sampled
-        Each backbone's row of ``frame_index`` and ``frame_time``, for clips; for a backbone that
-        hears, of ``frame_time`` and ``loudness``.
+        For clips, each backbone's row in the arrays ``frame_index`` and ``frame_time``; for an
+        audio backbone, ``frame_time`` and ``loudness``.
     failures
-        The reasons why backbones get no input: for instance, a file without sound for one that
-        hears.
+        The reason for each backbone without an input, such as a file without sound for an audio
+        backbone.
     uploads
-        Events after which the inputs are on their GPUs.
+        GPU events after which the inputs are on their GPUs.
     counts
-        The counts of reading it.
+        What reading the item adds to the run's counts.
     """
 
     source: str | None
@@ -65,17 +65,17 @@ class ReadItem:
 
 
 class _Unreadable(Exception):
-    """An answer of a decoder that has an error."""
+    """A decoder's answer that contains an error."""
 
 
 class ItemReader:
-    """Reads clips, images and texts for some backbones; several threads may call it.
+    """Reads clips, images and texts for a set of backbones; several threads may use it.
 
     `media` is the folder of the files, or None if there are only texts.
     """
 
     def __init__(self, media: Path | None, backbones: Sequence[Backbone]) -> None:
-        max_pixels()  # so that a wrong limit is one error, not a failure of each item
+        max_pixels()  # raises now if the limit is invalid, rather than for each item
         self._folders: dict[str, MediaFolder] = {}
         if media:
             root = media.resolve()
@@ -86,14 +86,14 @@ class ItemReader:
 
     @property
     def most_bytes(self) -> int:
-        """The most bytes of a clip's frames, resized for all backbones that see."""
+        """The maximum size of a clip's frames, resized for all visual backbones, in bytes."""
         seeing = [b for b in self._backbones.values() if b.for_clips and not b.hears]
         views = {(b.device, b.preprocessing.geometry, b.sampling.frames) for b in seeing}
         sizes = {b.preprocessing.geometry: 3 * math.prod(b.preprocessing.crop) for b in seeing}
         return sum(frames * sizes[geometry] for _, geometry, frames in views)
 
     def read(self, decoder: Decoder, item: Item, names: Sequence[str]) -> ReadItem | Failed:
-        """Read an item for the backbones of these names, or return the reason of failure."""
+        """Read an item for the backbones with these names, or return a failure."""
         if item.kind == "text":
             if not item.text.strip() and item.start is None:  # a span may have no words
                 return Failed(Status.UNREADABLE, "the text is empty")
@@ -106,7 +106,7 @@ class ItemReader:
         hearing = [name for name in names if self._backbones[name].hears]
         seeing = [name for name in names if name not in hearing]
         seen = self._see(decoder, item, seeing) if seeing else ReadItem(None, {})
-        # Sound is a separate request, so that a crash over it leaves the pictures.
+        # Sound is a separate request, so that the pictures survive if decoding the sound crashes.
         if not hearing:
             return seen
         lost = next((failed for failed in seen.failures.values() if not failed.source), None)
@@ -135,7 +135,7 @@ class ItemReader:
 
         try:
             answer, first = read_part(decoder, 0)
-            if answer["why_slow"]:  # it is decoded from its start, once
+            if answer["why_slow"]:  # the file is decoded from its start, so only once
                 others = [read_part(decoder, skip) for skip in answer["skips"]]
             else:
                 others = decoder.share(read_part, answer["skips"])
@@ -147,7 +147,7 @@ class ItemReader:
         rows = zip(names, samplings, answer["numbers"], answer["times"], strict=True)
         slow = [answer["why_slow"]] if answer["why_slow"] else []
         counts = replace(counts, resized_by_cpu=min(1, counts.resized_by_cpu))
-        # The parts stay separate until their batch is made, into which each is written.
+        # The parts are kept separate until each is written into its batch.
         return ReadItem(
             answer["source"],
             {name: [part.inputs[name] for part in parts] for name in names},
@@ -194,7 +194,7 @@ class ItemReader:
             return Failed(status, portable_reason(problem, media.root), source)
 
     def _resize(self, frames: Tensor, rows: Mapping[str, Sequence[int]]) -> ReadItem:
-        """Return each backbone's rows of the frames, resized."""
+        """Return the frames that each backbone needs, resized."""
         inputs: dict[str, Any] = {}
         uploads: list[torch.cuda.Event] = []
         by_cpu = False
@@ -212,7 +212,7 @@ class ItemReader:
 
 
 def size_of(item: ReadItem | Failed) -> int:
-    """Return the bytes of an item's inputs; inputs that backbones share count once."""
+    """Return the size of an item's inputs in bytes; shared inputs count once."""
     if isinstance(item, Failed):
         return 0
     tensors: set[Tensor] = set()
@@ -238,8 +238,8 @@ def ask_decoder(
 ) -> dict[str, Any]:
     """Ask `video.worker` to ``decode``, ``hear`` or ``examine`` an item's file.
 
-    The answer has the ``file``, which is missing (None) if the item has none, and perhaps an
-    ``error``. The first `skip` frames are left out.
+    The answer has the ``file`` (None if the item has no file), and an ``error`` if that failed. The
+    first `skip` frames are left out.
     """
     try:
         path = media.find(item)
@@ -261,7 +261,7 @@ def ask_decoder(
 
 
 def portable_reason(problem: ObygazeError, root: Path) -> str:
-    """Return a failure's reason with a relative path: the same on every machine."""
+    """Return the reason of a failure with relative paths, so that it is the same on any machine."""
     where = problem.where
     if isinstance(where, Path) and where.is_relative_to(root):
         return at(where.relative_to(root), problem.reason)
@@ -269,9 +269,9 @@ def portable_reason(problem: ObygazeError, root: Path) -> str:
 
 
 def read_picture(path: Path) -> NDArray[np.uint8]:
-    """Return an image file's first picture, ``[height, width, 3]``, upright.
+    """Return the first picture in an image file, upright, as ``[height, width, 3]``.
 
-    Transparency is ignored, as in the processors of published models.
+    Transparency is ignored, as published models' processors do.
     """
     need("PIL.Image", extra="extract")
     from PIL import Image, ImageOps
@@ -285,7 +285,7 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
         formats = [name for name in IMAGE_FORMATS if name in Image.OPEN]
         with Image.open(path, formats=formats) as image:
             refuse_large(path, *image.size)
-            # PIL would keep only the lower eight of sixteen bits.
+            # Pillow would keep only the lower 8 of 16 bits.
             if image.mode in ("I", "F") or image.mode.startswith("I;"):
                 raise VideoError(path, "has more than 8 bits per channel; save it with 8")
             return np.array(ImageOps.exif_transpose(image).convert("RGB"))

@@ -1,4 +1,4 @@
-"""The progress of a run, the backbones that broke, and its summary."""
+"""The progress of a run, the backbones that failed, and the run's summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from obygaze_features.store.writer import append_to_log
 logger = logging.getLogger(__name__)
 
 TIME_MARGIN = 1.25
-"""The factor by which a block may exceed the average time when time is short."""
+"""How much slower than average a block may be, when deciding if there is time for it."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,25 @@ class Counts:
     Parameters
     ----------
     frames
-        Frames or images that were read.
+        The number of frames or images that were read.
     slow
-        The number of films decoded from their start, by reason.
+        The number of films that were decoded from their start, by reason.
     resized_by_cpu
-        The number of items that a GPU had no memory to resize.
+        The number of items that the CPU resized because a GPU had no memory for them.
     thinned
-        The number of clips with more frames at the rate than a backbone takes, sampled evenly.
+        The number of clips that were sampled evenly, because they have more frames at the requested
+        rate than a backbone takes.
     tracks
-        The sound tracks heard in clips with several, ``1 of 2 (fra)``, and their numbers.
+        How often each sound track was used, for clips with several tracks: ``1 of 2 (fra)``.
     silent
         The number of clips with a silent sound track.
     unheard
-        The number of windows of sound in clips that were not fully heard, and the number of clips.
+        For clips of whose sound only some windows were used: the number of clips, by the number of
+        windows they have.
     cut
-        The texts of which only the beginning was read, and their token counts.
+        The token counts of texts that were cut because they were too long, by id.
     lost
-        The number of lost processes of a cluster, by reason.
+        The number of processes that a cluster lost, by reason.
     """
 
     frames: int = 0
@@ -67,27 +69,27 @@ class Counts:
 
 @dataclass
 class BrokenBackbones:
-    """The reasons why backbones were left out of a run of `count`, by name.
+    """The reasons why some of a run's `count` backbones were left out, by name.
 
-    The run goes on while any backbone is left.
+    The run continues as long as any backbone remains.
     """
 
     count: float
     reasons: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, problem: BrokenBackbone) -> None:
-        """Leave out a backbone; raise the error if it is the last."""
+        """Leave out a backbone; raise the error if it was the last one."""
         if name in self.reasons:
             return
         self.reasons[name] = str(problem)
         if len(self.reasons) == self.count:
             raise problem
-        logger.warning(f"{str(problem).rstrip('.')}. The other backbones go on")
+        logger.warning(f"{str(problem).rstrip('.')}. The other backbones continue")
 
 
 @dataclass
 class Progress:
-    """The progress of a run, and where its time went.
+    """The progress of a run, and how it spent its time.
 
     Parameters
     ----------
@@ -97,17 +99,18 @@ class Progress:
         The start of the run, the end of loading and planning, and the time limit, by the monotonic
         clock.
     started, items
-        The items that were claimed, and those that were read or failed.
+        The number of items that were claimed, and of those that were read or failed.
     passed
-        Items that other runs have taken since the progress bar was last updated.
+        The number of items taken by other runs since the progress bar was last updated.
     decode, device, write
-        Seconds that the run waited for frames, for the device (a CPU computes then) and the disk.
+        The seconds spent waiting for frames, for the device (on a CPU, computing), and for the
+        disk.
     read_ahead_bytes
-        The most memory of the devices that items read ahead may take.
+        The limit on the device memory taken by items that are read ahead.
     batches, devices
         The batch size and the device of each backbone.
     waiting_for
-        The reason why the run waits before its first item.
+        What the run is waiting for before its first item.
     """
 
     broken: BrokenBackbones
@@ -134,7 +137,7 @@ class Progress:
         return is_over
 
     def has_time_for(self, items: int) -> bool:
-        """Return True if more items can be done in time, at the average speed so far."""
+        """Return True if this many more items can be done in time at the average speed so far."""
         now = time.monotonic()
         ahead = 0.0
         if self.items:
@@ -145,13 +148,13 @@ class Progress:
         return has_time
 
     def shares(self, seconds: float) -> dict[str, float]:
-        """Return each stage's share of a time; the rest is loading and planning."""
+        """Return each stage's share of a total time; loading and planning take the rest."""
         times = {"decode": self.decode, "device": self.device, "write": self.write}
         times["start"] = max(0.0, seconds - sum(times.values()))
         return {stage: stage_seconds / seconds for stage, stage_seconds in times.items()}
 
     def note(self) -> str:
-        """Describe speed, stages and the bottleneck, for a line of progress."""
+        """Describe the speed, the stages and the bottleneck for the progress line."""
         if not self.items and self.waiting_for:
             return self.waiting_for
         seconds = time.monotonic() - self.work_begin
@@ -165,34 +168,34 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Counts):
-    """The results of an extraction, and facts about the items that it read.
+    """The result of an extraction.
 
     Parameters
     ----------
     stores
-        The stores' paths.
+        The paths of the stores.
     wanted
-        The selected items, done before or not.
+        The number of selected items, including those that were already done.
     clips
-        The items that this run processed.
+        The number of items that this run processed.
     done, done_in, left
-        Selected items that are done in every store, in each store by name, and still to do: time
-        was up, or other runs have them.
+        The number of selected items that are done in every store, that are done in each store (by
+        name), and that are still to do because time was up or other runs are computing them.
     failed
-        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, for selected items, with the
-        names of the stores if not all have it.
+        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, for selected items. The
+        reason names the stores if it does not apply to all of them.
     shares
-        ``decode``, ``device``, ``write`` and ``start``: the share of `seconds` in which the run
-        waited for frames, for the device and for the disk, and loaded and planned. A GPU computes
-        while the run waits for frames, too.
+        The shares of `seconds` that the run spent waiting for frames (``decode``), for the device
+        (``device``) and for the disk (``write``), and loading and planning (``start``). A GPU also
+        computes while the run waits for frames.
     read_ahead_bytes
-        The memory of the devices that items read ahead could take: a share of the free memory.
+        The limit on the device memory taken by items that are read ahead.
     batches, bytes
-        The batch size of each backbone, after any halving; the size of each store.
+        The batch size of each backbone after any halving, and the size of each store.
     ended
-        ``done``; ``time`` if ``max_hours`` left something to do; or the error's name.
+        ``done``; ``time`` if ``max_hours`` ended the run early; or the name of an error.
     broken
-        The reasons why backbones were left out, by name; their stores are not counted above.
+        The reasons why backbones were left out, by name. Their stores are not counted above.
     """
 
     stores: list[Path]
@@ -212,12 +215,12 @@ class Summary(Counts):
 
     @property
     def clips_a_second(self) -> float:
-        """The items per second."""
+        """The number of items per second."""
         return self.clips / self.seconds
 
     @property
     def frames_a_second(self) -> float:
-        """The frames per second."""
+        """The number of frames per second."""
         return self.frames / self.seconds
 
     @property
@@ -226,7 +229,7 @@ class Summary(Counts):
         return max(self.shares, key=lambda stage: self.shares[stage])
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values, with the rates."""
+        """Return the summary as JSON values, including the rates."""
         return {
             **vars(self),
             "stores": [str(path) for path in self.stores],
@@ -241,7 +244,7 @@ class Summary(Counts):
 def summarise(
     job: Job, writers: Mapping[str, StoreWriter], progress: Progress, ended: str
 ) -> Summary:
-    """Summarise a run, from the current content of its stores."""
+    """Summarise a run, counting the rows that are in its stores now."""
     rows, seconds = job.rows, time.monotonic() - progress.begin
     broken = progress.broken.reasons
     names = [name for name in writers if name not in broken] or list(writers)
@@ -273,7 +276,7 @@ def summarise(
 
 
 def _describe_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dict[str, str]]:
-    """Return reasons by kind of failure and id, with the store's name if not all have them."""
+    """Return the reasons by kind of failure and id, naming the stores if not all are affected."""
     names_of: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name, store in stores.items():
         for row in rows[store.status[rows] > Status.DONE].tolist():
@@ -287,7 +290,7 @@ def _describe_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dic
 
 
 def log_run(summary: Summary, writers: Mapping[str, StoreWriter], devices: dict[str, str]) -> None:
-    """Append a run to each store's log, and with all failures to ``log.jsonl`` beside them."""
+    """Append a run to each store's log, and with all failures to the folder's ``log.jsonl``."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}

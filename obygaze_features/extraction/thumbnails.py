@@ -1,4 +1,4 @@
-"""A small picture of each clip, its middle frame, for looking at results."""
+"""Write a thumbnail of each clip (its middle frame), for looking at results."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.page.html import NOTE
 
 HALVES = Sampling(2)
-"""Takes two frames, of which the second is the middle one."""
+"""Samples two frames; the second one is the middle frame."""
 JPEG_QUALITY = 80
 WARNING = (
-    "These pictures are from films, under the films' copyright: look at them on this machine, and "
-    "do not share them or a page that contains them."
+    "These pictures are from films and under the films' copyright. Look at them on this machine, "
+    "but do not share them or a page that contains them."
 )
 
 
 def thumbnail_name(item_id: str) -> str:
-    """Return the file name of a clip's picture."""
+    """Return the file name of a clip's thumbnail."""
     return f"{item_id}.jpg"
 
 
@@ -41,20 +41,21 @@ def write_thumbnails(
     *,
     width: int = 160,
 ) -> dict[str, Any]:
-    """Write a JPEG file for each clip without one in `folder`.
+    """Write a JPEG thumbnail for each clip that does not have one in `folder`.
 
-    Returns how many were `made`, how many were `there`, and why clips `failed`, by id.
+    Returns the number of thumbnails that were ``made`` and that were already ``there``, and the
+    reasons why clips ``failed``, by id.
 
     Parameters
     ----------
     manifest, videos
-        The clips, and the folder of their files.
+        The manifest, and the folder of the clips' files.
     folder
-        The folder for a file per clip, named by `thumbnail_name`, and a note not to share them.
+        The folder for the thumbnails, named by `thumbnail_name`, and for a note not to share them.
     options
-        The choice of clips, and the options of decoding.
+        Options that select clips and control decoding.
     width
-        The width of a picture; smaller frames keep their size.
+        The maximum width of a thumbnail in pixels; smaller frames keep their size.
     """
     settings, folder = options or Options(), Path(folder)
     require_folder_name(folder)
@@ -66,7 +67,7 @@ def write_thumbnails(
     write_text(folder / NOTE, WARNING + "\n")
 
     def draw(decoder: Decoder, item: Item) -> str | None:
-        """Write a picture, or return why that failed."""
+        """Write a clip's thumbnail; return the reason if that failed."""
         answer = ask_decoder(decoder, "decode", media, item, [HALVES])
         if "error" in answer:
             return str(answer["error"])

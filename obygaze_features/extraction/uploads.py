@@ -1,4 +1,4 @@
-"""Uploads: from decoded frames to the inputs of the backbones on their devices."""
+"""Move decoded frames to the backbones' devices, and resize them there."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from obygaze_features.backbones.devices import explain_out_of_memory, run_if_it_
 from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
 
 MAX_UPLOADS = 2
-"""The clips that are on a GPU in full size at a time."""
+"""How many clips may be on a GPU in full size at a time."""
 STAGING_BYTES = 64 * 2**20
-"""The pinned memory of each upload; a larger clip goes through it in parts."""
+"""The size of the pinned buffer of each upload stream; larger clips are uploaded in parts."""
 
 View = tuple[Preprocessing, Sequence[int]]
-"""A backbone's view of a clip: the preprocessing, and the rows of frames."""
+"""A backbone's view of a clip: its preprocessing, and the numbers of its frames."""
 
 
 class UploadStream:
-    """A stream of a GPU beside that of the forward passes, and pinned memory for uploads.
+    """A GPU stream for uploads, separate from the forward passes, with a pinned buffer.
 
-    From other memory an upload takes several times as long.
+    Without pinned memory, uploads take several times as long.
     """
 
     def __init__(self, device: str) -> None:
@@ -39,7 +39,7 @@ class UploadStream:
         source, target = (part.reshape(-1).view(torch.uint8) for part in (frames, uploaded))
         for start in range(0, len(source), len(self._staging)):
             part = source[start : start + len(self._staging)]
-            self._is_read.synchronize()  # of the previous part or clip
+            self._is_read.synchronize()  # wait until the previous part or clip was uploaded
             staged = self._staging[: len(part)].copy_(part)
             target[start : start + len(part)].copy_(staged, non_blocking=True)
             self._is_read.record()
@@ -47,10 +47,10 @@ class UploadStream:
 
 
 class FrameResizer:
-    """Resizes clips and images for the backbones of one device; several threads may call it.
+    """Resizes clips and images for the backbones on one device; several threads may use it.
 
-    A GPU gets each clip once, on a separate stream beside that of the forward passes, each of which
-    waits only for its own clips. Other devices get clips that the CPU resized.
+    Each clip is uploaded to a GPU once, on a stream separate from the forward passes, which only
+    wait for their own clips. For other devices, the CPU resizes the clips.
     """
 
     def __init__(self, device: str) -> None:
@@ -62,7 +62,7 @@ class FrameResizer:
     def __call__(
         self, frames: Tensor, views: Mapping[str, View]
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
-        """Return each name's view of the frames, the event to await, and if a CPU stepped in.
+        """Return each view of the frames by name, the event to wait for, and if the CPU resized.
 
         `frames` may be overwritten afterwards.
         """
@@ -80,24 +80,24 @@ class FrameResizer:
     def upload(
         self, inputs: dict[str, Tensor]
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None]:
-        """Return each name's finished input on the device, and the event to await."""
+        """Return each input on the device by name, and the event to wait for."""
         with self.aside() as uploader:
             return self._move(inputs, uploader), uploader and uploader.stream.record_event()
 
     def _move(self, inputs: dict[str, Tensor], uploader: UploadStream | None) -> dict[str, Tensor]:
-        """Move inputs to the device, each tensor once."""
+        """Move inputs to the device; a tensor shared by several inputs is moved once."""
         move = uploader.upload if uploader else lambda values: values.to(self._device)
 
         def move_all() -> dict[str, Tensor]:
             moved = {values: move(values) for values in set(inputs.values())}  # by identity
             return {name: moved[values] for name, values in inputs.items()}
 
-        # An input that does not fit is moved with its batch.
+        # An input that does not fit now is moved later, with its batch.
         return run_if_it_fits(move_all) or inputs
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Sequence[UploadStream]]:
-        """Block uploads during the block."""
+        """Hold back uploads while the ``with`` block runs."""
         count = MAX_UPLOADS if self._device.startswith("cuda") else 0
         uploaders = [self._streams.get() for _ in range(count)]
         try:
@@ -108,7 +108,7 @@ class FrameResizer:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[UploadStream | None]:
-        """Upload beside the forward passes; yield None for a device other than a GPU."""
+        """Yield a stream for uploading in parallel with forward passes; None without a GPU."""
         if not self._device.startswith("cuda"):
             yield None
             return
@@ -123,7 +123,7 @@ class FrameResizer:
 
 @contextlib.contextmanager
 def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
-    """Wait until uploading clips are resized, and block uploads until this ends."""
+    """Wait until clips being uploaded are resized, and hold back uploads in the ``with`` block."""
     with contextlib.ExitStack() as stack:
         for resizer in resizers:
             stack.enter_context(resizer.held())
@@ -131,7 +131,7 @@ def no_uploads(resizers: Iterable[FrameResizer]) -> Iterator[None]:
 
 
 def _resize_views(frames: Tensor, views: Mapping[str, View]) -> dict[str, Tensor]:
-    """Return the views by name; views that differ only in scaling share one tensor."""
+    """Return the resized views by name; views that differ only in scaling share one tensor."""
     keys = {name: (view[0].geometry, tuple(view[1])) for name, view in views.items()}
     distinct = {key: views[name] for name, key in keys.items()}
     resized = {key: resize_and_crop(frames, *view) for key, view in distinct.items()}

@@ -1,6 +1,6 @@
-"""Feature stores, which labs share. stores/README.md specifies the format.
+"""Feature stores, which labs can share. stores/README.md specifies the format.
 
-Names are imported from their own files, such as `verify` from `store.verify`.
+Import other names from their own modules, for example `verify` from `store.verify`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The arrays of stores, in one table for backbones, stores, views, commands and docs.
+"""The table of arrays that stores can hold, shared by backbones, stores, views, commands and docs.
 
-To add an array, add its entry to `ARRAYS`. A statistic of tokens, which has a `pool`, needs nothing
-else: every family that pools tokens returns it, also at a rate of frames, and exports include it.
+To add an array, add an entry to `ARRAYS`. If the array pools tokens (its entry has a `pool`),
+nothing else is needed: every family that pools tokens computes it, and exports include it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Pooling = Callable[[Any, Any], Any]
-"""A function that pools tokens ``[..., T, D]`` to ``[..., D]``.
+"""A function that pools tokens from ``[..., T, D]`` to ``[..., D]``.
 
 Its second argument may be a mask ``[..., T, 1]`` that is false for padding.
 """
@@ -37,17 +37,17 @@ class StoredArray:
     axes
         The axes of a row: `VECTOR`, `FRAMES`, `TOKENS`, `FRAME_NUMBERS`, or others.
     dtype
-        The number format in which it is stored.
+        The data type in which the array is stored.
     title
-        A description such as "maximum" for a statistic, or the default meaning of an array.
+        A short description, such as "maximum", and the default meaning of the array.
     pool
-        For a statistic of tokens: the function that computes it from them, whether they are of
-        frames, or all tokens of a network of clips. Every family that pools tokens then returns it.
+        The function that computes the array by pooling tokens, for arrays that are pooled. The
+        tokens may be those of one frame or of a whole clip.
     join
-        A function that joins its values for the windows of a clip; None if they do not determine
-        the clip's value.
+        The function that combines the values of a clip's windows into one; None if the clip's
+        value cannot be computed from them.
     on_request
-        True if it is stored only when a user names it, because it is large.
+        True if the array is large and is stored only when a user asks for it by name.
     """
 
     name: str

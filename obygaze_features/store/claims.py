@@ -1,11 +1,13 @@
-"""Claims: which writer computes which block, so that several writers do not repeat work.
+"""Claims on blocks, so that several writers do not compute the same rows.
 
-A claim only saves work. The commit record keeps a store consistent, because only one writer can
-publish it: an owner that was paused for longer than its lease finds the record when it resumes.
+Claims only save work; commit records keep a store consistent, because only one writer can publish
+the record of a block. A writer that was paused for longer than its lease finds the other writer's
+record when it resumes.
 
-A claim is a file, created exclusively; its modification time is the heartbeat. Ages are measured
-by the clock of the file system, which all machines that share it agree on. A claim is free when
-its lease has expired, or immediately when its process died on this host.
+A claim is a file that is created exclusively. Its modification time is the heartbeat. Its age is
+measured by the file system's clock, which is the same for all machines that share the file system.
+A claim is free once its lease has expired, or as soon as its process has died if that process ran
+on this host.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _CLAIM = re.compile(r"[0-9].*\.json")
 
 
 class Claims:
-    """The claims of one writer on the blocks of one store."""
+    """One writer's claims on the blocks of one store."""
 
     def __init__(self, folder: Path, *, lease: float = LEASE_S) -> None:
         self.folder, self.lease = folder, lease
@@ -49,7 +51,7 @@ class Claims:
 
     @contextlib.contextmanager
     def heartbeat(self) -> Iterator[None]:
-        """Renew this writer's claims while the ``with`` block runs; release them at its end."""
+        """Renew this writer's claims while the ``with`` block runs, and release them at its end."""
         self.folder.mkdir(exist_ok=True)
         thread = threading.Thread(target=self._beat, daemon=True)
         thread.start()
@@ -62,18 +64,18 @@ class Claims:
                 self._release(path)
 
     def take(self, block: int) -> bool:
-        """Claim a block; return False if another writer has it."""
+        """Claim a block; return False if another writer has claimed it."""
         with disk_errors(self.folder.parent, StoreError):
             return self._take(block)
 
     def _take(self, block: int) -> bool:
         path = self._path(block)
         if path.exists():
-            # Only a claim seen at this first look may be stale; one that appears later is new.
+            # Only a claim that exists at this point can be stale; one that appears later is new.
             if not self._is_free(path):
                 return False
-            # If several writers see a free claim, one renames it. (A slow writer may rename a new
-            # claim: then both compute the block, and the commit record decides.)
+            # If several writers see a free claim, only one can rename it. (A slow writer may rename
+            # a new claim. Both then compute the block, and the first commit wins.)
             stale = path.with_suffix(f".{self.owner}.stale")
             try:
                 os.rename(path, stale)
@@ -87,24 +89,24 @@ class Claims:
         return True
 
     def release(self, block: int) -> None:
-        """Release a block, done or not."""
+        """Release a block, whether or not it was written."""
         self._release(self._path(block))
 
     def active_blocks(self) -> list[int]:
-        """Return the blocks that any writer has claimed."""
+        """Return the blocks with an active claim by any writer."""
         return [int(path.stem) for path in self._files() if not self._is_free(path)]
 
     def active_hosts(self) -> dict[str, int]:
-        """Count the claimed blocks of each machine's writers, by this machine's clock.
+        """Return the number of blocks that writers on each machine have claimed.
 
-        Nothing is written, so that everybody who can read the store may ask.
+        Uses this machine's clock and writes nothing, so read access to the store is enough.
         """
         now = time.time()
         claims = [self._read(path) for path in self._files() if not self._is_free(path, now)]
         return dict(Counter(str(claim.get("host", "?")) for claim in claims))
 
     def _files(self) -> list[Path]:
-        try:  # a glob ignores a folder that cannot be read
+        try:  # unlike iterdir, glob would silently ignore an unreadable folder
             return sorted(path for path in self.folder.iterdir() if _CLAIM.fullmatch(path.name))
         except FileNotFoundError:
             return []
@@ -121,7 +123,7 @@ class Claims:
         while not self._stop.wait(self.lease / 4):
             for path in list(self._claimed):
                 if self._read(path).get("owner") == self.owner:
-                    # A network file system may fail briefly; the next heartbeat tries again.
+                    # A network file system may fail briefly; the next heartbeat retries.
                     with contextlib.suppress(OSError):
                         os.utime(path)
 
@@ -144,24 +146,25 @@ class Claims:
 
 
 def file_system_time(folder: Path) -> float:
-    """Return the time of the file system's own clock; on Linux, by a file without a name."""
+    """Return the current time by the file system's own clock."""
     with tempfile.TemporaryFile(dir=folder, prefix=".clock.") as file:
         return os.fstat(file.fileno()).st_mtime
 
 
 class BlockClaims:
-    """Claims on the blocks of several stores: all of a block's stores are claimed, or none.
+    """Claims on blocks across several stores; a block is claimed in all of them or in none.
 
     Parameters
     ----------
     writers
-        The writers of stores, by name. Final stores need no claims and are left out.
+        The store writers, by name. Final stores need no claims and are ignored.
     lease
         Seconds without a heartbeat after which another process may take a block.
     """
 
     def __init__(self, writers: Mapping[str, StoreWriter], *, lease: float = LEASE_S) -> None:
-        # Sorted: otherwise two processes could each claim a block in one store and skip it.
+        # Sorted, because otherwise two processes could each claim a block in a different store,
+        # and both would then skip that block.
         by_path = sorted(writers.items(), key=lambda named: named[1].store.path)
         self._writers = {name: writer for name, writer in by_path if not writer.store.is_final}
         self._claims = {
@@ -171,7 +174,7 @@ class BlockClaims:
 
     @contextlib.contextmanager
     def heartbeat(self) -> Iterator[None]:
-        """Renew the claims while the ``with`` block runs; release the remaining ones at its end."""
+        """Renew the claims while the ``with`` block runs, and release them at its end."""
         with contextlib.ExitStack() as stack:
             for claims in self._claims.values():
                 stack.enter_context(claims.heartbeat())
@@ -180,10 +183,10 @@ class BlockClaims:
     def take(
         self, block: int, rows: Mapping[str, Sequence[int]], *, retry_failed: bool = False
     ) -> dict[str, list[int]]:
-        """Claim a block in every store that needs rows of it.
+        """Claim a block in every store that still needs some of its rows.
 
-        Returns the missing rows by store name; empty if another process has claimed or written the
-        block.
+        Returns the missing rows by store name. The result is empty if another process has claimed
+        or already written the block.
         """
         names = [name for name in self._claims if name in rows]
         for claimed, name in enumerate(names):

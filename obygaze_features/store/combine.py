@@ -1,7 +1,7 @@
-"""Make new stores from the rows of others: a subset, a merge, or a reopened store.
+"""Make new stores from existing rows: a subset, a merge, or a reopened store.
 
-A plan says where each row of the new store comes from. The rows go block by block through the
-writer, so that the files are those that an extraction would write.
+A plan says where each row of the new store comes from. The rows are written block by block by the
+regular writer, so the files are the same as after an extraction.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Plan:
     items: Items
     stores: Sequence[Store]
     source: NDArray[np.intp]
-    """The number of each item's store; `NO_SOURCE` for an item without one."""
+    """The index in `stores` of each item's store; `NO_SOURCE` if no store has the item."""
     row: NDArray[np.intp]
-    """The row of each item in that store."""
+    """The number of each item's row in its store."""
 
 
 def subset(
@@ -55,7 +55,7 @@ def subset(
     films: Collection[str] | str | None = None,
     overwrite: bool = False,
 ) -> Store:
-    """Make an open store of some of a store's items; see `Store.subset`."""
+    """Make an open store from some of a store's items; see `Store.subset`."""
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films")
     output = _check_output(output, [store])
@@ -63,7 +63,7 @@ def subset(
     films = films and find_films(films, titles_in(store.items))
     items = store.items.select(ids=ids, films=films)
     if not len(items):
-        raise UsageError(f"no item of {store.where} has one of these films and ids")
+        raise UsageError(f"no item of {store.where} matches these films and ids")
     rows = np.array([row_of[item_id] for item_id in items.ids], np.intp)
     plan = Plan(items, [store], np.zeros(len(rows), np.intp), rows)
     attributes = {**store.attributes, "items_digest": items.digest, "n": len(items)}
@@ -73,34 +73,35 @@ def subset(
 def merge(
     stores: Sequence[Store | Path | str], output: Path | str, *, overwrite: bool = False
 ) -> Store:
-    """Join stores: parts of one store, or stores of different films.
+    """Merge partial copies of one store, or stores of different films.
 
-    Stores of the same items are parts of one store, and each row comes from the first part in which
-    it is done. Stores without a common id become one store of all items, in the order passed.
+    If all stores have the same items, each row is taken from the first store in which it is done.
+    If the stores have no ids in common, the new store has all their items, in the order passed.
 
     Parameters
     ----------
     stores
-        Two or more, open or final, of one backbone, preprocessing, precision and arrays.
+        Two or more stores, open or final, with the same backbone, preprocessing, precision and
+        arrays.
     output
-        The new store, ``NAME.zarr``.
+        The path of the new store, ``NAME.zarr``.
     overwrite
         Replace an existing store at `output`.
     """
     if isinstance(stores, str | Path | Store):
-        raise UsageError(f"stores is a list of two stores or more (got {stores!r:.200})")
+        raise UsageError(f"stores must be a list of two or more stores (got {stores!r:.200})")
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
     if len(opened) < 2:
-        raise UsageError(f"merging needs two stores or more (got {len(opened)})")
+        raise UsageError(f"merging needs two or more stores (got {len(opened)})")
     output = _check_output(output, opened)
     first = dict(opened[0].attributes)
     for store in opened[1:]:
-        # Items and block size may differ.
+        # Only items and block size may differ.
         ours = {name: first[name] for name in ("items_digest", "block_rows")}
         if differences := recipe_differences(first, {**store.attributes, **ours}):
             raise StoreError(
-                f"{store.where} cannot be merged with {opened[0].where}; it was made with other "
-                f"{' and other '.join(differences)}"
+                f"{store.where} cannot be merged with {opened[0].where}: it was made with "
+                f"different {' and different '.join(differences)}"
             )
     for key in ("manifest", "licence", "citation", "software"):
         texts = (store.attributes[key] for store in opened)
@@ -115,7 +116,7 @@ def merge(
 def write_plan(
     folder: Path, plan: Plan, attributes: Mapping[str, Any], probe: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Fill an empty folder with an open store; rows without a source stay to do."""
+    """Write an open store into an empty folder. Rows without a source remain to be computed."""
     specs = plan.stores[0].specs
     write_empty_store(folder, {**attributes, "state": "open"}, specs, plan.items, probe)
     writer = StoreWriter(open_store(folder))
@@ -143,14 +144,14 @@ def _make(
 
 
 def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
-    """Copy a block that is exactly a block of one open store; return False for any other."""
+    """Copy a block if it equals a whole block of an open store; otherwise return False."""
     rows = output.rows_of_block(block)
     sources, old = plan.source[rows.start : rows.stop], plan.row[rows.start : rows.stop]
     if sources[0] == NO_SOURCE or (sources != sources[0]).any():
         return False
     store = plan.stores[sources[0]]
     old_block = int(old[0]) // store.block_rows
-    record = store.record_of(old_block)  # None in a final store, which has larger shards
+    record = store.record_of(old_block)  # None for a final store, which has larger shards
     is_whole = np.array_equal(old, store.rows_of_block(old_block))
     if record is None or not is_whole or store.block_rows != output.block_rows:
         return False
@@ -158,7 +159,7 @@ def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
 
 
 def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
-    """Read the outcomes of some rows of the new store, store by store."""
+    """Read the outcomes of these rows of the new store from their source stores."""
     outcomes: dict[int, Done | Failed] = {}
     source = plan.source[rows.start : rows.stop]
     for number in np.unique(source[source != NO_SOURCE]).tolist():
@@ -179,7 +180,10 @@ def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
 
 
 def _plan_parts(stores: Sequence[Store]) -> Plan:
-    """Take each row from the first part where it is done, else from the first where it failed."""
+    """Plan to take each row from the first store that has it done, else from one where it failed.
+
+    Raises `StoreError` if two stores have different values for a row.
+    """
     n = len(stores[0])
     source = np.full(n, NO_SOURCE, np.intp)
     for done in (True, False):
@@ -195,21 +199,21 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
 def _refuse_unequal(
     stores: Sequence[Store], part: Store, rows: NDArray[np.intp], source: NDArray[np.intp]
 ) -> None:
-    """Raise if rows that are done in two parts have different values."""
+    """Raise `StoreError` if a row that is done in two stores has different values in them."""
     for row in progress(rows.tolist(), "Comparing", unit="row"):
         first, item_id = stores[source[row]], part.ids[row]
         left, right = first[item_id], part[item_id]
         unequal = [name for name in left if not np.array_equal(left[name], right[name])]
         if unequal:
             raise StoreError(
-                f"{item_id} is done in {first.where} and in {part.where}, with a different "
-                f"{unequal[0]}; compare them with: "
+                f"{item_id} has a different {unequal[0]} row in {first.where} than in "
+                f"{part.where}. Compare the stores with: "
                 f"obygaze stores diff {first.where} {part.where}"
             )
 
 
 def _plan_films(stores: Sequence[Store]) -> Plan:
-    """Take all items of all stores, one store after the other."""
+    """Plan to take all items of all stores, one store after another."""
     store_of: dict[str, Store] = {}
     for store in stores:
         common = [item_id for item_id in store.ids if item_id in store_of]
@@ -217,8 +221,8 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
             first = store_of[common[0]]
             raise StoreError(
                 f"{store.where} cannot be merged with {first.where}: their items differ, "
-                f"but {len(common)} ids are in both, such as {common[0]}; remove them from one "
-                "with: obygaze stores subset"
+                f"but {len(common)} ids are in both, such as {common[0]}. Make a subset of one "
+                "store without these ids: obygaze stores subset"
             )
         store_of |= dict.fromkeys(store.ids, store)
     tables = [store.items for store in stores]

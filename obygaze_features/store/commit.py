@@ -1,6 +1,6 @@
 """Write blocks to disk.
 
-The order of the steps makes a kill at any moment harmless, and lets one of several writers win:
+The order of the steps makes it safe to be killed at any moment, and lets only one writer win:
 
 1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
 2. publish the commit record, under a name that only one writer can take. Now the block exists;
@@ -41,7 +41,7 @@ from obygaze_features.store.reader import Store
 from obygaze_features.store.shards import MappedFile, write_shard
 
 MAX_COPIED_ROW = 2**16
-"""The most bytes of a row that is checked together with others."""
+"""The maximum size of rows that are checked together rather than one by one."""
 _STAGED = re.compile(r"[0-9]{6,}[.]")
 
 
@@ -56,7 +56,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """A row that could not be computed, and the reason."""
+    """A row that could not be computed, and the reason for the failure."""
 
     status: Status
     reason: str
@@ -70,22 +70,22 @@ def commit_block(
     *,
     instead_of: BlockRecord | None = None,
 ) -> BlockRecord:
-    """Write a block's shards, then its record; from then on the block exists.
+    """Write a block's shards, then its commit record, after which the block exists.
 
     Parameters
     ----------
     store, block
-        The block to write.
+        The store, and the number of the block to write.
     outcomes
-        The outcome of each of its rows, in order; None leaves a row to do. A value that its array
-        cannot hold is a failure.
+        The outcome of each row of the block, in order; None for a row that is still to do. A row
+        with a value that its array cannot hold is recorded as failed.
     instead_of
-        The record of the existing block that this one replaces.
+        The record of the existing block, if this block replaces one.
     """
     with disk_errors(store.path, StoreError):
         refuse_if_final(store)
         if instead_of is None and is_written(store, block):
-            raise BlockTaken(f"block {block} of {store.path} is written already")
+            raise BlockTaken(f"block {block} of {store.path} has already been written")
         rows = store.rows_of_block(block)
         checked = _check_rows(store, outcomes)
         record = BlockRecord(
@@ -124,7 +124,7 @@ def copy_block(folder: Path, block: int, source: Store, record: BlockRecord) -> 
 
 
 def _map_shard(store: Store, record: BlockRecord, spec: ArraySpec) -> MappedFile | None:
-    """Return a block's shard, moved into its array or still staged; None without such a file."""
+    """Map a block's shard, which may still be staged; return None if it does not exist."""
     staged = fmt.staged_name(spec, record.block, record.shards[spec.name] or "")
     for name in (staged, fmt.shard_name(spec, record.block)):
         with contextlib.suppress(FileNotFoundError):
@@ -135,7 +135,7 @@ def _map_shard(store: Store, record: BlockRecord, spec: ArraySpec) -> MappedFile
 def _publish(
     store: Store, record: BlockRecord, instead_of: BlockRecord | None = None
 ) -> BlockRecord:
-    """Publish the record of a block whose shards are staged, and move the shards."""
+    """Publish the record of a block with staged shards, then move the shards into the arrays."""
     block = record.block
     sync_path(store.path / fmt.STAGING)
     refuse_if_final(store)
@@ -148,7 +148,7 @@ def _publish(
         _withdraw(store, record)
         raise BlockTaken(
             f"another process wrote block {block} of {store.path} at the same time; "
-            "its rows were kept, these were discarded"
+            "its rows were kept and the rows of this process were discarded"
         )
     retired.unlink(missing_ok=True)
     move_shards(store, record)
@@ -158,7 +158,7 @@ def _publish(
 def _stage(
     store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Done | Failed | None]
 ) -> str | None:
-    """Write and flush the shard of one array; return its SHA-256."""
+    """Write and flush the shard of one array; return its SHA-256, or None if no row is done."""
     chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
     if not any(chunk is not None for chunk in chunks):
         return None
@@ -172,7 +172,7 @@ def _stage(
 
 
 def _retire(expected: BlockRecord, path: Path, retired: Path) -> bool:
-    """Move a record out of the way, unless it is not the record that this block replaces."""
+    """Move the old record out of the way; return False if it is not the expected record."""
     try:
         os.rename(path, retired)
     except FileNotFoundError:
@@ -194,12 +194,12 @@ def _withdraw(store: Store, record: BlockRecord) -> None:
 
 
 def finish_moves(store: Store) -> None:
-    """Finish the commits of a killed writer that had published their records."""
+    """Finish commits whose writer was killed after publishing the record."""
     names = [path.name for path in (store.path / fmt.STAGING).glob("*")]
     for block in sorted({int(name.split(".")[0]) for name in names if _STAGED.match(name)}):
         retired = store.path / fmt.retired_name(block)
         if retired.exists():
-            # Killed between two records of a block: restore the old one unless the new one exists.
+            # A writer was killed while replacing a record: restore the old one if none is there.
             publish_exclusively(store.path / fmt.record_name(block), retired.read_bytes())
             retired.unlink(missing_ok=True)
         if record := store.read_record(block):
@@ -207,26 +207,26 @@ def finish_moves(store: Store) -> None:
 
 
 def is_written(store: Store, block: int) -> bool:
-    """Return True if a block has its record on disk, or one that `finish_moves` will restore."""
+    """Return True if a block has a record on disk, or one that `finish_moves` will restore."""
     names = (fmt.record_name(block), fmt.retired_name(block))
     return any((store.path / name).exists() for name in names)
 
 
 def refuse_if_final(store: Store) -> None:
-    """Raise if the store was finalised since it was opened."""
+    """Raise `StoreError` if the store has been finalised since it was opened."""
     if read_attributes(store.location)["state"] != "open":
-        raise final_error(store.path, "was finalised while it was filled")
+        raise final_error(store.path, "was finalised while rows were being written")
 
 
 def move_shards(store: Store, record: BlockRecord) -> None:
-    """Finish a commit: move the staged shards that were not moved yet."""
+    """Finish a commit by moving the shards that are still staged."""
     for spec in store.specs:
         sha256 = record.shards[spec.name]
         if sha256 is None:
             continue
         target = store.path / fmt.shard_name(spec, record.block)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may have moved it already.
+        # Another process may already have moved it.
         with contextlib.suppress(FileNotFoundError):
             os.replace(store.path / fmt.staged_name(spec, record.block, sha256), target)
         folder = target.parent
@@ -238,7 +238,7 @@ def move_shards(store: Store, record: BlockRecord) -> None:
 def _check_rows(
     store: Store, outcomes: Sequence[Done | Failed | None]
 ) -> list[Done | Failed | None]:
-    """Return the rows in the arrays' number formats; failures if these cannot hold them."""
+    """Convert rows to the arrays' dtypes; rows that do not fit become failures."""
     done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
     if all(_fit_as_they_are(store, spec, done) for spec in store.specs):
         return list(outcomes)
@@ -246,9 +246,9 @@ def _check_rows(
 
 
 def _fit_as_they_are(store: Store, spec: ArraySpec, rows: Sequence[Done]) -> bool:
-    """Return True if an array can hold all rows, checked together, and no row has padding.
+    """Return True if all rows fit an array without conversion and none has padding.
 
-    Rows are copied to be compared, which does not pay for large rows.
+    Always returns False for large rows: checking rows together copies them, which would be slower.
     """
     arrays = set(store.arrays)
     if spec.row_bytes > MAX_COPIED_ROW or any(row.values.keys() != arrays for row in rows):
@@ -261,12 +261,12 @@ def _fit_as_they_are(store: Store, spec: ArraySpec, rows: Sequence[Done]) -> boo
 
 
 def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
-    """Return the row in the arrays' number formats; a failure if these cannot hold it."""
+    """Convert a row to the arrays' dtypes; return a failure if a value does not fit."""
     if not isinstance(row, Done):
         return row
     if row.values.keys() != set(store.arrays):
         there, arrays = ", ".join(row.values), ", ".join(store.arrays)
-        raise StoreError(store.path, f": a row has the arrays {there}, and the store {arrays}")
+        raise StoreError(store.path, f": a row has arrays {there}, but the store has {arrays}")
     values = {}
     for spec in store.specs:
         computed = np.asarray(row.values[spec.name])
@@ -290,18 +290,18 @@ def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
         if spec.padded
     }
     if len(lengths) > 1:
-        return Failed(Status.NOT_FINITE, "some of its frames have no features", row.source)
+        return Failed(Status.NOT_FINITE, "some frames have no features", row.source)
     return replace(row, values=values)
 
 
 def _is_storable(value: NDArray[Any], spec: ArraySpec) -> bool:
-    """Return True if a row has no infinity, and the fill value only as padding."""
+    """Return True if a row has no infinities, and has the fill value only as padding."""
     if spec.padded:
         value = spec.without_padding(value)
         if not value.size:
             return False
     if value.dtype == np.float16:
-        # Thirty times faster than isfinite: bits from 7C00 on mean infinity or NaN.
+        # Thirty times faster than isfinite: values from 0x7C00 up mean infinity or NaN.
         return int((value.view(np.uint16) & 0x7FFF).max(initial=0)) < 0x7C00
     if value.dtype.kind == "f":
         return bool(np.isfinite(value).all())

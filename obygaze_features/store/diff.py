@@ -1,4 +1,4 @@
-"""Compare two stores: how they were made, their probes, and the rows of common ids."""
+"""Compare two stores: their attributes, their probes, and the rows of the ids they share."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ COMPARED = (
     "name", "manifest", "items_digest", "n", "block_rows", "backbone", "preprocessing",
     "precision", "arrays", "licence", "citation", "software",
 )  # fmt: skip
-"""The attributes to compare; a store's state is not one of them."""
+"""The attributes to compare. The store's state is left out."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of the common rows of one array.
+    """How well two stores agree on the rows of one array.
 
     Parameters
     ----------
     n
-        Rows that are done in both stores.
+        The number of rows that are done in both stores.
     equal
-        The number of rows that are bitwise equal.
+        The number of those rows that are bitwise equal.
     mean, least
-        The mean and the least of their cosines; None without common rows.
+        The mean and the lowest cosine between the two stores' rows; None without common rows.
     worst
-        (id, cosine) of the rows with the lowest cosines, without equal rows.
+        (id, cosine) of the unequal rows with the lowest cosines.
     """
 
     n: int
@@ -58,15 +58,15 @@ class Difference:
     Parameters
     ----------
     attributes
-        The values on either side that differ, by name.
+        The left and right value of each attribute that differs, by name.
     probe
-        The cosine of the probes by array, if both stores have one.
+        The cosine between the stores' probes for each array, if both stores have a probe.
     probes_equal
-        True if the probes are bitwise equal, or both stores lack one.
+        True if the probes are bitwise equal, or if neither store has one.
     rows
-        The agreement of the common rows, by array.
+        The agreement on common rows, by array.
     only_left, only_right
-        The ids that are done on one side only.
+        The ids that are done in only one of the stores.
     """
 
     attributes: Mapping[str, tuple[Any, Any]]
@@ -78,7 +78,7 @@ class Difference:
 
     @property
     def identical(self) -> bool:
-        """True if every attribute, probe and row is the same."""
+        """True if all attributes, probes and rows are equal."""
         return (
             not self.attributes
             and self.probes_equal
@@ -88,7 +88,7 @@ class Difference:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the difference as plain values."""
+        """Return the difference as values that can be written as JSON."""
         return {"identical": self.identical, **asdict(self)}
 
 
@@ -100,7 +100,7 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
     common = [item_id for item_id in left_ids if item_id in in_right]
     shapes = {spec.name: spec.shape for spec in right.specs}
     names = [spec.name for spec in left.specs if shapes.get(spec.name) == spec.shape]
-    # Padding equals padding.
+    # Padding (NaN) counts as equal to padding.
     probes = [{n: np.nan_to_num(row) for n, row in read_probe(s).items()} for s in (left, right)]
     return Difference(
         attributes=_attribute_differences(left.attributes, right.attributes),
@@ -118,19 +118,19 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
 
 
 _STATED = ("name", "family", "device", *fmt.CREDITS)
-"""The attributes of a backbone that do not make it a different one."""
+"""Attributes that may differ between two records of the same backbone."""
 
 
 def _attribute_differences(
     left: Mapping[str, Any], right: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
-    """Return both values of each attribute in which the stores differ."""
+    """Return the left and right value of each attribute that differs."""
     differences = {
         name: (left.get(name), right.get(name))
         for name in COMPARED
         if left.get(name) != right.get(name)
     }
-    # Equal weights are the same backbone, under any name.
+    # Backbones with equal weights are the same, whatever their names.
     unnamed = [store["backbone"] | dict.fromkeys(_STATED, "") for store in (left, right)]
     if unnamed[0] == unnamed[1]:
         differences.pop("backbone", None)
@@ -138,7 +138,7 @@ def _attribute_differences(
 
 
 def read_probe(store: Store) -> dict[str, NDArray[Any]]:
-    """Return the features of the probe, by array; empty if the store has none."""
+    """Return the features of a store's probe by array; empty if the store has no probe."""
     probe = {}
     for spec in store.specs:
         name = f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"
@@ -160,7 +160,7 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> A
         batch = ids[start : start + BATCH_ROWS]
         a, b = left.read(name, batch), right.read(name, batch)
         if left.stored(name).spec.padded and right.stored(name).spec.padded:
-            # Padding on both sides is equal; on one side it is a difference.
+            # Padding is equal if both rows have it, and a difference if only one has it.
             both_padded = np.isnan(a) & np.isnan(b)
             a, b = (np.nan_to_num(np.where(both_padded, 0, rows)) for rows in (a, b))
         is_equal = (a == b).reshape(len(batch), -1).all(1)
@@ -182,7 +182,7 @@ def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> A
 
 
 def _cosines(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the cosine of each pair of rows; 1 for two rows of zeros, 0 if only one is zeros.
+    """Return the cosine of each pair of rows: 1 if both rows are zero, 0 if only one is.
 
     Examples
     --------

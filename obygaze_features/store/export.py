@@ -1,4 +1,4 @@
-"""Write a store as one HDF5 file or one Parquet table, part by part."""
+"""Export a store to one HDF5 or Parquet file, a few rows at a time."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from obygaze_features.store.reader import PART_BYTES, Store
 
 ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
 SOURCES, REASONS = "rows.source", "rows.reason"
-"""The datasets of an exported HDF5 file that are not arrays."""
+"""Datasets of an exported HDF5 file that do not hold features."""
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
 
 
 class Exported(NamedTuple):
-    """A file to which a store was exported."""
+    """A file that a store was exported to."""
 
     path: Path
     rows: int
@@ -49,12 +49,12 @@ def export(
     arrays: Sequence[str] | str | None = None,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a store as HDF5 or Parquet; see `Store.export`."""
+    """Export a store to HDF5 or Parquet; see `Store.export`."""
     output = Path(output)
     writers = {".h5": _write_hdf5, ".hdf5": _write_hdf5, ".parquet": _write_parquet}
     write = writers.get(output.suffix.lower())
     if write is None:
-        raise UsageError(f"{output}: the name of an export ends in {', '.join(writers)}")
+        raise UsageError(f"{output}: the name of an export must end in {', '.join(writers)}")
     store.location.refuse_as_output(output)
     if arrays is None:
         arrays = store.arrays
@@ -65,7 +65,7 @@ def export(
     specs = [array for array in store.specs if array in asked]
     if not specs:
         names = ", ".join(store.arrays)
-        raise UsageError(f"{store.where} has no pooled array; choose from {names}")
+        raise UsageError(f"{store.where} has no pooled arrays; choose from {names}")
     if write is _write_parquet:
         need("pyarrow.parquet", extra="views")
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
@@ -78,7 +78,7 @@ def export(
 def _iter_rows(
     store: Store, specs: Sequence[ArraySpec]
 ) -> Iterator[tuple[int, list[str], dict[str, NDArray[Any]]]]:
-    """Yield all rows, some at a time: the number of the first, their ids, and the arrays."""
+    """Yield all rows in batches: the number of the first row, the ids, and the arrays."""
     row_bytes, names = sum(spec.row_bytes for spec in specs), [spec.name for spec in specs]
     step = max(1, PART_BYTES // row_bytes // store.block_rows) * store.block_rows
     with meter(len(store), "Exporting", unit="row") as advance:
@@ -90,10 +90,10 @@ def _iter_rows(
 
 
 class _Hdf5Output:
-    """A file for HDF5, which crashes if a write fails; failures are noted instead of raised.
+    """A file object for HDF5, which crashes if a write raises. `check` raises the error later.
 
-    Signals wait for `check`, too, because h5py drops what is raised while it calls a method here:
-    the write would be lost, and the export would go on.
+    Signals are also deferred to `check`, because h5py swallows exceptions raised in these methods:
+    the write would be lost, and the export would continue.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,7 +104,7 @@ class _Hdf5Output:
         self.seek, self.tell = self._file.seek, self._file.tell
 
     def __enter__(self) -> _Hdf5Output:
-        if threading.current_thread() is threading.main_thread():  # no other may take signals
+        if threading.current_thread() is threading.main_thread():  # only it can handle signals
             for number in (signal.SIGINT, signal.SIGTERM):
                 handler = signal.getsignal(number)
                 if callable(handler):
@@ -118,7 +118,7 @@ class _Hdf5Output:
         self._file.close()
 
     def check(self) -> None:
-        """Raise the failure of an earlier write, or handle a signal, if there was any."""
+        """Raise the error of an earlier write, or handle a deferred signal, if there is one."""
         if self._error is not None:
             raise self._error
         if self._signals:
@@ -144,7 +144,7 @@ class _Hdf5Output:
     read = readinto  # h5py recognises a file by this method
 
     def flush(self) -> None:
-        """Do nothing; nothing is buffered."""
+        """Do nothing, because writes are not buffered."""
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -172,7 +172,7 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
     file.attrs.update({key: store.attributes[key] for key in _ABOUT})
     arrays = {array.name: store.attributes["arrays"][array.name] for array in specs}
     file[ATTRIBUTES] = json.dumps({**store.attributes, "arrays": arrays}, ensure_ascii=False)
-    assert store.items  # which are checked
+    assert store.items  # reading the items also checks their table
     file[ITEMS] = _storable([store.location.read(fmt.ITEMS).decode("utf-8")], store)[0]
     file[fmt.STATUS] = store.status
     for name, column in (
@@ -203,10 +203,10 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
 
 
 def _storable(texts: list[str], store: Store) -> list[str]:
-    """Return the texts; raise if HDF5 cannot hold them."""
+    """Return the texts, or raise `StoreError` if HDF5 cannot hold them."""
     if any("\0" in text for text in texts):
         raise StoreError(
-            f"{store.where}: a text has a zero byte, which HDF5 cannot hold; export Parquet instead"
+            f"{store.where}: a text contains a zero byte, which HDF5 cannot hold; export to Parquet"
         )
     return texts
 

@@ -1,11 +1,11 @@
-"""Finalise a filled store: few large files, a dataset card, read-only.
+"""Finalise a filled store: make it read-only, with a few large files and a dataset card.
 
-The final store is written beside the open one and replaces it at the end, so that an interrupted
-run leaves the open store unchanged.
+The final store is written next to the open one and replaces it at the end, so an interrupted run
+leaves the open store unchanged.
 
-The card is README.md for people and croissant.json for machines: Croissant 1.0
-(https://mlcommons.org/croissant), which dataset search engines and the package mlcroissant read.
-Both contain only facts from the store, so that equal stores get equal cards.
+The card consists of README.md for people and croissant.json for machines (Croissant 1.0,
+https://mlcommons.org/croissant, which dataset search engines and the mlcroissant package read).
+Both contain only facts from the store, so equal stores get equal cards.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from obygaze_features.store.writer import (
 )
 
 TEXTS = ("licence", "citation", "name", "published")
-"""The texts about a store that do not describe its features."""
+"""Texts that can be changed because they do not affect the features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
 HUB_LICENCES = (
     "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0",
     "cc-by-nc-sa-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "odbl", "pddl",
 )  # fmt: skip
-"""Licences of data and code that the Hub knows by these ids; any other is shown by name."""
+"""Licence ids that the Hub recognises. Other licences are shown by name."""
 HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
-"""The Hub's size categories of datasets, by the number of rows that they stay below."""
+"""The Hub's size categories for datasets, by the number of rows they must stay below."""
 _CROISSANT = Path(__file__).with_name("croissant.json")
-"""The namespace of Croissant 1.0, exactly as in its specification; what columns mean."""
+"""The JSON-LD context of Croissant 1.0, exactly as specified, and descriptions of the columns."""
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 
 
@@ -73,7 +73,7 @@ def finalise(
     """Finalise an open store, or the store in a folder; see `Store.finalise`."""
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
-        clear_unfinished(store.path)  # for instance the open store, if the exchange was killed
+        clear_unfinished(store.path)  # e.g. the open store, if an earlier swap was killed
         return store
     refuse_while_written(store)
     with disk_errors(store.path, StoreError):
@@ -81,8 +81,8 @@ def finalise(
         to_do = len(store.refresh().missing_rows())
         if to_do and not allow_incomplete:
             raise StoreError(
-                f"{store.path} lacks {to_do:,} of {len(store):,} rows; run the extraction again to "
-                "fill them, or add --allow-incomplete to leave them out"
+                f"{store.path} lacks {to_do:,} of {len(store):,} rows. Run the extraction again to "
+                "compute them, or add --allow-incomplete to finalise without them"
             )
         confirm = refuse_if_written_since(store)
         with new_folder(
@@ -121,7 +121,7 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
                 write_card(folder, intact)
             checksums |= {name: sha256_of(folder / name) for name in changed}
             write_text(folder / fmt.CHECKSUMS, to_json(checksums))
-            if (path / fmt.LOG).exists():  # the old log must not grow
+            if (path / fmt.LOG).exists():  # copied, so that the old log does not grow
                 (folder / fmt.LOG).unlink()
                 shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
             append_to_log(folder, "set", texts=texts)
@@ -132,27 +132,30 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
 
 
 def _check_date(text: str) -> None:
-    """Raise `UsageError` for a text that is no date; an empty one is not stated."""
+    """Raise `UsageError` if a text is neither a date nor empty (not stated)."""
     try:
         date.fromisoformat(text or "2000-01-01")
     except ValueError:
         raise UsageError(
-            f"published must be a date as YYYY-MM-DD (got {text!r:.80}); write it like 2026-11-23"
+            f"published must be a date (got {text!r:.80}). Write it as YYYY-MM-DD, like 2026-11-23"
         ) from None
 
 
 def refuse_while_written(store: Store) -> None:
-    """Raise if a process is writing a block of the store."""
+    """Raise `StoreError` if a process is writing a block of the store."""
     blocks = Claims(store.path / fmt.CLAIMS).active_blocks()
     if blocks:
         raise StoreError(
-            f"{store.path}: a process is writing block {blocks[0]}; wait until it is done, or "
+            f"{store.path}: a process is writing block {blocks[0]}. Wait until it finishes, or "
             "stop it"
         )
 
 
 def refuse_if_written_since(store: Store) -> Callable[[Path], None]:
-    """Return a check for the store's new location that raises if blocks were written since."""
+    """Return a function that raises `StoreError` if blocks have been written since this call.
+
+    The function takes the folder in which the store is by then.
+    """
 
     def read_records(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (folder / fmt.RECORDS).glob("*.json")}
@@ -162,15 +165,15 @@ def refuse_if_written_since(store: Store) -> Callable[[Path], None]:
     def confirm(folder: Path) -> None:
         if read_records(folder) != before:
             raise StoreError(
-                f"{store.path} was written to in the meantime and was not changed; run this "
-                "again when no process writes it"
+                f"{store.path} was not changed, because another process wrote to it meanwhile. "
+                "Run this again when no process is writing to it"
             )
 
     return confirm
 
 
 def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
-    films = store.items.films  # raises if the table of items was changed
+    films = store.items.films  # raises if the item table was changed
     _write_metadata(folder, store, films, compress=compress)
     checksums: dict[str, str] = {}
     for spec in store.specs:
@@ -195,10 +198,10 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
 
 
 def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compress: bool) -> None:
-    """Write the Zarr metadata, the ids and the status of a final store."""
+    """Write the Zarr metadata, the ids and the status array of a final store."""
     texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
     attributes = {**store.attributes, "state": "final"}
-    # The group's attributes tell xarray which arrays are coordinates; features are not.
+    # The group's attributes tell xarray which arrays are coordinates rather than features.
     times = [name for name in store.arrays if name == "frame_time"]
     coordinates = " ".join([*texts, fmt.IDS, fmt.STATUS, *times])
     group = create_group(folder, {fmt.ATTRIBUTES: attributes, "coordinates": coordinates})
@@ -217,17 +220,17 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
 
 
 def _consolidate(folder: Path) -> None:
-    """Copy all metadata into the group's ``zarr.json``, for stores that cannot be listed."""
+    """Copy all metadata into the group's ``zarr.json``, for servers that cannot list files."""
     import zarr
 
     with warnings.catch_warnings():
-        # Zarr warns that its specification lacks this, and about files that are not arrays.
+        # Zarr warns that this is not in its specification, and about files that are not arrays.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(folder)
 
 
 def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool) -> dict[str, str]:
-    """Write an array's rows; return the SHA-256 of each shard's file."""
+    """Write an array's rows; return the SHA-256 of each shard file by name."""
     checksums, layout = {}, fmt.shard_layout(spec, *fmt.final_rows(spec, len(store)))
     shards = range(-(-len(store) // layout.shard_rows))
 
@@ -243,7 +246,7 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
                 rows[part] = present
             for start in range(0, len(rows), layout.chunk_rows):
                 chunk = rows[start : start + layout.chunk_rows]
-                if len(chunk) < layout.chunk_rows:  # the last one
+                if len(chunk) < layout.chunk_rows:  # the last chunk
                     chunk = np.full(layout.chunk_shape, spec.fill, spec.dtype)
                     chunk[: len(rows) - start] = rows[start:]
                 is_present = done[first + start : first + start + layout.chunk_rows].any()
@@ -260,14 +263,14 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
 
 
 def write_card(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Write README.md and croissant.json into a final store that already has its data.
+    """Write README.md and croissant.json into a final store whose data is already written.
 
     Parameters
     ----------
     folder
-        The store.
+        The store's folder.
     checksums
-        The known SHA-256 of files, by name.
+        The SHA-256 of files that is already known, by file name.
     """
     store = open_store(folder)
     facts = store.info()
@@ -305,7 +308,7 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
 
 
 def _front_matter(facts: Mapping[str, Any]) -> str:
-    """Return the Hub's facts about a dataset as YAML, in which JSON texts are valid."""
+    """Return the Hub's dataset metadata as YAML. Values are JSON strings, which are valid YAML."""
     rows, licence = facts["rows"]["all"], facts["licence"]
     values: dict[str, Any] = {
         "pretty_name": f"{facts['name']}: features of {facts['manifest']}",

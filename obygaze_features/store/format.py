@@ -1,6 +1,6 @@
-"""The format of a feature store in code; stores/README.md is the specification.
+"""The feature store format in code; stores/README.md is its specification.
 
-Nothing here touches a disk. Reader and writer take every name, code and codec from this file.
+Nothing here touches the disk. Reader and writer take every name, code and codec from this module.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from obygaze_features.store.shards import ShardLayout
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""The most rows of a block: a kill loses a block, three minutes' work at 3 clips a second."""
+"""The maximum rows per block. A kill loses at most a block: 3 minutes' work at 3 clips a second."""
 BLOCKS = 500
-"""The approximate number of blocks of a large store, each with one file per array."""
+"""The approximate number of blocks in a large store. A block has one file per array."""
 ATTRIBUTES = "obygaze"
-"""The key of our attributes in the Zarr group."""
+"""The key of obygaze's attributes in the Zarr group."""
 IDS = "ids"
 ITEMS = "items.csv"
 RECORDS = "blocks"
@@ -36,23 +36,23 @@ CLAIMS = "claims"
 STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
-"""The list of SHA-256 by path of files that never change; in a final store, all but the log."""
+"""The list of SHA-256 sums of files that never change; in a final store, of all but the log."""
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
 CROISSANT = "croissant.json"
 COORDINATES = ("id", "film")
-"""Text arrays of a final store, for xarray; our own reader uses `IDS` and `ITEMS`."""
+"""Text arrays that xarray reads in a final store; obygaze itself reads `IDS` and `ITEMS`."""
 CREDITS = ("licence", "citation", "paper")
-"""The credits of the weights that the attribute `backbone` may have."""
+"""Keys of the attribute `backbone` that credit the authors of the weights."""
 SHARD_BYTES = 256 * 2**20
 """The approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
-"""The size of a chunk in a final store, for rows of at most a quarter of it."""
+"""The chunk size in a final store, for rows of at most a quarter of this size."""
 
 
 def default_block_rows(items: int) -> int:
-    """Return the rows per block of a new store; large stores get more, and so fewer files.
+    """Return the rows per block of a new store: more in large stores, so they need fewer files.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def default_block_rows(items: int) -> int:
 
 
 class Status(IntEnum):
-    """The state of a row; from 2 on, the reason of its failure."""
+    """The state of a row. Values from 2 up say why it failed."""
 
     TODO = 0
     DONE = 1
@@ -82,18 +82,18 @@ class ArraySpec:
     Parameters
     ----------
     name
-        The name in the table of arrays in stores/README.md, the same for every backbone.
+        The name, as in the table of arrays in stores/README.md; the same for every backbone.
     shape
-        The shape of one row (without the leading N).
+        The shape of one row, without the leading N.
     dtype
         ``float32``, ``float16``, ``float64`` or ``int32``.
     meaning
-        One line of documentation.
+        A one-line description.
     padded
-        True if a row may end early: if a clip has fewer frames than the backbone takes, the rest of
+        True if rows may end early. If a clip has fewer frames than the backbone takes, the rest of
         its row is the fill value.
     columns
-        The names of the numbers of a vector, its last axis; empty for unnamed numbers.
+        The names along the last axis; empty if they have no names.
     """
 
     name: str
@@ -107,7 +107,7 @@ class ArraySpec:
     def named(
         cls, name: str, shape: tuple[int, ...], meaning: str = "", *, padded: bool = False
     ) -> ArraySpec:
-        """Return the spec of one of `ARRAYS`, with its number format and default meaning."""
+        """Return the spec of an array in `ARRAYS`, with its dtype and default meaning."""
         entry = ARRAYS[name]
         return cls(name, shape, entry.dtype, meaning or entry.title, padded)
 
@@ -118,7 +118,7 @@ class ArraySpec:
 
     @property
     def on_request(self) -> bool:
-        """True if it is stored only when a user names it."""
+        """True if the array is stored only when a user asks for it by name."""
         return self.entry is not None and self.entry.on_request
 
     @property
@@ -127,7 +127,7 @@ class ArraySpec:
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1
 
     def is_fill(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return where values are the fill value; a computed row has it only as padding."""
+        """Return a mask of the fill value, which computed rows have only as padding."""
         fill: NDArray[np.bool_] = np.isnan(values) if math.isnan(self.fill) else values == self.fill
         return fill
 
@@ -140,28 +140,28 @@ class ArraySpec:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes per row."""
+        """The bytes per row."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def counts_frames(self) -> bool:
-        """True if the first axis within a row is the frames, or parts of a few frames each."""
+        """True if the first axis of a row counts frames, or groups of a few frames."""
         return self.entry is not None and self.entry.axes[0] == "frame"
 
     @property
     def numbers_frames(self) -> bool:
-        """True if a row has one number for each frame, and no features."""
+        """True if a row has one number per frame rather than features."""
         return self.entry is not None and self.entry.axes == FRAME_NUMBERS
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The array's own attributes in Zarr."""
+        """The attributes of the Zarr array."""
         return {"meaning": self.meaning} | ({"columns": [*self.columns]} if self.columns else {})
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The way rows are computed. Rows of two recipes must never share a store.
+    """How rows are computed. A store never mixes rows of two recipes.
 
     Parameters
     ----------
@@ -170,13 +170,13 @@ class Recipe:
     backbone
         ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``.
     preprocessing
-        The way frames become the backbone's input.
+        How frames become the backbone's input.
     precision
-        The number format in which the backbone computed.
+        The number format in which the backbone computes.
     arrays
         The arrays to store.
     texts
-        ``licence`` and ``citation``, if they are not the manifest's.
+        ``licence`` and ``citation``, if they differ from the manifest's.
     """
 
     name: str
@@ -187,7 +187,7 @@ class Recipe:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def attributes(self) -> dict[str, Any]:
-        """Return the recipe as in the store's attributes: plain JSON values."""
+        """Return the recipe as it is written in the store's attributes, in plain JSON values."""
         arrays = {
             spec.name: {"shape": spec.shape, "dtype": spec.dtype, **spec.attributes}
             | ({"padded": True} if spec.padded else {})
@@ -206,20 +206,20 @@ class Recipe:
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """A block's commit record, which is written last; without it the block does not exist.
+    """A block's commit record. It is written last, and without it the block does not exist.
 
     Parameters
     ----------
     block
-        Number of the block.
+        The number of the block.
     status
-        A `Status` for each row of the block.
+        The `Status` of each row in the block.
     sources
         The fingerprint of the file that each row was computed from; None for rows without a file.
     failures
-        The reason by id, for the rows that failed.
+        The reason for each failed row, by id.
     shards
-        The SHA-256 of each array's shard; None if none of the rows is done.
+        The SHA-256 of each array's shard; None if no row is done.
     """
 
     block: int
@@ -229,27 +229,27 @@ class BlockRecord:
     shards: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] | None]
 
     def to_bytes(self) -> bytes:
-        """Return the content of the record's file, which ends in a checksum of the rest."""
+        """Return the content of the record's file, which ends with a checksum of the rest."""
         values = {**vars(self), "sha256": self._seal()}
         line = json.dumps(values, ensure_ascii=False).encode()
-        return msgspec.json.format(line, indent=1) + b"\n"  # indented as by json, but faster
+        return msgspec.json.format(line, indent=1) + b"\n"  # formatted like json.dumps, but faster
 
     @classmethod
     def from_json(cls, values: Any) -> BlockRecord:
-        """Read a record from the parsed file; raise ValueError if it is not a record."""
+        """Read a record from parsed JSON; raise ValueError if it is not a valid record."""
         record = msgspec.convert(values, cls)
         if values.get("sha256") != record._seal():
             raise ValueError("its checksum is wrong")
         return record
 
     def _seal(self) -> str:
-        """Return the SHA-256 of the record as JSON on one line: keys sorted, no spaces, ASCII."""
+        """Return the SHA-256 of the record as compact ASCII JSON with sorted keys."""
         line = json.dumps(vars(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(line.encode("ascii")).hexdigest()
 
 
 def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
-    """Return the arrays of a store, from its attributes."""
+    """Return the specs of a store's arrays from its attributes."""
     return [
         ArraySpec(
             name,
@@ -264,31 +264,30 @@ def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
 
 
 def record_name(block: int) -> str:
-    """Return the path of a block's commit record, from the store's root."""
+    """Return the path of a block's commit record, relative to the store's root."""
     return f"{RECORDS}/{block:06d}.json"
 
 
 def shard_name(spec: ArraySpec, shard: int) -> str:
-    """Return the path of an array's shard, in Zarr's default key encoding."""
+    """Return the path of an array's shard in Zarr's default key encoding."""
     return "/".join([spec.name, "c", str(shard), *("0" for _ in spec.shape)])
 
 
 def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
     """Return the path of a block's shard until it is moved into the array.
 
-    The record determines the name, so that the next process that opens the store can finish the
-    move.
+    The name follows from the record, so the next process that opens the store can finish the move.
     """
     return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
 
 
 def retired_name(block: int) -> str:
-    """Return the path of a block's old record until its replacement is written."""
+    """Return the path that keeps a block's old record until the new one is written."""
     return f"{STAGING}/{block:06d}.retired"
 
 
 def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:
-    """Return the layout of `array_layout`, for shards that are written and mapped directly."""
+    """Return the same layout as `array_layout`, for reading and writing shards without Zarr."""
     return ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
 
 
@@ -301,10 +300,10 @@ def array_layout(
     compress: bool = False,
     beside: Sequence[ArraySpec] = (),
 ) -> dict[str, Any]:
-    """Return arguments of ``Group.create_array``: chunks in shards, each with a checksum.
+    """Return arguments for ``Group.create_array``: chunks in shards, each with a checksum.
 
-    Every setting is explicit, so that a new default in Zarr changes no store. The arrays `beside`
-    it share its axes.
+    Every setting is explicit, so a new default in Zarr does not change stores. `beside` are all
+    arrays of the store, which name its axes together.
     """
     # Imported here because zarr is slow to import, and reading a store does not need it.
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
@@ -331,10 +330,10 @@ def array_layout(
 
 
 def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
-    """Name the axes of a store's arrays, by which xarray opens it as one dataset.
+    """Name the axes of a store's arrays, so that xarray can open the store as one dataset.
 
-    All arrays share the axis of items. Arrays with equally many frames share the axis of frames,
-    and arrays with vectors of the same length and columns share the axis of features.
+    All arrays share the item axis. Arrays with the same number of frames share the frame axis, and
+    arrays whose vectors have the same length and columns share the feature axis.
 
     Examples
     --------
@@ -359,19 +358,19 @@ def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
 
 
 def token_times(frame_times: NDArray[Any], count: int) -> NDArray[np.float64]:
-    """Return the times of each clip's `count` tokens, [N, count]: means of its frames' times."""
+    """Return token times as [N, count]: the mean time of the frames that each token covers."""
     times: NDArray[np.float64] = frame_times.reshape(len(frame_times), count, -1).mean(axis=2)
     return times
 
 
 def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
-    """Return the length of the frame axis, from the first array that has one."""
+    """Return the length of the frame axis, taken from the first array that has frames."""
     lengths = {array.name: array.shape[0] for array in arrays if array.counts_frames}
     return next((lengths[name] for name in ARRAYS if name in lengths), None)
 
 
 def coordinate_layout(name: str, n: int) -> dict[str, Any]:
-    """Return the arguments of ``Group.create_array`` for one of `COORDINATES`."""
+    """Return arguments for ``Group.create_array`` for one of `COORDINATES`."""
     from zarr.codecs import VLenUTF8Codec
 
     text = {"serializer": VLenUTF8Codec(), "dtype": "string", "fill_value": ""}
@@ -379,17 +378,17 @@ def coordinate_layout(name: str, n: int) -> dict[str, Any]:
 
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
-    """Return the arguments of ``Group.create_array`` for `IDS`."""
+    """Return arguments for ``Group.create_array`` for `IDS`."""
     return _one_chunk(IDS, (n, width), "ids in UTF-8, padded with zero bytes")
 
 
 def status_layout(n: int) -> dict[str, Any]:
-    """Return the arguments of ``Group.create_array`` for `STATUS`."""
+    """Return arguments for ``Group.create_array`` for `STATUS`."""
     return _one_chunk(STATUS, (n,), "0 to do, 1 done, 2 and up: why it failed")
 
 
 def _one_chunk(name: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any]:
-    """Return the layout of an array of bytes in one chunk with its checksum."""
+    """Return the layout of a byte array stored as one chunk with a checksum."""
     from zarr.codecs import BytesCodec, Crc32cCodec
 
     return {
@@ -403,13 +402,16 @@ def _one_chunk(name: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any
         "compressors": (Crc32cCodec(),),
         "dimension_names": ("item", *(f"{name}_{axis}" for axis in range(1, len(shape)))),
         "attributes": {"meaning": meaning},
-        # Without this, Zarr leaves out a chunk of zeros, which looks like a lost chunk.
+        # Without this, Zarr omits a chunk of zeros, which would look like a lost chunk.
         "config": {"write_empty_chunks": True},
     }
 
 
 def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
-    """Return the rows per shard and chunk of a final store: few files, small reads of clips."""
+    """Return the rows per shard and per chunk in a final store.
+
+    Shards are large, so there are few files. Chunks are small, so reading one clip is cheap.
+    """
     chunk = 1
     while (
         chunk < n
@@ -427,11 +429,11 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
-_NOT_IDS = "a row has no id, or more than one"
+_NOT_IDS = "a row has no id, or several"
 
 
 def decode_ids(table: NDArray[np.uint8]) -> list[str]:
-    """Return the ids of `encode_ids`; raise ValueError if a row is empty or not UTF-8."""
+    """Decode the result of `encode_ids`; raise ValueError if a row is empty or not UTF-8."""
     padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
     ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
     if len(ids) != len(table) or not table[:, 0].all():
@@ -440,7 +442,7 @@ def decode_ids(table: NDArray[np.uint8]) -> list[str]:
 
 
 def check_ids(table: NDArray[np.uint8]) -> None:
-    """Raise ValueError where `decode_ids` would, in less memory."""
+    """Raise ValueError if `decode_ids` would fail, using less memory."""
     is_zero = table == 0
     has_gap = (is_zero[:, :-1] & ~is_zero[:, 1:]).any()
     if is_zero[:, 0].any() or has_gap:

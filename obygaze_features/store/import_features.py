@@ -1,11 +1,11 @@
-"""Import features that others computed as a store: NumPy, PyTorch and HDF5.
+"""Import existing features from NumPy, PyTorch or HDF5 files into a store.
 
-Rows go through the writer, block by block. An interrupted import is resumed when it is run again,
-and a row that cannot be read is a failure with a reason, as in an extraction.
+Rows are written block by block. Running an interrupted import again resumes it. As in an
+extraction, a row that cannot be read is recorded as failed, with a reason.
 
-Folders have one file per clip, ``FILM/STEM.pth`` or ``FILM/STEM.npy``. Files are found like media:
-in the film's folder or beside it, by the stem of the clip's media; for spans of a longer film, and
-where no file matches, by the id.
+Folders have one file per clip, ``FILM/STEM.pth`` or ``FILM/STEM.npy``. A clip's file is looked up
+like its media file: in the film's folder or in the top folder, by the stem of the media file. For
+spans of a longer film, and if no file has that stem, it is looked up by the item's id.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
 MAX_SAMPLED = 51
-"""The number of files, from all over the manifest, sampled for the most common shape."""
+"""How many files, spread over the manifest, are sampled to find the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
-"""The size up to which blocks of an import are joined, and the fewest blocks it has."""
+"""The size up to which an import enlarges its blocks, and the minimum number of blocks."""
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
@@ -73,30 +73,30 @@ def import_features(
     columns: Sequence[str] = (),
     retry_failed: bool = False,
 ) -> Store:
-    """Make a store of a manifest's items from features in other formats.
+    """Make a store for a manifest's items from features in another format.
 
     Parameters
     ----------
     source
         A folder with one file per clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row per
-        item (``.npy``, ``.h5``); ``{array: path}`` for several arrays.
+        item (``.npy``, ``.h5``). Pass ``{array: path}`` to import several arrays.
     manifest
-        The manifest, or its folder, whose items get a row each.
+        The manifest, or its folder. The store has a row for each of its items.
     path
-        The store, ``NAME.zarr``; an interrupted import is resumed.
+        The store to write, ``NAME.zarr``. An interrupted import is resumed.
     kind
-        ``npy``, ``pth`` or ``hdf5`` (default: from the file's name).
+        ``npy``, ``pth`` or ``hdf5`` (default: inferred from the file's name).
     ids
-        The item of each row, for files without ids: a sequence of ids, such as a column of a
-        table, or a file with them.
+        The id of each row, if the file has none: a sequence of ids, such as a column of a table,
+        or the path of a file that lists them.
     in_order
-        Row i is item i of the manifest.
+        True if row i belongs to item i of the manifest.
     recipe
         A TOML or JSON file that describes how the features were made.
     backbone, preprocessing, precision
-        The same facts in a few words. Missing facts are recorded as unknown.
+        The same facts in a few words. Facts that are not given are recorded as unknown.
     columns
-        The names of the columns of arrays of this width.
+        The column names, for arrays of exactly this width.
     retry_failed
         Retry rows that failed in an earlier run.
     """
@@ -107,15 +107,15 @@ def import_features(
     for name, file in named.items():
         if not isinstance(file, str | os.PathLike):
             raise UsageError(
-                f"{name}: features are read from a file (got a {type(file).__name__}). "
+                f"{name}: features must be in a file (got a {type(file).__name__}). "
                 'Save them first: numpy.save("X.npy", X)'
             )
     paths = {name: Path(file) for name, file in named.items()}
     is_stated = bool(backbone or preprocessing or precision)
     slips = {
-        "pass a recipe, or backbone, preprocessing and precision, not both": recipe and is_stated,
-        "pass --ids or --in-order, not both": ids is not None and in_order,
-        "no source; name a file or a folder of features": not paths,
+        "pass either a recipe, or backbone, preprocessing and precision": recipe and is_stated,
+        "pass either --ids or --in-order": ids is not None and in_order,
+        "no source; pass a file or a folder of features": not paths,
     }
     for slip, is_made in slips.items():
         if is_made:
@@ -141,13 +141,13 @@ def import_features(
 
 
 def _require_texts(ids: Iterable[object]) -> list[str]:
-    """Return ids of any sequence as a list; raise `UsageError` if one is not a text."""
+    """Return ids as a list; raise `UsageError` if an id is not a string."""
     texts: list[str] = []
     for row, value in enumerate(ids):
         if not isinstance(value, str):
             raise UsageError(
-                f"ids: the id of row {row} is not a text (got {shorten(repr(value))}). "
-                "Pass the manifest's ids as texts"
+                f"ids: the id of row {row} is not a string (got {shorten(repr(value))}). "
+                "Pass the manifest's ids as strings"
             )
         texts.append(str(value))
     return texts
@@ -159,7 +159,7 @@ def _open_source(
     ids: Path | str | Sequence[str] | None,
     manifest: NamedItems,
 ) -> RowSource:
-    """Open a source of features of `kind`, or of the kind that the files' names indicate."""
+    """Open a source of features; without `kind`, infer the kind from the files' names."""
     first = next(iter(paths.values()))
     if kind is None:
         suffix = first.suffix.lower()
@@ -172,11 +172,11 @@ def _open_source(
     has_ids = is_folder or kind == "hdf5"
     slips = {
         "is not a folder or file of features": not first.exists(),
-        f"is not a kind of features that can be imported ({', '.join(KINDS)})": kind is None,
-        f"has all arrays (got {len(paths)} files); import each into a separate store": (
+        f"is not a kind of file that can be imported ({', '.join(KINDS)})": kind is None,
+        f"already holds all arrays (got {len(paths)} files); import each into its own store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),
-        "already has ids; use --ids and --in-order only with a single matrix": (
+        "already has ids; use --ids and --in-order only for files without ids": (
             ids is not None and has_ids
         ),
     }
@@ -193,7 +193,7 @@ def _open_source(
 def _fill_store(
     source: RowSource, recipe: Recipe, manifest: NamedItems, path: Path, *, retry_failed: bool
 ) -> Store:
-    """Write the rows that a store does not have yet."""
+    """Create the store if needed, and write the rows it does not have yet."""
     arrays = source.arrays(manifest)
     if path.exists():
         existing = open_store(path)
@@ -202,10 +202,10 @@ def _fill_store(
         if {array.name for array in arrays} != set(existing.arrays):
             names = ", ".join(shorten(array.name) for array in arrays)
             raise UsageError(
-                f"{path} was started with {', '.join(existing.arrays)}, but the source has "
-                f"{names:.200}; use the same names, or choose another output"
+                f"{path} was started with the arrays {', '.join(existing.arrays)}, but the source "
+                f"has {names:.200}; use the same names, or choose another output"
             )
-        # Shape and type as in the first run, even if most files have changed since.
+        # Keep the shape and dtype of the first run, even if most files have changed since.
         arrays = tuple(existing.specs)
         writer = StoreWriter.resume(path, manifest, replace(recipe, name=path.stem, arrays=arrays))
     else:
@@ -220,7 +220,7 @@ def _fill_store(
     specs = {array.name: array for array in arrays}
     for block in progress(writer.missing_blocks(), "Importing", unit="block"):
         rows = source.rows(manifest.items, writer.rows_of(block), specs)
-        with contextlib.suppress(BlockTaken):  # by another import at the same time
+        with contextlib.suppress(BlockTaken):  # another import wrote it at the same time
             writer.write_block(block, rows)
     store = open_store(path)
     missing = store.missing_rows(retry_failed=retry_failed)
@@ -234,9 +234,9 @@ def _fill_store(
 
 
 def _block_rows(arrays: Sequence[ArraySpec], items: int) -> int:
-    """Return the rows per block of an import; small rows get larger blocks than usual.
+    """Return the rows per block of an import. Blocks of small rows are larger than usual.
 
-    Each block is flushed to disk several times, and reading it again is cheap.
+    Each block costs several flushes to disk, and importing a lost block again is cheap.
     """
     small = BLOCK_BYTES // sum(array.row_bytes for array in arrays)
     return max(default_block_rows(items), min(small, items // FEWEST_BLOCKS))
@@ -264,9 +264,9 @@ def read_folders(paths: Mapping[str, Path], suffix: str, manifest: NamedItems) -
 
 
 class ClipFolder:
-    """The files of one array; a file that matches several items belongs to the first.
+    """The files of one array. A file that matches several items belongs to the first.
 
-    Shape and type of a row are those of most files in a sample.
+    The shape and dtype of a row are the most common ones in a sample of the files.
     """
 
     def __init__(self, name: str, path: Path, suffix: str, manifest: NamedItems) -> None:
@@ -287,23 +287,23 @@ class ClipFolder:
             elif len(files) > 1:
                 self.missing[row] = f"both {' and '.join(map(self.short, files))} match"
             elif (owner := owners.setdefault(files[0], item)) is not item:
-                remedy = f"name each file by its item's id: {owner.id}{suffix}, {item.id}{suffix}"
+                remedy = f"name the files after their items: {owner.id}{suffix}, {item.id}{suffix}"
                 if item.film and item.film.casefold() != owner.film.casefold():
-                    remedy = f"put it in {item.film}/"
+                    remedy = f"move it to {item.film}/"
                 conflict = f"{self.short(files[0])} also matches {owner.id}; {remedy}"
                 self.missing[row] = conflict
             else:
                 self.files[row] = files[0]
         if not self.files:
             raise StoreError(
-                f"no file was found for any of the {len(manifest.items)} items of {manifest.name}: "
+                f"no file found for any of the {len(manifest.items)} items of {manifest.name}: "
                 f"{self.missing[0]}"
             )
         shape, self.dtype = self._most_common()
         self.shape = (len(manifest.items), *shape)
 
     def _most_common(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Return the shape and type of most files."""
+        """Return the most common shape and dtype in a sample of the files."""
         kinds, problem = Counter[tuple[tuple[int, ...], np.dtype[Any]]](), None
         sample = list(self.files.values())
         sample = sample[:: -(-len(sample) // MAX_SAMPLED)]
@@ -315,59 +315,59 @@ class ClipFolder:
             else:
                 kinds[values.shape, values.dtype] += 1
         if not kinds:
-            raise StoreError(f"{self.path}: none of {len(sample)} files can be read; {problem}")
+            raise StoreError(f"{self.path}: none of {len(sample)} files can be read: {problem}")
         return kinds.most_common(1)[0][0]
 
     def __getitem__(self, row: int) -> NDArray[Any]:
         return self.read(self.files[row])
 
     def read(self, file: Path) -> NDArray[Any]:
-        """Read the numbers of a clip, without a batch axis of length 1."""
+        """Read a clip's features, dropping a batch axis of length 1."""
         with errors_named(file.relative_to(self.path).as_posix(), f"a {self.suffix} file"):
             if not file.is_file():
-                raise StoreError("it is not a plain file")
+                raise StoreError("it is not a regular file")
             values = _load_pth(file, self.name) if self.suffix == ".pth" else map_npy(file)
             if values.ndim > 1 and values.shape[0] == 1:
                 values = values[0]
             if not values.ndim or not values.size:
-                raise StoreError("it has no row of numbers")
+                raise StoreError("it holds no numbers")
             return np.array(to_storable(values))  # copied, because the file may change
 
     def short(self, file: Path) -> str:
-        """Return a file's path from beside the folder."""
+        """Return a file's path relative to the folder's parent."""
         return file.relative_to(self.path.parent).as_posix()
 
 
 def _load_pth(path: Path, name: str) -> NDArray[Any]:
-    """Load the tensor of a PyTorch file, which could hold any program, as tensors only.
+    """Load a tensor from a PyTorch file without running any code that the file may contain.
 
-    Only the zip format of PyTorch 1.6 and later is read: for the format before, reading only
-    tensors was not safe in every version.
+    Only the zip format of PyTorch 1.6 and later is read. Some PyTorch versions could not read the
+    older format safely.
     """
     import torch
 
-    reason = "not a PyTorch file, or from before version 1.6 ({}); load it, if you trust it, and "
+    reason = "not a PyTorch file, or is older than PyTorch 1.6 ({}); if you trust it, load and "
     with translate(StoreError, "it is", f"{reason}save it again"), zipfile.ZipFile(path) as archive:
         is_compressed = any(info.compress_type for info in archive.infolist())
     if is_compressed:
-        raise StoreError("it is compressed, unlike files that PyTorch writes")
+        raise StoreError("it is compressed, which PyTorch files never are")
     try:
         tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as problem:  # any error that a damaged file causes in PyTorch
         raise StoreError(
-            "it is damaged, or holds more than tensors, perhaps a program, so it was not read "
+            "it was not read because it is damaged, or holds more than tensors, perhaps code "
             f"({type(problem).__name__})"
         ) from None
     if isinstance(tensor, dict) and name in tensor:
         tensor = tensor[name]
     if isinstance(tensor, dict):
         keys = ", ".join(shorten(str(key)) for key in list(tensor)[:3])
-        raise StoreError(f"it is a dictionary without {name}; it has {keys or 'nothing'}")
+        raise StoreError(f"it is a dictionary without the key {name} (got {keys or 'no keys'})")
     if not isinstance(tensor, torch.Tensor):
         raise StoreError(f"it holds a {type(tensor).__name__}, not a plain tensor")
-    # With strides, a few bytes can pass for any number of rows.
+    # With strides, a tensor of any size can be backed by a few bytes.
     if tensor.numel() * tensor.element_size() > path.stat().st_size:
-        raise StoreError("it claims more numbers than the file has")
+        raise StoreError("it claims to hold more numbers than the file does")
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     with translate(StoreError, "it holds", f"a tensor of an unsupported type ({tensor.dtype})"):

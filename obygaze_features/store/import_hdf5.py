@@ -1,7 +1,7 @@
-"""Read features from HDF5: a file that `export` wrote, or ids with datasets of equal length.
+"""Read features from HDF5: either a file that `export` wrote, or ids with datasets as long.
 
-Links out of the file are not followed, only numbers and texts are read, and a size that a file
-claims is checked before anything is read.
+HDF5 files may come from anybody, so links to other files are not followed, only numbers and
+strings are read, and the claimed size of a dataset is checked before it is read.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from obygaze_features.store.import_rows import (
 )
 
 MAX_TEXT_BYTES = 2**28
-"""The most bytes that the texts of an HDF5 dataset may take."""
+"""The maximum size of an HDF5 dataset of strings."""
 MAX_ROW_BYTES = 2**30
-"""The most bytes of a row or a chunk, which HDF5 reads whole: files can claim any number."""
+"""The maximum size of a row or chunk. HDF5 reads each whole, and a file can claim any size."""
 CACHE_BYTES = 64 * 2**20
-"""The cache for HDF5 chunks of many rows, so that each is decompressed only once."""
+"""The size of the HDF5 chunk cache, so that a chunk of many rows is decompressed only once."""
 
 
 def read_hdf5(path: Path) -> RowSource:
-    """Open an exported store, or an HDF5 file with ``ids`` and datasets of equal length."""
+    """Open an exported store, or an HDF5 file with ``ids`` and datasets with one row per id."""
     import h5py
 
     with errors_named(path, "HDF5"):
@@ -48,12 +48,12 @@ def read_hdf5(path: Path) -> RowSource:
             if _is_numbers(dataset) and dataset.ndim > 1 and len(dataset) == len(ids)
         }
         if not matrices:
-            raise StoreError("it has no dataset of numbers with one row per id")
+            raise StoreError("it has no numeric dataset with one row per id")
         return RowSource(path, matrices, ids)
 
 
 def _read_exported(path: Path, file: Any, ids: list[str]) -> RowSource:
-    """Read all of a store from a file that `export` wrote."""
+    """Open all rows of a store in a file that `export` wrote."""
     recipe = exported_recipe(ATTRIBUTES, _read_texts(file, ATTRIBUTES, ())[0])
     sources, reasons = (_read_texts(file, name, (len(ids),)) for name in (SOURCES, REASONS))
     without: dict[int, Failed | None] = {}
@@ -74,7 +74,7 @@ def _read_exported(path: Path, file: Any, ids: list[str]) -> RowSource:
 
 
 class _Hdf5Rows:
-    """A dataset of an HDF5 file, read row by row; rows that were never written are refused."""
+    """An HDF5 dataset, read row by row. Reading a row that was never written is an error."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset, self.shape, self.dtype = dataset, dataset.shape, dataset.dtype
@@ -87,13 +87,13 @@ class _Hdf5Rows:
             first = (row // chunks[0] * chunks[0], *(0 for _ in self.shape[1:]))
             with translate(StoreError, "it", "cannot be read ({})"):
                 written = self.dataset.id.get_chunk_info_by_coord(first).byte_offset is not None
-        if not written:  # HDF5 would read zeros
+        if not written:  # HDF5 would return zeros
             raise StoreError("the row was never written")
         return _read(self.dataset, row)
 
 
 def _find_dataset(file: Any, name: str) -> Any:
-    """Return a dataset in this very file; None if it does not exist."""
+    """Return a dataset stored in this file; None if there is no such dataset."""
     import h5py
 
     node: Any = file
@@ -101,12 +101,12 @@ def _find_dataset(file: Any, name: str) -> Any:
         if not isinstance(node, h5py.Group) or part not in node:
             return None
         if not isinstance(node.get(part, getlink=True), h5py.HardLink):
-            raise StoreError(f"{name} is a link, which is not followed")
+            raise StoreError(f"{name} is a link, and links are not followed")
         node = node[part]
     if not isinstance(node, h5py.Dataset):
         return None
     if node.external or node.is_virtual:
-        raise StoreError(f"{name} is in other files, which are not read")
+        raise StoreError(f"{name} is stored in other files, which are not read")
     largest = max(math.prod((node.shape or ())[1:]), math.prod(node.chunks or ()))
     if largest * node.dtype.itemsize > MAX_ROW_BYTES:
         raise StoreError(f"a row or chunk of {name} would take more than {MAX_ROW_BYTES >> 30} GiB")
@@ -118,27 +118,27 @@ def _is_numbers(dataset: Any, kinds: str = "fiu") -> bool:
 
 
 def _read_numbers(file: Any, name: str, shape: tuple[int, ...], kinds: str = "fiu") -> Any:
-    """Return a dataset of numbers, without reading it."""
+    """Return a numeric dataset of the expected shape, without reading its values."""
     dataset = _find_dataset(file, name)
     if not _is_numbers(dataset, kinds) or dataset.shape != shape:
         expected = " x ".join(map(str, shape))
-        raise StoreError(f"{name} is not a dataset of numbers of the shape {expected}")
+        raise StoreError(f"{name} is not a numeric dataset of shape {expected}")
     return dataset
 
 
 def _read_texts(file: Any, name: str, shape: tuple[int, ...] | None = None) -> list[str]:
-    """Read a dataset of texts: a list, or a single text (no axes)."""
+    """Read a dataset of strings; a scalar dataset gives a list of one string."""
     import h5py
 
     dataset = _find_dataset(file, name)
     is_texts = dataset is not None and h5py.check_string_dtype(dataset.dtype) is not None
     there = dataset.shape if is_texts else None
     if there is None or (len(there) != 1 if shape is None else there != shape):
-        raise StoreError(f"it has no texts {name!r} with one per row")
+        raise StoreError(f"it has no dataset {name!r} with one string per row")
     if dataset.nbytes > MAX_TEXT_BYTES:
-        raise StoreError(f"{name}: it would take more than {MAX_TEXT_BYTES >> 20} MiB")
+        raise StoreError(f"{name} would take more than {MAX_TEXT_BYTES >> 20} MiB")
     texts = _read(dataset, ())
-    with translate(StoreError, name, "is not text in UTF-8 ({})"):
+    with translate(StoreError, name, "is not valid UTF-8 ({})"):
         return [text.decode() for text in (texts.tolist() if there else [texts])]
 
 

@@ -1,6 +1,6 @@
-"""Read features from one file for all items, with their ids: NumPy.
+"""Sources of imported features, and reading them from NumPy files with one row per item.
 
-Also records how imported features were made, if the user says so.
+Also builds the recipe that records how imported features were made, as far as the user says.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ _RECIPE = msgspec.defstruct(
 
 @dataclass(frozen=True)
 class RowSource:
-    """A source of features: for each array a matrix with one row per item.
+    """A source of features: one matrix per array, with one row per item.
 
     Parameters
     ----------
     path
-        The file or folder, or one of several.
+        The file or folder, or the first of several.
     matrices
-        The rows of each array: anything with ``shape``, ``dtype`` and ``[row]``.
+        The rows of each array: any object with ``shape``, ``dtype`` and ``[row]``.
     ids
         The id of each row.
     recipe
-        The recipe of the features, if the file is an exported store.
+        The recipe that the features were made with, if the file is an exported store.
     without
-        The rows without features, with the reason, or None if they are still to do.
+        The rows without features: the failure, or None for a row that is still to do.
     source_of
         A function that returns the fingerprint of a row's source.
     probe
         The features of the probe, by array.
     kind
-        The kind of source.
+        A description of the kind of source.
     columns
-        The names of the columns of a matrix of this width.
+        The column names, for matrices of exactly this width.
     """
 
     path: Path
@@ -89,7 +89,7 @@ class RowSource:
         return {item_id: row for row, item_id in enumerate(self.ids)}
 
     def arrays(self, manifest: NamedItems) -> tuple[ArraySpec, ...]:
-        """Return one array per matrix; `StoreError` if the ids are not the manifest's."""
+        """Return a spec for each matrix; raise `StoreError` if they do not fit the manifest."""
         for slip in self._find_slips(manifest):
             raise StoreError(self.path, slip)
         if self.recipe:
@@ -109,27 +109,27 @@ class RowSource:
                 yield f": {name} is not a matrix (got {list(rows.shape)})"
             if rows.shape[0] != len(self.ids):
                 yield (
-                    f": {name} has {rows.shape[0]:,} rows for {len(self.ids):,} ids; pass the ids "
-                    "of these rows with --ids"
+                    f": {name} has {rows.shape[0]:,} rows but {len(self.ids):,} ids; pass one id "
+                    "per row with --ids"
                 )
         if not self.ids:
             yield "has no rows; pass a file with one row per item"
         widths = {name: rows.shape[-1] for name, rows in self.matrices.items()}
         if self.columns and len(self.columns) not in widths.values():
             names = ", ".join(f"{name} is {width} wide" for name, width in widths.items())
-            yield f": {names} (got {counted(len(self.columns), 'name')} of columns)"
+            yield f": {names} (got {counted(len(self.columns), 'column name')})"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
             yield f"has several rows for {shorten(twice)}"
         if self._row_of.keys().isdisjoint(manifest.items.ids):
             yield (
-                f"has none of the {len(manifest.items)} items of {manifest.name}: its ids are like "
-                f"{shorten(self.ids[0])}, those of the manifest like "
-                f"{shorten(manifest.items.ids[0])}; its items.csv has the id of each file"
+                f"has none of the {len(manifest.items)} items of {manifest.name}: its ids look "
+                f"like {shorten(self.ids[0])}, but the manifest's like "
+                f"{shorten(manifest.items.ids[0])}; the manifest's items.csv has each file's id"
             )
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:
-        """Return the item's row of each matrix, a failure, or None if the row is still to do."""
+        """Return an item's row in each matrix, a failure, or None if the row is still to do."""
         row = self._row_of.get(item.id)
         if row is None:
             return Failed(Status.MISSING, f"it is not in {self.path.name}")
@@ -147,7 +147,7 @@ class RowSource:
     def rows(
         self, items: Items, rows: Sequence[int], arrays: Mapping[str, ArraySpec]
     ) -> list[Done | Failed | None]:
-        """Return the result of `row` for some items; rows of NumPy files are read together."""
+        """Return the result of `row` for several items, reading rows together where possible."""
         numbers = [self._row_of.get(items.ids[row], -1) for row in rows]
         values = self._read_together(numbers, arrays)
         if values is None:
@@ -160,7 +160,7 @@ class RowSource:
     def _read_together(
         self, numbers: Sequence[int], arrays: Mapping[str, ArraySpec]
     ) -> dict[str, NDArray[Any]] | None:
-        """Read some rows of each matrix; None unless all are readable and fit the arrays."""
+        """Read several rows of each matrix at once; return None if a row does not fit its array."""
         are_arrays = all(isinstance(rows, np.ndarray) for rows in self.matrices.values())
         if not are_arrays or min(numbers) < 0 or not self.without.keys().isdisjoint(numbers):
             return None
@@ -177,7 +177,7 @@ class RowSource:
 
 @contextlib.contextmanager
 def errors_named(where: object, kind: str = "") -> Iterator[None]:
-    """Prefix errors with a file's name; errors of libraries become one line about its `kind`."""
+    """Prefix errors with a file's name, and turn library errors into a one-line `StoreError`."""
     try:
         yield
     except FileNotFoundError:
@@ -194,38 +194,38 @@ def errors_named(where: object, kind: str = "") -> Iterator[None]:
 
 
 def to_storable(values: NDArray[Any]) -> NDArray[Any]:
-    """Convert numbers to a type that stores have: floats unchanged, whole numbers to int32."""
+    """Convert numbers to a type that stores support: keep floats, convert integers to int32."""
     if values.dtype.kind == "f" and values.dtype.itemsize in (2, 4, 8):
         return values.astype(values.dtype.newbyteorder("<"), copy=False)
     if values.dtype.kind in "iu":
         bounds = np.iinfo(np.int32)
         if not values.size or (bounds.min <= values.min() and values.max() <= bounds.max):
             return values.astype(np.int32)
-        raise StoreError("it has whole numbers too large for int32")
-    raise StoreError(f"it holds values of the type {values.dtype!s:.40}, which a store cannot hold")
+        raise StoreError("it has integers too large for int32")
+    raise StoreError(f"it holds values of type {values.dtype!s:.40}, which stores do not support")
 
 
 def check_row(values: NDArray[Any], array: ArraySpec) -> NDArray[Any]:
-    """Return a row that fits the array; raise `StoreError` for another shape or type."""
+    """Return the row; raise `StoreError` if its shape or dtype is not the array's."""
     if values.shape != array.shape or values.dtype != array.dtype:
         have = describe_shape(values.shape, values.dtype)
         expected = describe_shape(array.shape, array.dtype)
-        raise StoreError(f"it holds {have}; {array.name} has {expected} per clip")
+        raise StoreError(f"it holds {have}, but {array.name} has {expected} per clip")
     return values
 
 
 def describe_shape(shape: tuple[int, ...], dtype: object) -> str:
-    """Describe the shape and type of a clip's numbers."""
+    """Describe the shape and dtype of a clip's features."""
     return f"{'×'.join(map(str, shape)) or 'one number'} {dtype}"
 
 
 def map_npy(path: Path) -> NDArray[Any]:
-    """Map a NumPy file; NumPy compares the shape that it claims with its length."""
+    """Memory-map a NumPy file; NumPy checks that the file is long enough for its shape."""
     return np.lib.format.open_memmap(path, mode="r")
 
 
 def read_ids(path: Path) -> list[str]:
-    """Read ids from a file: text with one id per line, or CSV with a column id."""
+    """Read ids from a text file with one id per line, or from a CSV file with a column ``id``."""
     with errors_named(path, "ids; save them as UTF-8"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         rows = [[line] for line in lines if line.strip()]
@@ -235,23 +235,23 @@ def read_ids(path: Path) -> list[str]:
         if "id" in header and path.suffix.lower() == ".csv":
             column = header.index("id")
             del rows[0]
-        elif len(header) > 1:  # a file of one column may have no header
-            raise StoreError(f"it has no column id (got {', '.join(header):.100})")
+        elif len(header) > 1:  # a file with a single column may lack a header
+            raise StoreError(f"it has no column 'id' (got {', '.join(header):.100})")
         return [row[column].strip() for row in rows]
 
 
 def require_ids(path: Path, ids: Sequence[str] | None) -> Sequence[str]:
-    """Return `ids`; raise `UsageError` if the file needs them."""
+    """Return the ids; raise `UsageError` if they are None."""
     if ids is None:
         raise UsageError(
-            f"{path} has rows without ids; pass --ids FILE with one id per line, "
+            f"{path} has no ids for its rows; pass --ids FILE with one id per line, "
             "or --in-order if row i is item i of the manifest"
         )
     return ids
 
 
 def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
-    """Open NumPy files with one row per item, by array; refuse files that hold objects."""
+    """Open one NumPy file per array, with one row per item; refuse files with Python objects."""
     matrices = {}
     for name, path in files.items():
         with errors_named(path, "NumPy"):
@@ -263,9 +263,9 @@ def read_npy(files: Mapping[str, Path], ids: Sequence[str] | None) -> RowSource:
 def stated_recipe(
     backbone: Mapping[str, Any], preprocessing: Mapping[str, Any], precision: str | None
 ) -> Recipe:
-    """Return a recipe of the user's statements; the rest is recorded as unknown."""
-    # The weights carry the backbone's name, so that rows of two backbones differ even if nobody
-    # knows the weights of either.
+    """Return a recipe from what the user states; everything else is recorded as unknown."""
+    # The weights are named after the backbone, so that two backbones with unknown weights are not
+    # taken for the same.
     name = backbone.get("name", UNKNOWN)
     blank = {"name": name, "revision": None, "weights_sha256": f"{UNKNOWN}:{name}", "config": {}}
     return Recipe(
@@ -274,9 +274,9 @@ def stated_recipe(
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe from a TOML or JSON file; its keys are those of a store's attributes."""
+    """Read a recipe from a TOML or JSON file with the same keys as a store's attributes."""
     data = read_bytes(path, UsageError)
-    reason = ": it is not a valid recipe in TOML (or JSON, if named .json) ({})"
+    reason = "is not a valid recipe in TOML (or JSON, if named .json) ({})"
     with translate(StoreError, path, reason):
         text = data.decode()
         if path.suffix.lower() != ".json":
@@ -289,7 +289,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def exported_recipe(name: str, text: str) -> Recipe:
-    """Return a store's recipe from the attributes that `export` wrote as `name` in a file."""
+    """Return a store's recipe from the attributes that `export` wrote under `name` in a file."""
     with translate(StoreError, f"its {name}", "cannot be read ({})"):
         attributes = msgspec.json.decode(text)
     check_attributes(name, attributes)

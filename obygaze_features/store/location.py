@@ -1,7 +1,7 @@
-"""The files of a store: in a folder, in a zip file on this machine, or behind a URL.
+"""Where the files of a store are: in a folder, in a zip file on this machine, or behind a URL.
 
-The reader asks a location for files by their name in the store (``frames/c/0/0``), and knows
-nothing about folders or networks.
+The reader asks a location for files by their names in the store, such as ``frames/c/0/0``, and does
+not need to know about folders or networks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, U
 from obygaze_features.store.shards import MappedFile, map_file
 
 BLOCK_BYTES = 2**22
-"""The bytes to read at a time from a file that is read from start to end."""
+"""How many bytes to read at a time from a file that is read from start to end."""
 _HEADER_BYTES = 30
-"""The bytes of the header before a file's name in a zip file."""
+"""The size of the part of a zip file's header that precedes the file name."""
 _NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
@@ -38,23 +38,23 @@ V = TypeVar("V")
 
 
 class Location:
-    """The location of the files of one store.
+    """Where the files of one store are.
 
-    A missing file is a FileNotFoundError. Other trouble is a `StoreUnreadable` on local disks, and
-    a `StoreError` of one line elsewhere.
+    Reading a missing file raises FileNotFoundError. Other failures raise `StoreUnreadable` on local
+    disks, and a one-line `StoreError` elsewhere.
     """
 
     address: str | Path
-    """The address by which `open_store` opens it, here and in other processes."""
+    """The address that `open_store` takes, in this process or another."""
     where: str
-    """The address for messages, without secrets."""
+    """The address as shown in messages, without secrets."""
     is_local = True
-    """True if looking at a file costs almost nothing."""
+    """True if accessing a file costs almost nothing."""
     at_once = 1
-    """Files to read at a time."""
+    """The number of files to read in parallel."""
 
     def join(self, name: str) -> str:
-        """Return a file's own address, for messages."""
+        """Return a file's address, as shown in messages."""
         return f"{self.where}/{name}"
 
     def read(self, name: str) -> bytes:
@@ -62,11 +62,11 @@ class Location:
         raise NotImplementedError
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
-        """Read part of a file, or as much as exists; a negative `start` counts from the end."""
+        """Read part of a file, as far as it exists; a negative `start` counts from the end."""
         raise NotImplementedError
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Read several parts of a file, each a (start, length), in few requests."""
+        """Read several parts of a file, each a (start, length), in as few requests as possible."""
         return [self.read_part(name, *span) for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
@@ -76,7 +76,7 @@ class Location:
             start += len(data)
 
     def exists(self, name: str) -> bool:
-        """Return True if a file of this name exists."""
+        """Return True if a file with this name exists."""
         try:
             self.read_part(name, 0, 1)
         except FileNotFoundError:
@@ -84,10 +84,10 @@ class Location:
         return True
 
     def map(self, name: str) -> MappedFile | None:
-        """Return a file as memory; None if that is impossible."""
+        """Map a file into memory; return None if that is impossible."""
 
     def refuse_as_output(self, output: Path) -> None:
-        """Raise `UsageError` if an output is the store itself, or inside it."""
+        """Raise `UsageError` if an output path is the store itself or is inside it."""
         folder, goal = self.address, output.resolve()
         if isinstance(folder, Path) and folder.resolve() in (goal, *goal.parents):
             raise UsageError(
@@ -95,30 +95,30 @@ class Location:
             )
 
     identity: object = None
-    """The identity of the store that is read; None if replacements cannot be recognised."""
+    """The identity of the pinned store; None if a replacement could not be detected."""
 
     def identify(self) -> object:
-        """Return the identity of the store now at this location."""
+        """Return the identity of the store that is at this location now."""
 
     def pin(self) -> None:
-        """Pin the store: reads fail if it is replaced."""
+        """Remember the store's identity, so that reads fail once it is replaced."""
         self.identity = self.identify()
 
     def refuse_if_changed(self) -> None:
         """Raise `StoreUnreadable` if the store was replaced or removed.
 
-        Locations call it after reading: what was read before the store was replaced is valid.
+        Locations call this after each read, so that all data comes from the pinned store.
         """
         if self.identity is not None and self.identity != self.identify():
             raise StoreUnreadable(
                 self.where,
-                "was replaced since it was opened (finalised, repaired, overwritten); open it "
-                "again",
+                "has been replaced since it was opened (finalised, repaired or overwritten); open "
+                "it again",
             )
 
 
 def _identify_file(path: Path) -> object:
-    """Return facts that change when a file is replaced; ctime cannot be faked."""
+    """Return properties of a file that change when it is replaced; ctime cannot be faked."""
     with contextlib.suppress(FileNotFoundError), _reading(path):
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -127,7 +127,7 @@ def _identify_file(path: Path) -> object:
 
 @dataclass(frozen=True)
 class StoreFile:
-    """A file of a store, for messages."""
+    """A file of a store, as named in messages."""
 
     location: Location
     name: str
@@ -137,24 +137,24 @@ class StoreFile:
 
 
 class Folder(Location):
-    """A folder on this machine, which messages may call by another name (`where`)."""
+    """A folder on this machine. Messages call it `where`, if that is given."""
 
     def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
         self.where = where or str(path)
 
     def identify(self) -> object:
-        """Identify ``zarr.json``, which nobody changes in place."""
+        """Return the identity of ``zarr.json``, which is never changed in place."""
         return _identify_file(self.path / "zarr.json")
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """Yield the path of a file to open and read while the block runs."""
+        """Yield the path of a file, to be read inside the ``with`` block."""
         try:
             with _reading(self.path / name) as path:
                 yield path
         finally:
-            if name != "zarr.json":  # which tells a writer that the store was finalised
+            if name != "zarr.json":  # writers reread it to see if the store was finalised
                 self.refuse_if_changed()
 
     def read(self, name: str) -> bytes:
@@ -182,21 +182,21 @@ class Folder(Location):
 
 
 class ZipArchive(Location):
-    """A zip file on this machine with one store, mapped: its files are not compressed."""
+    """A zip file on this machine that contains one store, uncompressed so it can be mapped."""
 
     def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
         self.where = where or str(path)
 
     def identify(self) -> object:
-        """Identify the zip file, which is mapped once."""
+        """Return the identity of the zip file, which is mapped only once."""
         return _identify_file(self.path)
 
     def read(self, name: str) -> bytes:
-        """Read a whole file, and compare it with its checksum in the zip file."""
+        """Read a whole file, and verify its checksum in the zip file."""
         data = self.map(name).bytes.tobytes()
         if zlib.crc32(data) != self._info(name).CRC:
-            raise StoreError(f"{self.join(name)}: its checksum in the zip file is wrong")
+            raise StoreError(f"{self.join(name)} does not match its checksum in the zip file")
         return data
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
@@ -206,7 +206,7 @@ class ZipArchive(Location):
         return data[start : start + length].tobytes()
 
     def map(self, name: str) -> MappedFile:
-        """Return a file as memory."""
+        """Return a file as mapped memory."""
         info, archive = self._info(name), self._mapped.bytes
         start = info.header_offset
         header = archive[start : start + _HEADER_BYTES].tobytes().ljust(_HEADER_BYTES)
@@ -216,7 +216,7 @@ class ZipArchive(Location):
 
     @property
     def names(self) -> list[str]:
-        """The names of the files in it."""
+        """The names of the files in the zip file."""
         return list(self._infos)
 
     @cached_property
@@ -235,11 +235,11 @@ class ZipArchive(Location):
         ):
             infos = {info.orig_filename: info for info in archive.infolist()}
         for name, info in infos.items():
-            if info.compress_type != ZIP_STORED:  # which could not be mapped
+            if info.compress_type != ZIP_STORED:  # compressed files cannot be mapped
                 raise StoreError(
                     self.where,
-                    f": {name!r:.80} is compressed; pack the store with: obygaze stores pack STORE "
-                    "-o NAME.zip",
+                    f": {name!r:.80} is compressed. Pack the store again with: "
+                    "obygaze stores pack STORE -o NAME.zip",
                 )
         return infos
 
@@ -251,7 +251,7 @@ class ZipArchive(Location):
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[Path]:
-    """Distinguish a missing file from one that the system cannot read now."""
+    """Raise `StoreUnreadable` if the system cannot read a file that exists."""
     try:
         yield path
     except (FileNotFoundError, ObygazeError):
@@ -260,25 +260,25 @@ def _reading(path: Path) -> Iterator[Path]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from problem
     except OSError as problem:
         raise StoreUnreadable(
-            f"{path} cannot be read now: {problem.strerror}. This says nothing about the data: "
-            "check the disk, the permissions or the limits (ulimit), and run the same command again"
+            f"{path} cannot be read now: {problem.strerror}. The data itself may be intact. Check "
+            "the disk, the permissions and the limits (ulimit), then run the same command again"
         ) from problem
 
 
 def is_url(address: str | Path) -> TypeGuard[str]:
-    """Return True if an address is a URL, not a path."""
+    """Return True if an address is a URL rather than a path."""
     return isinstance(address, str) and "://" in address
 
 
 def is_store_name(name: str) -> bool:
-    """Return True if a file of a store may have this name: relative, in a safe alphabet."""
+    """Return True if this is a valid name for a store's file: relative, with safe characters."""
     return _STORE_NAME.fullmatch(name) is not None
 
 
 def require_store_name(path: Path) -> Path:
-    """Return the path of a new store if its name is valid."""
+    """Return the path of a new store; raise `UsageError` if its name does not end in .zarr."""
     if path.suffix != ".zarr":
-        raise UsageError(path, ": the name of a store ends in .zarr")
+        raise UsageError(path, ": the name of a store must end in .zarr")
     return path
 
 
@@ -289,10 +289,10 @@ def in_parallel(
     at_once: int,
     stopped: threading.Event | None = None,
 ) -> Iterator[T]:
-    """Yield an action's results in order, running `at_once` at a time.
+    """Yield the results of `action` in order, running up to `at_once` calls in parallel.
 
-    After an error, nothing new starts, `stopped` is set, and running calls are awaited. After an
-    interrupt they are not.
+    After an error, no new calls start, `stopped` is set, and running calls are awaited. After an
+    interrupt, running calls are not awaited.
     """
     values = list(values)
     if at_once == 1 or len(values) < 2:
@@ -300,7 +300,7 @@ def in_parallel(
         return
     results = [(value, Future[T]()) for value in values]
     waiting = iter(results)
-    # At exit, Python waits for an executor's threads, even after an interrupt.
+    # Plain threads, because Python waits for an executor's threads at exit, even when interrupted.
     count = min(at_once, len(values))
     threads = [
         threading.Thread(target=_fulfil, args=(action, waiting), daemon=True) for _ in range(count)
@@ -321,7 +321,7 @@ def in_parallel(
 
 
 def _fulfil(action: Callable[[V], T], waiting: Iterator[tuple[V, Future[T]]]) -> None:
-    """Call an action for the waiting values, until another thread has taken the last."""
+    """Call an action on waiting values until none are left."""
     for value, result in waiting:
         try:
             result.set_result(action(value))

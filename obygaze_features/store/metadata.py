@@ -1,6 +1,6 @@
-"""Read and check the small files of a store, so that later code can trust their content.
+"""Read and check a store's small files, so that other code can trust their content.
 
-Zarr's own reader takes longer to import than a store takes to open, and is not needed for this.
+Zarr itself is not used, because importing it takes longer than opening a store.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Array(msgspec.Struct):
     def __post_init__(self) -> None:
         names = len(set(self.columns))
         if names and [names] != self.shape[-1:]:
-            raise ValueError(f"it has {names} names of columns for rows of {self.shape}")
+            raise ValueError(f"it has {names} column names for rows of shape {self.shape}")
 
 
 class _Backbone(msgspec.Struct):
@@ -65,7 +65,7 @@ class _Backbone(msgspec.Struct):
 
 
 class _Attributes(msgspec.Struct):
-    """The attributes that a store must have; it may have more."""
+    """The attributes that every store has; a store may have more."""
 
     n: Count
     block_rows: Count
@@ -120,19 +120,19 @@ class _Header(msgspec.Struct):
 
 
 def remedy(location: Location) -> str:
-    """Return the remedy for a damaged store."""
+    """Return what to do about a damaged store, as the end of a message."""
     if isinstance(location, Folder) and location.where == str(location.path):
         return f"run: obygaze stores repair {location.where}"
-    return "download it again, or tell its owner"
+    return "download the store again, or tell its owner"
 
 
 def final_error(path: Path | str, reason: str) -> StoreError:
-    """Return the error for a final store whose rows should be filled."""
+    """Return the error for trying to write rows to a final store."""
     return StoreError(path, f"{reason}; reopen it with: obygaze stores repair {path} --reopen")
 
 
 class DamagedFile(StoreError):
-    """A file of a store that was damaged, and the damage."""
+    """The error for a damaged file of a store."""
 
     def __init__(self, where: StoreFile, reason: str, consequence: str = "") -> None:
         also = f"; {consequence}" if consequence else ""
@@ -141,7 +141,7 @@ class DamagedFile(StoreError):
 
 
 class NewerStore(StoreError):
-    """A store in a newer version of the format than this obygaze reads."""
+    """The error for a store in a newer format than this version of obygaze can read."""
 
 
 def _read(file: StoreFile) -> bytes:
@@ -152,13 +152,13 @@ def _read(file: StoreFile) -> bytes:
 
 
 def _decode(file: StoreFile, data: bytes, kind: type[Value]) -> Value:
-    """Decode the content of a JSON file as a type."""
-    with translate(DamagedFile, file, "it is not valid ({})"):
+    """Decode a JSON file's content as a type; raise `DamagedFile` if it is not valid."""
+    with translate(DamagedFile, file, "its content is not valid ({})"):
         return msgspec.json.decode(data, type=kind)
 
 
 def read_attributes(location: Location) -> dict[str, Any]:
-    """Return a store's attributes; raise `StoreError` without a store, or for a newer format."""
+    """Return a store's attributes; raise `StoreError` if there is no store or a newer format."""
     file = StoreFile(location, "zarr.json")
     try:
         data = location.read(file.name)
@@ -166,12 +166,12 @@ def read_attributes(location: Location) -> dict[str, Any]:
         raise StoreError(_describe_no_store(location)) from None
     ours = _decode(file, data, _Group).attributes.get(fmt.ATTRIBUTES)
     if not isinstance(ours, dict):
-        raise StoreError(location.where, "is a Zarr group, but not one that obygaze made")
+        raise StoreError(location.where, "is a Zarr group, but was not made by obygaze")
     if (version := ours.get("format_version")) != fmt.FORMAT_VERSION:
         is_newer = isinstance(version, int) and version > fmt.FORMAT_VERSION
         raise (NewerStore if is_newer else StoreError)(
             location.where,
-            f"has format version {version!r:.20}, this obygaze reads up to version "
+            f"has format version {version!r:.20}, but this obygaze only reads up to version "
             f"{fmt.FORMAT_VERSION}",
         )
     check_attributes(file, ours)
@@ -179,7 +179,7 @@ def read_attributes(location: Location) -> dict[str, Any]:
 
 
 def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
-    """Return the parts of the recipe that a store's attributes leave unknown."""
+    """Return the parts of the recipe that are unknown according to a store's attributes."""
     backbone = attributes["backbone"]
     has_weights = re.fullmatch("[0-9a-f]{64}", str(backbone["weights_sha256"]))
     parts = {
@@ -192,10 +192,10 @@ def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_no_store(location: Location) -> str:
-    """Describe what exists instead of a store."""
+    """Describe what is at a location that has no store."""
     if location.exists(fmt.CHECKSUMS):
         return (
-            f"{location.where} is incomplete: it has no zarr.json; if a push was interrupted, "
+            f"{location.where} is incomplete: it has no zarr.json. If a push was interrupted, "
             "run the push again"
         )
     if isinstance(location, Folder):
@@ -211,7 +211,7 @@ def _describe_no_store(location: Location) -> str:
 
 
 def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
-    """Raise `StoreError` on the first attribute that is missing or wrong."""
+    """Raise `StoreError` if an attribute is missing or invalid."""
     with translate(StoreError, where, ": its attributes are not valid ({})"):
         msgspec.convert(ours, _Attributes)
 
@@ -219,7 +219,10 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
 def read_record(
     location: Location, block: int, ids: Sequence[str], arrays: Sequence[str]
 ) -> BlockRecord | None:
-    """Return a commit record or None; raise `StoreError` if it does not match the block's ids."""
+    """Return a block's commit record, or None if it has none.
+
+    Raises `StoreError` if the record is damaged or does not match the block's ids.
+    """
     file = StoreFile(location, fmt.record_name(block))
     try:
         data = location.read(file.name)
@@ -244,13 +247,13 @@ def read_record(
     affected = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else ids[0]
     raise DamagedFile(
         file,
-        f"it is not the commit record of block {block} ({reason})",
+        f"it is not a valid commit record of block {block} ({reason})",
         f"the rows of {affected} cannot be read",
     )
 
 
 def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[Table, str]:
-    """Return a CSV table that obygaze wrote, and the SHA-256 of its file."""
+    """Return a store's CSV table, and the SHA-256 of its file."""
     from obygaze_features.common.tables import parse_table
 
     file = StoreFile(location, name)
@@ -261,7 +264,7 @@ def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[
             raise ValueError(f"its columns are {', '.join(table.columns)}")
     except ValueError as problem:
         cause = str(problem).removeprefix(f"{path}, ")
-        reason = f"it is not the table that was written ({cause:.100})"
+        reason = f"the table is not as it was written ({cause:.100})"
         raise DamagedFile(file, reason) from problem
     return table, hashlib.sha256(data).hexdigest()
 
@@ -272,16 +275,16 @@ def read_rows_table(
     """Return the columns ``source`` and ``reason`` of a final store's table of rows."""
     table, _ = _read_table(location, fmt.ROWS, _ROW_COLUMNS)
     if table["id"] != ids or table["status"] != [str(code) for code in status.tolist()]:
-        reason = "it does not match the store's ids and status"
+        reason = "the table does not match the store's ids and status"
         raise DamagedFile(StoreFile(location, fmt.ROWS), reason)
     return {"source": table["source"], "reason": table["reason"]}
 
 
 def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
-    """Return the items of a store; raise `StoreError` if their table was changed.
+    """Return a store's items; raise `StoreError` if their table was changed.
 
-    The items' digest does not include films, which subset and merge use; so the file must also
-    match its checksum if the store has one.
+    The digest of the items does not include films, which subset and merge use. So the file must
+    also match its checksum if the store lists one.
     """
     from obygaze_features.items.items import Items
 
@@ -298,14 +301,14 @@ def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
     if not is_intact:
         raise StoreError(
             location.join(fmt.ITEMS),
-            "is not the table that the store was made from; restore it from the manifest or from "
-            "another copy of the store",
+            "has changed since the store was made; restore it from the manifest or from another "
+            "copy of the store",
         )
     return items
 
 
 def read_checksums(location: Location) -> dict[str, str]:
-    """Return the SHA-256 of each file that a store's ``checksums.json`` lists."""
+    """Return the SHA-256 of each file listed in a store's ``checksums.json``."""
     file = StoreFile(location, fmt.CHECKSUMS)
     return _decode(file, _read(file), dict[str, str])
 
@@ -317,11 +320,11 @@ class StoredArray:
     Parameters
     ----------
     spec
-        Its name, shape and type.
+        The array's name, shape and dtype.
     layout
-        The division of its rows into shards and chunks.
+        How its rows are divided into shards and chunks.
     compressed
-        True if `finalise` compressed its chunks; others can be mapped.
+        True if `finalise` compressed its chunks. Uncompressed arrays can be mapped.
     """
 
     spec: ArraySpec
@@ -330,13 +333,13 @@ class StoredArray:
 
 
 def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
-    """Read an array's layout; raise `StoreError` if its chunks are not whole rows in shards."""
+    """Read an array's layout; raise `StoreError` if obygaze does not write such arrays."""
     file, shape = StoreFile(location, f"{spec.name}/zarr.json"), [attributes["n"], *spec.shape]
     header = _decode(file, _read(file), _Header)
     if (header.shape, header.data_type) != (shape, spec.dtype):
         expected = f"{'×'.join(map(str, shape))} {spec.dtype}"
         there = f"{header.shape!s:.60} {header.data_type:.40}"
-        raise DamagedFile(file, f"it is an array of {there}; expected {expected}")
+        raise DamagedFile(file, f"it is an array of {there} (expected {expected})")
     shards = header.codecs[0].configuration
     shard_rows, *row = header.chunk_grid.configuration.chunk_shape
     chunk_rows, *inner_row = shards.chunk_shape
@@ -355,7 +358,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
         or header.chunk_key_encoding != _KEYS
         or header.storage_transformers
     ):
-        raise StoreError(file, ": obygaze does not write such codecs; read the array with zarr")
+        raise StoreError(file, ": obygaze does not support these codecs; read the array with zarr")
     layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
     return StoredArray(spec, layout, compressed)
 
@@ -363,9 +366,9 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
 def read_bytes_array(
     location: Location, name: str, n: int, width: int | None = None
 ) -> NDArray[np.uint8]:
-    """Read ids or status, `n` rows of bytes in one chunk with a checksum; None is any width.
+    """Read `n` rows of `width` bytes (None: any width), stored as one chunk with a checksum.
 
-    Its ``zarr.json`` is not needed: the length of the file is enough.
+    The array's ``zarr.json`` is not needed, because the length of the file determines the width.
     """
     file = StoreFile(location, "/".join([name, "c", "0", *([] if width else ["0"])]))
     data = _read(file)

@@ -1,6 +1,7 @@
-"""Exact search: the rows of stores whose vectors have the largest cosine with a query.
+"""Exact nearest-neighbour search by cosine in the rows of one or more stores.
 
-Rows are read a few MiB at a time, so memory does not grow with a store; products are in float32.
+Rows are read a few MiB at a time, so memory use does not depend on the size of a store. Dot
+products are computed in float32.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from obygaze_features.store.format import ArraySpec, Status, frame_count, token_
 from obygaze_features.store.reader import Rows, Store
 
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
-"""The float32 bytes of rows that a thread compares at a time; larger behind a URL."""
+"""The size of the rows (as float32) that a thread compares at a time; larger behind a URL."""
 NEIGHBOUR_ROWS = 512
-"""The rows that are compared with all others at a time."""
+"""How many rows are compared with all others at a time."""
 GROUP = 64
-"""The cosines that are first compared only by their maximum."""
+"""How many cosines are grouped, so that most groups can be ruled out by their maximum alone."""
 FORGET_BYTES = 64 * 2**20
-"""The bytes to read before the memory of mapped shards is released."""
+"""How many bytes to read before releasing the memory of mapped shards."""
 MAX_THREADS = 4
 
 
 @dataclass(frozen=True)
 class Match:
-    """An item near a query.
+    """An item that matches a query.
 
     Parameters
     ----------
     id, film, store
-        The item, and its store.
+        The item's id, film and store.
     cosine
-        The cosine of its vector and the query; 1 means the same direction.
+        The cosine between the item's vector and the query; 1 means the same direction.
     frame, time
-        In a search by frame: the number of its nearest frame among those sampled, and the second of
-        its media file at which that frame is shown. For a vector of a few frames, its number and
-        their mean time.
+        In a search by frame, the index of the nearest sampled frame, and its time in seconds in the
+        media file. If a vector covers several frames, the index of the vector and the mean time of
+        its frames.
     """
 
     id: str
@@ -65,25 +66,26 @@ def find_nearest(
     exclude: Collection[str] = (),
     top: int = 10,
 ) -> list[Match]:
-    """Return the rows with the largest cosine, in order; ties keep the order of stores and rows.
+    """Return the rows with the highest cosine, best first; ties keep the order of stores and rows.
 
     Parameters
     ----------
     stores
-        The stores to search. Rows that are not done, and vectors without a direction, do not match.
+        The stores to search. Rows that are not done and vectors without a direction never match.
     query
-        A vector of the array's length.
+        A vector of the same length as the array's vectors.
     array
-        An array with one vector per row, or per frame: a row then counts by its nearest frame.
+        An array with one vector per row or per frame. With frames, a row is ranked by its nearest
+        frame.
     films
-        Only rows of these films.
+        The films to search (default: all).
     exclude
         Ids to leave out.
     top
-        The number of rows.
+        The maximum number of matches.
     """
     if top < 1:
-        raise UsageError(f"top is the number of matches, at least 1 (got {top})")
+        raise UsageError(f"top must be at least 1 (got {top})")
     direction = _direction(query, _spec(stores[0], array), stores[0].where)
     if films is not None:
         all_films = dict.fromkeys(film for store in stores for film in store.items.films if film)
@@ -106,9 +108,9 @@ def find_nearest(
 def find_neighbours(
     store: Store, ids: Collection[str], *, array: str = "native", top: int = 5
 ) -> dict[str, list[Match]]:
-    """Return the nearest of the other `ids` to each, by cosine, as `find_nearest` does.
+    """Return the nearest other ids for each of `ids`, by cosine, as in `find_nearest`.
 
-    Ids that the store lacks, or whose vectors have no direction, have no neighbours.
+    Ids that are not in the store, or whose vectors have no direction, get no neighbours.
     """
     if has_frames(store, array):
         raise UsageError(f"{store.where}: {array} has one vector per frame, not one per clip")
@@ -135,12 +137,15 @@ def find_neighbours(
 
 
 def has_frames(store: Store, array: str) -> bool:
-    """Return True for one vector per frame; raise `UsageError` if an array has no vectors."""
+    """Return True if an array has one vector per frame, and False if it has one per row.
+
+    Raises `UsageError` if it has neither.
+    """
     spec = _spec(store, array)
     if len(spec.shape) == 1:
         return False
     frames, count = frame_count(store.specs) or -1, spec.shape[0]
-    # Vectors of `frames` may stand for a few frames each; those of other arrays for a patch.
+    # In `frames`, a vector may cover several frames; in other arrays, it may cover a patch.
     if len(spec.shape) == 2 and (count == frames or (spec.counts_frames and not frames % count)):
         return True
     raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
@@ -152,13 +157,13 @@ def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.f
     if vector.shape != spec.shape[-1:]:
         shape = " x ".join(map(str, vector.shape))
         raise UsageError(
-            where, f": {spec.name} has vectors of {spec.shape[-1]} numbers (got a query of {shape})"
+            where, f": {spec.name} has vectors of length {spec.shape[-1]} (got a query of {shape})"
         )
     length = float(np.linalg.norm(vector))
     if not (0 < length < math.inf):
         raise UsageError(
-            "the query has no direction: its numbers are all zero (nothing is heard or seen "
-            "there), or not all finite; use another query"
+            "the query has no direction: its values are all zero (nothing is heard or seen "
+            "there), or not all finite. Use another query"
         )
     return (vector / length).astype(np.float32)
 
@@ -183,10 +188,10 @@ def _select_rows(store: Store, films: Collection[str] | None, exclude: Collectio
 
 
 def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return rows and columns of each row's largest cosines, in order, without those of -inf.
+    """Return the row and column indices of each row's `top` cosines, best first, without -inf.
 
-    Equal cosines are in the order of columns. The maxima of groups of columns come first: no group
-    whose maximum is below the `top`-th largest maximum has any of the `top` cosines.
+    Ties keep the order of columns. Columns are first compared in groups by their maximum: a group
+    whose maximum is below the `top`-th largest group maximum cannot contain any of the results.
     """
     if missing := -cosines.shape[1] % GROUP:
         cosines = np.pad(cosines, ((0, 0), (0, missing)), constant_values=-np.inf)
@@ -207,7 +212,7 @@ def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], 
 
 
 def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the cosine of each vector with one of length one; -inf without a direction."""
+    """Return each vector's cosine with a unit vector; -inf for vectors without a direction."""
     vectors = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         cosines: NDArray[np.float32] = vectors @ direction
@@ -220,11 +225,11 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
 def _score(
     store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """Return each row's cosine (-inf without a direction) and nearest frame (-1 without frames)."""
+    """Return each row's cosine (-inf without direction) and nearest frame (-1 without frames)."""
     spec, by_frame = _spec(store, array), has_frames(store, array)
     if spec.shape[-1] != len(direction):
         raise UsageError(
-            f"{store.where}: {array} has vectors of {spec.shape[-1]} numbers (expected "
+            f"{store.where}: {array} has vectors of length {spec.shape[-1]} (expected "
             f"{len(direction)}, as in the first store)"
         )
     is_local, row_bytes = store.location.is_local, 4 * math.prod(spec.shape)
@@ -240,7 +245,7 @@ def _score(
         return len(cosine)
 
     read = 0
-    # Reading takes the time, not arithmetic, so each thread reads; only one reads from a server.
+    # Reading takes longer than arithmetic, so each thread reads; only one reads from a server.
     threads = min(MAX_THREADS, usable_cores()) if is_local else 1
     with (
         ThreadPoolExecutor(threads) as pool,
@@ -261,6 +266,6 @@ def _match(store: Store, row: int, cosine: float, best: int = -1, array: str = "
     if frame is not None and "frame_time" in store.arrays:
         times = store.read_rows("frame_time", np.array([row]))
         time = float(token_times(times, _spec(store, array).shape[0])[0, frame])
-    # Rounding can give slightly more than 1.
+    # Rounding can make a cosine slightly larger than 1.
     cosine = min(1.0, max(-1.0, cosine))
     return Match(store.ids[row], store.items.films[row], store.where, cosine, frame, time)

@@ -1,4 +1,4 @@
-"""Read a store: rows by id, the state of each row, and the operations on the store."""
+"""The `Store` class: reads rows by id, tells the state of each row, and offers all operations."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
-"""The bytes that `Store.iter_blocks` reads at a time from a final store."""
+"""How many bytes `Store.iter_blocks` reads at a time from a final store."""
 
 DICTIONARY_ROWS = 2**17
-"""The most rows whose ids are held in a dictionary, which is faster but takes more memory."""
+"""The most rows whose ids are indexed by a dictionary, which is faster but takes more memory."""
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
-"""The start of a URL that lacks a slash."""
+"""Matches the start of a URL that lost a slash because it was passed as a path."""
 Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
 
 class Store:
-    """The features of one manifest's items under one backbone. Open a store with `open_store`.
+    """The features of one manifest's items from one backbone. Open a store with `open_store`.
 
-    It reports on rows as they were on disk on first use; `refresh` reads them again.
+    The state of rows is read from disk on first use; `refresh` reads it again.
 
     Examples
     --------
@@ -78,11 +78,11 @@ class Store:
         return int(self.attributes["n"])
 
     def __getitem__(self, item_id: str) -> dict[str, NDArray[Any]]:
-        """Return the row of an id in every array."""
+        """Return the row of an id in every array, by array name."""
         if not isinstance(item_id, str) or (item_id in self.arrays and item_id not in self):
             raise UsageError(
-                f"{self.where}: select a row by id, such as store[store.ids[0]] "
-                f"(got {item_id!r:.60}); to read a whole array, use store.read({self.arrays[0]!r})"
+                f"{self.where}: select a row by its id, such as store[store.ids[0]] "
+                f"(got {item_id!r:.60}). To read a whole array, use store.read({self.arrays[0]!r})"
             )
         row = self._row_of.get(item_id, -1)
         if not self._row_reader.is_done(row):
@@ -100,22 +100,22 @@ class Store:
         return f"Store({self.where!r}, {state}, {rows} rows, {', '.join(self.arrays)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Memory maps cannot be sent to another process; each process opens the store itself.
+        # Memory maps cannot be pickled, so each process opens the store itself.
         return partial(open_store, checksums=self.checksums), (self.location.address,)
 
-    # What the store holds
+    # Contents of the store
 
     @property
     def where(self) -> str:
-        """The store's path or URL, for messages."""
+        """The store's path or URL, as shown in messages."""
         return self.location.where
 
     @property
     def path(self) -> Path:
-        """The store's folder; raises `StoreError` for a store without one, which is read-only."""
+        """The store's folder. Raises `StoreError` if the store is not a folder but read-only."""
         if not isinstance(self.location, Folder):
             raise StoreError(
-                f"{self.where} is read-only; to change or send it, download it with: "
+                f"{self.where} is read-only. To change or push it, download it first with: "
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
         return self.location.path
@@ -132,13 +132,13 @@ class Store:
 
     @cached_property
     def specs(self) -> list[ArraySpec]:
-        """Name, shape, type and meaning of each array."""
+        """The name, shape, dtype and meaning of each array."""
         return fmt.specs_of(self.attributes)
 
     def stored(self, array: str) -> StoredArray:
-        """Return an array's layout on disk, which is read on first use."""
+        """Return how an array is stored on disk. This is read on first use."""
         if not isinstance(array, str):
-            raise UsageError(f"{self.where}: an array is selected by its name (got {array!r:.60})")
+            raise UsageError(f"{self.where}: array must be an array's name (got {array!r:.60})")
         if array not in self._stored:
             spec = next((spec for spec in self.specs if spec.name == array), None)
             if spec is None:
@@ -150,7 +150,7 @@ class Store:
 
     @property
     def block_rows(self) -> int:
-        """The rows per block."""
+        """The number of rows per block."""
         return int(self.attributes["block_rows"])
 
     @property
@@ -185,7 +185,7 @@ class Store:
 
     @cached_property
     def failures(self) -> dict[str, str]:
-        """The reason by id, for the rows that failed."""
+        """The reason for each failed row, by id."""
         failed = np.flatnonzero(self.status > Status.DONE).tolist()
         if not failed:
             return {}
@@ -194,12 +194,12 @@ class Store:
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
-        """The fingerprint by id of the file a row was computed from; None for rows without one."""
+        """The fingerprint of the file that each row was computed from, or None, by id."""
         sources = self.rows_table["source"]
         return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
 
     def source_of(self, row: int) -> str | None:
-        """Return the fingerprint of the file that a row was computed from, if there is one."""
+        """Return the fingerprint of the file that a row was computed from, or None."""
         record = self.record_of(row // self.block_rows)
         if record is None:
             return self.rows_table["source"][row] or None
@@ -207,7 +207,7 @@ class Store:
 
     @cached_property
     def rows_table(self) -> dict[str, list[str]]:
-        """The source and the reason of each row, as text; empty where there is none."""
+        """The columns ``source`` and ``reason`` for all rows, with empty strings for none."""
         if self.is_final:
             return read_rows_table(self.location, self.ids, self.status)
         sources, reasons = ([""] * len(self) for _ in range(2))
@@ -227,12 +227,12 @@ class Store:
     def record_of(self, block: int) -> BlockRecord | None:
         """Return a block's commit record; None if it is not written, or the store is final."""
         if block not in self._records:
-            # Assigned last, so that an unreadable record raises again the next time.
+            # Assigned last, so that an unreadable record raises again on the next call.
             self._records[block] = self.read_record(block)
         return self._records[block]
 
     def read_record(self, block: int) -> BlockRecord | None:
-        """Return a block's commit record as it is on disk now."""
+        """Return a block's commit record as it is on disk now, or None."""
         if self.is_final or not 0 <= block < self.blocks:
             return None
         rows = self.rows_of_block(block)
@@ -240,11 +240,11 @@ class Store:
         return read_record(self.location, block, ids, self.arrays)
 
     def rows_of_block(self, block: int) -> range:
-        """Return the rows of a block; the last block may be short."""
+        """Return the row numbers of a block; the last block may be shorter than the others."""
         return range(len(self))[block * self.block_rows : (block + 1) * self.block_rows]
 
     def refresh(self) -> Store:
-        """Read again what other processes may have changed: the state, rows and their status."""
+        """Read again what other processes may have changed: the store's state and its rows."""
         self.location.pin()
         before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
         self._records: dict[int, BlockRecord | None] = {}
@@ -257,7 +257,7 @@ class Store:
         return self
 
     def info(self) -> dict[str, Any]:
-        """Return rows by status, arrays with shapes and bytes, failures, and the attributes."""
+        """Return a summary: rows by status, array shapes and sizes, failures, and attributes."""
         n, done = len(self), int((self.status == Status.DONE).sum())
         to_do = int((self.status == Status.TODO).sum())
         return self.attributes | {
@@ -284,16 +284,16 @@ class Store:
         Parameters
         ----------
         array
-            Its name.
+            The name of the array.
         ids
             The ids to read (default: all).
         missing
-            For ids that the store does not have, or whose rows are not done: ``raise`` a
-            `StoreError`, fill their rows with ``nan`` (in integer arrays -1), or ``drop`` them;
-            `done_ids` returns the remaining ids.
+            What to do about ids that are not in the store or whose rows are not done: ``raise`` a
+            `StoreError`, fill their rows with ``nan`` (-1 in integer arrays), or ``drop`` them
+            (`done_ids` returns the ids that remain).
         """
         if missing not in ("raise", "nan", "drop"):
-            raise UsageError(f"missing is 'raise', 'nan' or 'drop' (got {missing!r})")
+            raise UsageError(f"missing must be 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self.stored(array)
         if ids is None:
             rows, done = np.arange(len(self)), self.status == Status.DONE
@@ -317,7 +317,7 @@ class Store:
         """Read rows of an array by row number; all of them must be done."""
         stored = self.stored(array)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
-            raise StoreError(f"{self.where} has the rows 0 to {len(self) - 1}")
+            raise StoreError(f"{self.where} only has rows 0 to {len(self) - 1}")
         done = self._row_reader.are_done(rows)
         if not done.all():
             self._row_reader.require_done([self.ids[row] for row in rows.tolist()], rows, done)
@@ -326,17 +326,17 @@ class Store:
     def iter_blocks(
         self, arrays: Sequence[str] | None = None
     ) -> Iterator[tuple[list[str], dict[str, NDArray[Any]]]]:
-        """Yield the rows that are done, in order, in bounded memory.
+        """Yield all rows that are done, in order, using bounded memory.
 
         Yields
         ------
         ids, rows
-            Some ids, and their rows in each array: a block of an open store, or about 32 MiB of
-            a final one.
+            A batch of ids, and their rows in each array. A batch is a block of an open store, or
+            about 32 MiB of a final store.
         """
         stored = [self.stored(name) for name in (self.arrays if arrays is None else arrays)]
         step = self.block_rows
-        if self.is_final and stored:  # whole chunks, so that each is read and checked once
+        if self.is_final and stored:  # whole chunks, so that each is read and verified once
             chunk_rows = max(array.layout.chunk_rows for array in stored)
             step = PART_BYTES // sum(array.spec.row_bytes for array in stored)
             step = max(chunk_rows, step - step % chunk_rows)
@@ -349,7 +349,7 @@ class Store:
             self.forget()
 
     def forget(self) -> None:
-        """Release the memory that rows were read through; they can be read again."""
+        """Release the memory used for reading rows; reading more rows is still possible."""
         self._row_reader.forget()
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
@@ -366,13 +366,13 @@ class Store:
         return rows
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
-        """Return the rows (default: all) that are still to do.
+        """Return those of `rows` (default: all rows) that are still to do.
 
-        With `retry_failed` also the rows that failed; raises `StoreError` if the store is final and
-        so cannot be filled.
+        With `retry_failed`, failed rows are included; then raises `StoreError` if the store is
+        final and has failed rows, because they cannot be computed again.
         """
         if retry_failed and self.is_final and self.failures:
-            raise final_error(self.path, "is finalised and read-only, with failed rows")
+            raise final_error(self.path, "is final, so its failed rows cannot be retried")
         rows = np.arange(len(self)) if rows is None else rows
         status = self.status[rows]
         missing: Rows = rows[status != Status.DONE if retry_failed else status == Status.TODO]
@@ -381,10 +381,10 @@ class Store:
     # Views for libraries, and operations on the whole store
 
     def to_pandas(self, array: str = "native") -> pd.DataFrame:
-        """Return an array as a table with a row per id and a column per number.
+        """Return an array as a table with one row per id and one column per feature.
 
-        Columns have the array's own names, if it has any. An array with several axes per row, such
-        as ``frames``, has them in the index: one row per id and frame.
+        Columns have the array's column names, if it has any. If an array has several axes per row,
+        such as ``frames``, the table has one row per id and frame, with both in the index.
         """
         from obygaze_features.store.views import to_pandas
 
@@ -397,13 +397,13 @@ class Store:
         manifest: Manifest | Path | str | None = None,
         labels: str | None = None,
     ) -> xr.Dataset:
-        """Return arrays (by default all; a name selects one) as a dataset.
+        """Return one or several arrays (default: all) as a dataset.
 
-        Its dimensions are ``item``, ``frame``, ``feature`` (``feature_32`` and so on where arrays
-        differ in length or columns) and axes of single arrays. Its coordinates are ``id``, by which
-        rows are selected, ``film``, the ``time`` of each frame, and the names of columns. With a
-        manifest, it also has ``level`` ("" for none) and ``concepts``, true or false by
-        ``concept``, from its label set `labels`.
+        The dimensions are ``item``, ``frame``, ``feature`` (``feature_32`` and so on if arrays
+        differ in length or columns), and axes that only one array has. The coordinates are ``id``,
+        which selects rows, ``film``, the ``time`` of each frame, and column names. With a manifest,
+        the dataset also has ``level`` ("" for none) and ``concepts`` (boolean, by ``concept``) from
+        the label set `labels`.
         """
         from obygaze_features.store.views import to_xarray
 
@@ -422,13 +422,13 @@ class Store:
         Parameters
         ----------
         array
-            Its name.
+            The name of the array.
         ids
-            The rows, in this order (default: all finished rows, with a manifest only those of its
-            items that have a level). Raises `StoreError` if a row is not done.
+            The ids, in the order wanted (default: all that are done; with a manifest, only those
+            with a level). Raises `StoreError` if a row is not done.
         manifest, labels
-            A manifest or its folder, and one of its label sets. A requested id without a level has
-            the label -1.
+            A manifest or its folder, and the name of one of its label sets. If `ids` names an item
+            without a level, its label is -1.
         """
         from obygaze_features.store.views import StoreDataset
 
@@ -442,15 +442,15 @@ class Store:
         films: Collection[str] | str | None = None,
         overwrite: bool = False,
     ) -> Store:
-        """Make an open store of some of the items, in the same order.
+        """Make an open store from some of the items, in the same order.
 
         Parameters
         ----------
         output
-            The new store, ``NAME.zarr``.
+            The path of the new store, ``NAME.zarr``.
         ids, films
-            Items to take (each must exist), or films of which to take all items; with both, items
-            that match both.
+            The ids to include (each must exist), or films whose items are all included. With both,
+            only items that match both are included.
         overwrite
             Replace an existing store at `output`.
         """
@@ -465,19 +465,19 @@ class Store:
         arrays: Sequence[str] | str | None = None,
         overwrite: bool = False,
     ) -> Exported:
-        """Write the store as HDF5 or Parquet, in bounded memory.
+        """Export the store to HDF5 or Parquet, using bounded memory.
 
-        HDF5 has one dataset per array, each chunk with HDF5's own checksum (Fletcher-32); a row
-        that is not done is NaN, or -1 in whole numbers. Parquet has one row per clip and one column
-        per array: flat lists of fixed size, with the shape in the column's metadata; a row that is
-        not done is null.
+        An HDF5 file has one dataset per array, with HDF5's own checksum (Fletcher-32) for each
+        chunk. Rows that are not done are NaN, or -1 in integer arrays. A Parquet file has one row
+        per clip and one column per array: a flat list of fixed size, with the shape in the column's
+        metadata. Rows that are not done are null.
 
         Parameters
         ----------
         output
-            The file: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
+            The file to write: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
         arrays
-            The arrays (default: all; in Parquet, those of `ARRAYS` with one vector per clip).
+            The arrays to export (default: all; for Parquet, all with one vector per clip).
         overwrite
             Replace the file at `output`.
         """
@@ -486,11 +486,11 @@ class Store:
         return export(self, output, arrays=arrays, overwrite=overwrite)
 
     def diff(self, other: Store | Path | str) -> Difference:
-        """Compare attributes, reference clips and common rows with those of another store.
+        """Compare attributes, probes and common rows with those of another store.
 
         The other store may have any items, in any order.
 
-        Arrays that only one store has, or that differ in shape, are not compared row by row;
+        Arrays that only one store has, or whose shapes differ, are not compared row by row;
         `Difference.attributes` lists them.
         """
         from obygaze_features.store.diff import diff
@@ -498,41 +498,41 @@ class Store:
         return diff(self, other)
 
     def finalise(self, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
-        """Join the small shards into large ones, with a card and checksums, read-only.
+        """Make the store read-only, with large shards, a dataset card and checksums.
 
-        A final store is not changed. The checksum of every shard is verified. Raises `StoreError`
-        if a shard is damaged, and then changes nothing.
+        Does nothing if the store is already final. The checksum of every shard is verified. Raises
+        `StoreError`, and changes nothing, if a shard is damaged.
 
         Parameters
         ----------
         compress
-            Compress each chunk with Zstandard. Features hardly get smaller, and reading gets
-            slower.
+            Compress each chunk with Zstandard. This hardly makes features smaller, and makes
+            reading slower.
         allow_incomplete
-            Finalise even if rows are still to do. They stay absent.
+            Finalise even if rows are still to do. These rows will be missing.
         """
         from obygaze_features.store.finalise import finalise
 
         return finalise(self, compress=compress, allow_incomplete=allow_incomplete)
 
     def pack(self, output: Path | str, *, overwrite: bool = False) -> Packed:
-        """Write a final store into one zip file; each file is compared with its checksum.
+        """Pack a final store into one zip file, verifying the checksum of each file.
 
-        Raises `StoreError` if the store is open or damaged, and then writes nothing.
+        Raises `StoreError`, and writes nothing, if the store is open or damaged.
         """
         from obygaze_features.store.transfer import pack
 
         return pack(self, output, overwrite=overwrite)
 
     def push(self, target: Path | str) -> Pushed:
-        """Send a final store elsewhere; a second run sends only what is missing or wrong there.
+        """Upload or copy a final store; a second push sends only files that are missing or differ.
 
         Parameters
         ----------
         target
-            A folder, or a URL such as ``s3://bucket/lab``, in which the store keeps its own name;
-            ``NAME.zarr``, there or here, to rename it; or ``hf://datasets/OWNER/NAME``. Raises
-            `StoreError` if the target holds anything else.
+            A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name. To rename
+            it, end the folder or URL in ``NAME.zarr``. Or a dataset on the Hub,
+            ``hf://datasets/OWNER/NAME``. Raises `StoreError` if the target holds anything else.
         """
         from obygaze_features.store.transfer import push
 
@@ -546,12 +546,12 @@ class Store:
         citation: str | None = None,
         published: str | None = None,
     ) -> Store:
-        """Change the name, licence, citation or date of publication (``2026-11-23``).
+        """Change the name, licence, citation or publication date (like ``2026-11-23``).
 
-        A final store's card is changed, too. The date is in ``croissant.json``.
+        The card of a final store is updated, too. The date is written to ``croissant.json``.
 
-        The store is replaced in one step by one that shares the files of its features, so that it
-        is complete at any moment.
+        The store is swapped in one step for a copy that shares its feature files, so it is complete
+        at any moment.
         """
         from obygaze_features.store.finalise import set_texts
 
@@ -559,7 +559,7 @@ class Store:
         return set_texts(self, {key: text for key, text in texts.items() if text is not None})
 
     def verify(self) -> list[Damage]:
-        """Read everything again and list what is damaged."""
+        """Read all files and return a list of the damage found."""
         from obygaze_features.store.verify import verify
 
         return verify(self.location.address)
@@ -568,7 +568,7 @@ class Store:
 
     @cached_property
     def id_bytes(self) -> NDArray[np.uint8]:
-        """The ids as they are stored, a row of UTF-8 bytes each."""
+        """The ids as stored: rows of UTF-8 bytes."""
         return read_bytes_array(self.location, fmt.IDS, len(self))
 
     def _decode_ids(self, table: NDArray[np.uint8]) -> list[str]:
@@ -596,7 +596,7 @@ class Store:
         return RowReader(self)
 
     def _find_rows(self, ids: Sequence[str]) -> Rows:
-        """Return the row of each id; -1 if the store does not have it."""
+        """Return the row number of each id; -1 for ids that are not in the store."""
         _require_ids(ids)
         row_of = self._row_of
         if isinstance(row_of, RowIndex):
@@ -611,10 +611,10 @@ def open_store(address: Path | str, *, checksums: bool = True) -> Store:
     ----------
     address
         A folder, ``NAME.zarr``; an archive, ``NAME.zip``; or a URL (``https://...``,
-        ``s3://...``, ``hf://...``). `StoreError` without a complete store.
+        ``s3://...``, ``hf://...``). Raises `StoreError` if there is no complete store.
     checksums
-        Verify the checksum of everything that is read. Without it, reading is faster, and
-        damage goes unnoticed.
+        Verify the checksums of all data that is read. Without this, reading is faster, but damage
+        goes unnoticed.
     """
     return open_at(location_of(address), checksums=checksums)
 
@@ -623,7 +623,7 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
     """Open the store at a location."""
     store = Store(location, checksums=checksums)
     if location.is_local:
-        for name in store.arrays:  # so that damaged metadata of an array is reported here
+        for name in store.arrays:  # so that damaged array metadata is reported here
             store.stored(name)
     return store
 
@@ -634,8 +634,8 @@ def location_of(address: str | Path) -> Location:
         if redact_url(address).endswith(".zip"):
             where = redact_url(address)
             raise StoreError(
-                f"{where} is a zip file on another machine, which cannot be read there; "
-                f"download it: obygaze stores pull {where} -o NAME.zarr"
+                f"{where} is a zip file on another machine, which cannot be read remotely. "
+                f"Download it with: obygaze stores pull {where} -o NAME.zarr"
             )
         from obygaze_features.store.remote import Remote
 
@@ -651,4 +651,4 @@ def location_of(address: str | Path) -> Location:
 
 def _require_ids(ids: Sequence[str]) -> None:
     if isinstance(ids, str) or not isinstance(next(iter(ids), ""), str):
-        raise UsageError(f"ids must be a list of str (got {ids!r:.60})")
+        raise UsageError(f"ids must be a list of strings (got {ids!r:.60})")

@@ -1,4 +1,4 @@
-"""A store behind a URL: ranges of its files, a few at a time, of the store that was pinned."""
+"""Read a store behind a URL: ranges of files, a few in parallel, all from the pinned store."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from obygaze_features.store.schemes import (
 )
 
 PAUSES_S = (0.1, 0.5, 1.5, 4.0)
-"""The seconds to wait before each retry of a request that may succeed next time."""
+"""Seconds to wait before each retry of a request that may succeed later."""
 MAX_WAIT_S = 60
-"""The most seconds to wait before a retry if a server asks for it."""
+"""The longest pause before a retry that a server may ask for, in seconds."""
 MAX_REQUESTS = 8
-"""The number of requests at a time."""
+"""The maximum number of simultaneous requests."""
 PIECE_BYTES = 8 * 2**20
-"""The bytes of one request of a large file; nearby parts are joined up to this size."""
+"""The size of one request for a large file; nearby parts are joined up to this size."""
 GAP_BYTES = 128 * 2**10
-"""The gap between two parts up to which one request reads both."""
+"""The largest gap in bytes between two parts that are read with one request."""
 MAX_JSON_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**30
-"""The most that is read of one file, so that nobody can fill the memory."""
+"""The largest file that is read into memory, so that a server cannot exhaust the memory."""
 
 
 class Remote(Location):
-    """A folder behind a URL; no file of it is stored on this machine.
+    """A folder behind a URL. None of its files are stored on this machine.
 
-    A password and a query (``?token=...``) are sent with each request, and never shown.
+    A password or query (``?token=...``) in the URL is sent with each request, and never shown.
     """
 
     is_local = False
@@ -60,11 +60,11 @@ class Remote(Location):
 
     @property
     def files(self) -> Files:
-        """The files, as this process reads and writes them."""
+        """The client for the files, one per process."""
         return self._open()[0]
 
     def read(self, name: str) -> bytes:
-        """Read a whole file, and compare it with the checksums of the pinned store."""
+        """Read a whole file, and verify its checksum from the pinned store's list."""
         if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
             return self.identity
         sha256 = self._checksums.get(name)
@@ -73,7 +73,7 @@ class Remote(Location):
             self.refuse_if_changed()
             raise StoreError(
                 self.join(name),
-                "is not as it was written; tell the owner of the store, who can run: obygaze "
+                "does not match its checksum; tell the owner of the store, who can run: obygaze "
                 "stores repair",
             )
         return answer.data
@@ -84,7 +84,7 @@ class Remote(Location):
         return self._read_ranges(name, [(start, end)])[0].data if length else b""
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
-        """Read several parts of a file, in parallel; one request reads nearby parts."""
+        """Read several parts of a file in parallel; nearby parts share one request."""
         runs = list(_join_near(sorted(set(spans))))
         ranges = [(run[0][0], sum(run[-1])) for run in runs]
         parts = {}
@@ -95,13 +95,13 @@ class Remote(Location):
         return [parts[span] for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """Yield a file from `start` on; a server without ranges sends the rest together."""
+        """Yield a file from `start` on; without range requests, yield the rest as one piece."""
         length = PIECE_BYTES
         while length == PIECE_BYTES:
             span = start, start + PIECE_BYTES
             [answer] = self._read_ranges(name, [span], ranges_needed=False)
             if answer.is_whole:
-                self.at_once = 1  # because each file is wholly in memory
+                self.at_once = 1  # because each file is held in memory as a whole
                 yield answer.data[start:]
                 return
             yield answer.data
@@ -109,7 +109,7 @@ class Remote(Location):
             start += length
 
     def exists(self, name: str) -> bool:
-        """Return True if a file of this name exists."""
+        """Return True if a file with this name exists."""
         try:
             self._fetch(name, (0, 1), ranges_needed=False)
         except FileNotFoundError:
@@ -117,13 +117,13 @@ class Remote(Location):
         return True
 
     def identify(self) -> object:
-        """Return the checksum list, or None if the store has none. A push sends it first."""
+        """Return the checksum list, which a push sends first; None if the store has no list."""
         with contextlib.suppress(FileNotFoundError):
             return self._fetch(fmt.CHECKSUMS, (None, None)).data
         return None
 
     def pin(self) -> None:
-        """Compare files from now on with the list of checksums, or else with their own versions."""
+        """From now on, check files against the store's checksum list, or else by their version."""
         super().pin()
         self._checksums, self._versions = {}, {}
         if isinstance(self.identity, bytes):
@@ -138,10 +138,11 @@ class Remote(Location):
         is_known: bool = False,
         ranges_needed: bool = True,
     ) -> list[Answer]:
-        """Read ranges of a file of the pinned store; `is_known` if a checksum will be compared.
+        """Read ranges of a file, making sure that the data is from the pinned store.
 
-        Most servers return the version of a file; if the version belongs to the pinned store, so
-        does the data. Otherwise another request gets the store's identity.
+        Most servers return the version of a file. If that version is known to belong to the pinned
+        store, so does the data. Otherwise, another request checks the store's identity, unless the
+        caller will verify a checksum (`is_known`).
         """
 
         def fetch(span: Range) -> Answer:
@@ -160,15 +161,15 @@ class Remote(Location):
         return answers
 
     def _open(self) -> tuple[Files, threading.Semaphore]:
-        """Return the files and the limit of simultaneous requests."""
-        # Connections belong to one process and do not survive a fork; nor do locks.
+        """Return this process's client, and the semaphore that limits simultaneous requests."""
+        # Connections and locks belong to one process and do not survive a fork.
         if self._opened is None or self._opened[0] != os.getpid():
             slots = threading.Semaphore(MAX_REQUESTS)
             self._opened = os.getpid(), open_files(self.url), slots
         return self._opened[1:]
 
     def _fetch(self, name: str, span: Range, *, ranges_needed: bool = True) -> Answer:
-        """Fetch a range of a file, with retries if they may help."""
+        """Fetch a range of a file, retrying if that may help."""
         files, slots = self._open()
         limit = MAX_JSON_BYTES if name.endswith(".json") else MAX_FILE_BYTES
         length = length_of(span)
@@ -180,7 +181,7 @@ class Remote(Location):
                     answer = files.get(name, span, limit)
                 break
             except Exception as problem:
-                if is_beyond_the_end(problem):  # nothing, or nothing more
+                if is_beyond_the_end(problem):  # the file is empty, or was read to its end
                     return Answer(b"")
                 pause = next(pauses, None)
                 is_passing = files.is_passing(problem, has_answered=self._answered)
@@ -193,8 +194,8 @@ class Remote(Location):
         self._refuse_large(name, len(answer.data), limit)
         if ranges_needed and length is not None and len(answer.data) > length:
             raise StoreError(
-                f"{self.join(name)}: the server does not support range requests; "
-                f"download the store: obygaze stores pull {self.where} -o NAME.zarr"
+                f"{self.join(name)}: the server does not support range requests. "
+                f"Download the store with: obygaze stores pull {self.where} -o NAME.zarr"
             )
         return answer
 
@@ -204,13 +205,13 @@ class Remote(Location):
 
 
 def _seconds_to_wait(problem: Exception, pause: float) -> float:
-    """Return the pause before the next try, as long as the server asks for."""
+    """Return the pause before the next try, in seconds: what the server asks for, or `pause`."""
     asked = (getattr(problem, "headers", None) or {}).get("Retry-After", "")
     return min(float(asked), MAX_WAIT_S) if asked.isdecimal() else pause
 
 
 def _join_near(spans: Sequence[Span]) -> Iterator[list[Span]]:
-    """Join nearby spans, in order."""
+    """Yield groups of nearby spans, which can be read with one request."""
     run: list[Span] = []
     for start, length in spans:
         is_near = run and start - sum(run[-1]) <= GAP_BYTES

@@ -1,8 +1,8 @@
-"""Repair a store: damaged blocks become missing ones, which extraction computes again.
+"""Repair a store by dropping damaged blocks, which the next extraction computes again.
 
-Files that no block can replace (metadata, items, ids, tables) are restored from a copy of the
-store. No intact byte is lost: replaced and dropped files stay beside the store. They are named
-there before the store is changed, so that a repair may be interrupted anywhere, and repeated.
+Other damaged files (metadata, items, ids, tables) have to be restored from a copy of the store.
+No intact data is lost: replaced and dropped files are kept in a folder next to the store. They are
+linked there before the store is changed, so a repair can be interrupted anywhere and repeated.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from obygaze_features.store.verify import Damage, verify
 from obygaze_features.store.writer import append_to_log
 
 ASIDE = ".before-repair"
-"""The suffix of the folder beside the store for files that a repair replaced or dropped."""
-KEPT = "nothing is lost: replaced and dropped files are beside the store"
+"""The suffix of the folder next to the store for files that a repair replaced or dropped."""
+KEPT = "nothing is lost: replaced and dropped files are kept next to the store"
 ASIDE_NOTE = "kept-by-repair.txt"
-"""The file in such a folder that says where it came from."""
+"""The file in this folder that says where the files came from."""
 
 Confirm = Callable[[Sequence[Damage], Sequence[str]], None]
 
@@ -51,23 +51,23 @@ class Repair:
 
     path: Path
     damage: tuple[Damage, ...]
-    """The damage, without harmless entries."""
+    """The damage that was repaired, without harmless entries."""
     to_do: tuple[str, ...]
-    """The ids of rows that were dropped and that extraction has to compute again."""
+    """The ids of the dropped rows, which extraction has to compute again."""
     reopened: bool
     aside: Path | None = None
-    """The folder of the replaced store, or of the dropped files, until somebody removes it."""
+    """The folder that keeps the replaced store or the dropped files, if there is one."""
 
 
 def repair(
     path: Path | str, *, reopen: bool = False, confirm: Confirm = lambda damage, ids: None
 ) -> Repair:
-    """Turn the damaged blocks of a store into missing ones.
+    """Drop the damaged blocks of a store, so that extraction computes them again.
 
-    No process may be writing the store. A damaged final store is reopened: an open store with all
-    intact blocks replaces it; with `reopen` an undamaged one too, to fill missing rows. Replaced
-    and dropped files stay beside the store. Raises `StoreUnreadable` if the system cannot read a
-    file now, and then changes nothing.
+    No process may be writing to the store. A damaged final store is replaced by an open store with
+    all intact blocks; with `reopen`, so is an undamaged one, so that missing rows can be filled.
+    Replaced and dropped files are kept next to the store. Raises `StoreUnreadable`, and changes
+    nothing, if the system cannot read a file now.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ def repair(
     reopen
         Reopen a final store even if it is undamaged.
     confirm
-        Called with the damage and the ids of the rows to drop, before any is dropped. It raises
-        to stop.
+        Called with the damage and the ids of the rows to drop before any row is dropped. It can
+        raise an exception to stop the repair.
     """
     with disk_errors(Path(path), StoreError, unchanged=KEPT):
         store = open_store(path)
-        clear_unfinished(store.path)  # the store that a killed repair replaced
+        clear_unfinished(store.path)  # left over if an earlier repair was killed
         if not store.is_final:
             refuse_while_written(store)
         damage = tuple(entry for entry in verify(store.path) if not entry.harmless)
@@ -101,13 +101,13 @@ def repair(
 
 
 def can_repair(entry: Damage, *, is_final: bool) -> bool:
-    """Return True if a damaged file can be computed or written again; others need a copy."""
+    """Return True if a damaged file can be recomputed or rewritten without another copy."""
     rewritten = (fmt.CARD, fmt.CROISSANT, fmt.PROBE, *fmt.COORDINATES) if is_final else ()
     return bool(entry.ids) or entry.file.partition("/")[0] in rewritten
 
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
-    """Raise if a file is damaged that can neither be computed nor written again."""
+    """Raise `StoreError` if a damaged file can be neither recomputed nor rewritten."""
     require_plain_file(store.path / fmt.LOG, StoreError)
     for entry in damage:
         if not can_repair(entry, is_final=store.is_final):
@@ -118,20 +118,20 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
 
 
 def _find_rows_to_drop(store: Store, damage: Sequence[Damage]) -> tuple[list[int], tuple[str, ...]]:
-    """Return the blocks of damaged rows, and the ids of their rows that were done or failed."""
+    """Return the blocks with damaged rows, and the ids of their rows that are done or failed."""
     row_of = {item_id: row for row, item_id in enumerate(store.ids)}
     blocks = sorted({row_of[id_] // store.block_rows for entry in damage for id_ in entry.ids})
     rows = [row for block in blocks for row in store.rows_of_block(block)]
-    if store.is_final:  # an open store's status comes from the record, which may be damaged
+    if store.is_final:  # in an open store, the status is in the record, which may be damaged
         rows = [row for row in rows if store.status[row] != Status.TODO]
     return blocks, tuple(store.ids[row] for row in rows)
 
 
 def _set_aside(path: Path, names: Collection[str]) -> Path | None:
-    """Give files a second name in a new folder beside the store, and return that folder.
+    """Link files into a new folder next to the store, and return that folder.
 
-    The store is not changed, and the names are on disk when this returns: an interrupted repair
-    loses nothing.
+    The store is not changed, and the links are flushed to disk, so an interrupted repair loses
+    nothing.
     """
     names = [name for name in names if (path / name).exists()]
     if not names:
@@ -139,7 +139,7 @@ def _set_aside(path: Path, names: Collection[str]) -> Path | None:
     numbered = (f"{path.name}{ASIDE}{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
     aside = next(f for f in map(path.with_name, numbered) if not os.path.lexists(f))
     aside.mkdir()
-    note = f"What obygaze stores repair dropped or replaced in {path.name}.\n"
+    note = f"Files that `obygaze stores repair` dropped or replaced in {path.name}.\n"
     write_text(aside / ASIDE_NOTE, note)
     for name in names:
         (aside / name).parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def _set_aside(path: Path, names: Collection[str]) -> Path | None:
 
 
 def _drop_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
-    """Turn blocks of an open store into missing ones; their files stay beside the store."""
+    """Drop blocks of an open store; their files are kept next to the store."""
     path, shards = store.path, list[str]()
     for block in blocks:
         shards += [fmt.shard_name(spec, block) for spec in store.specs]
@@ -158,7 +158,7 @@ def _drop_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
         shards += [file.relative_to(path).as_posix() for file in staged]
     records = [fmt.record_name(block) for block in blocks]
     aside = _set_aside(path, [*records, *shards])
-    # Records are dropped last: a repeated repair finds a block by its record.
+    # Records are dropped last, because a repeated repair finds a block by its record.
     for name in (*shards, *records):
         (path / name).unlink(missing_ok=True)
     sync_path(path / "blocks")
@@ -167,9 +167,9 @@ def _drop_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
 
 
 def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> Path | None:
-    """Replace a final store by an open one without these blocks.
+    """Replace a final store with an open store without these blocks.
 
-    A damaged store stays beside it.
+    If the final store was damaged, it is kept next to the new store.
     """
     n, path = len(store), store.path
     source = np.zeros(n, np.intp)

@@ -1,4 +1,4 @@
-"""The row of each id of a large store, in a fifth of the memory of a dictionary."""
+"""Look up the row of an id in a large store, using a fifth of the memory of a dictionary."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 
 class RowIndex:
-    """The rows of ids, found by bisection in a sorted array.
+    """An index from ids to rows, which bisects a sorted array.
 
     Parameters
     ----------
     table
-        The ids as in a store: rows of UTF-8, padded with zeros.
+        The ids as in a store: rows of UTF-8 bytes, padded with zeros.
     """
 
     def __init__(self, table: NDArray[np.uint8]) -> None:
@@ -28,22 +28,22 @@ class RowIndex:
 
     @property
     def has_duplicates(self) -> bool:
-        """True if an id has two rows."""
+        """True if an id has more than one row."""
         return bool((self._keys[1:] == self._keys[:-1]).any())
 
     def __contains__(self, item_id: object) -> bool:
         return isinstance(item_id, str) and self.get(item_id, -1) >= 0
 
     def get(self, item_id: str, default: int) -> int:
-        """Return the row of an id, or the default if no row has it."""
+        """Return the row of an id, or the default if there is no such id."""
         row = int(self.find([item_id])[0])
         return default if row < 0 else row
 
     def find(self, ids: Sequence[str]) -> NDArray[np.intp]:
-        """Return the row of each id; -1 if no row has it."""
+        """Return the row of each id; -1 if there is no such id."""
         width = self._keys.dtype.itemsize
         encoded = [item_id.encode("utf-8", "surrogatepass") for item_id in ids]
-        # NumPy cuts longer keys, and ignores zeros at the end.
+        # NumPy truncates longer keys and ignores trailing zeros.
         can_be = [len(key) <= width and b"\0" not in key for key in encoded]
         keys = np.array(encoded, self._keys.dtype)
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)

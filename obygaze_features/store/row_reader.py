@@ -1,7 +1,8 @@
-"""Read rows of arrays, gathered shard by shard.
+"""Read rows of arrays, shard by shard.
 
-Uncompressed shards on a local disk are mapped (`ShardReader`), which is many times faster than any
-alternative; for others, only the ranges of the needed chunks are read (`RangeShard`).
+Uncompressed shards on a local disk are memory-mapped (`ShardReader`), which is many times faster
+than any alternative. From other shards, only the ranges of the chunks needed are read
+(`RangeShard`).
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ if TYPE_CHECKING:
     from obygaze_features.store.reader import Store
 
 BATCH_BYTES = 16 * 2**20
-"""The bytes of chunks that a `RangeShard` holds at a time; a few are read in parallel."""
+"""The total size of the chunks that a `RangeShard` holds at a time."""
 MAX_OPEN_SHARDS = 64
-"""The most shards open: each takes a file descriptor, and a process may have only 256."""
+"""The maximum number of open shards. Each needs a file descriptor; some systems allow only 256."""
 
 Rows = NDArray[np.intp]
 
 
 class RowReader:
-    """Reads rows that are done, and keeps the most recently used shards open."""
+    """Reads rows that are done, keeping the most recently used shards open."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._shards: dict[tuple[str, int], ShardReader | RangeShard] = {}
 
     def is_done(self, row: int) -> bool:
-        """Return True if one row is done, fast enough for loops; a negative row never is."""
+        """Return True if a row is done (a negative row never is), fast enough for loops."""
         if row < 0 or self.store.is_final:
             return row >= 0 and bool(self.store.status.item(row) == Status.DONE)
         block, within = divmod(row, self.store.block_rows)
@@ -54,12 +55,12 @@ class RowReader:
         return record is not None and record.status[within] == Status.DONE
 
     def are_done(self, rows: Rows) -> NDArray[np.bool_]:
-        """Return which rows are done; a negative row never is."""
+        """Return a mask of the rows that are done; a negative row never is."""
         done: NDArray[np.bool_] = (self.status_of(rows) == Status.DONE) & (rows >= 0)
         return done
 
     def status_of(self, rows: Rows) -> NDArray[np.uint8]:
-        """Return the `Status` of some rows; of an open store, only their records are read."""
+        """Return the `Status` of some rows; in an open store, only reads their blocks' records."""
         if self.store.is_final or "status" in vars(self.store):
             return self.store.status[rows]
         status = np.full(len(rows), Status.TODO, np.uint8)
@@ -72,13 +73,13 @@ class RowReader:
         return status
 
     def require_done(self, ids: Sequence[str], rows: Rows, done: NDArray[np.bool_]) -> None:
-        """Raise `StoreError`, with the reason, unless all rows are done."""
+        """Raise `StoreError` with the reason if a row is not done."""
         missing = np.flatnonzero(~done)
         if not missing.size:
             return
         first, row = ids[missing[0]], rows[missing[0]]
         if row < 0:
-            reason = "is not an item of this store"
+            reason = "is not in this store"
         elif first in self.store.failures:
             reason = f"failed: {self.store.failures[first]}"
         else:
@@ -93,7 +94,7 @@ class RowReader:
         into: NDArray[Any] | None = None,
         at: Rows | None = None,
     ) -> NDArray[Any]:
-        """Read rows of an array; row i goes to ``into[at[i]]``, or to a new array."""
+        """Read rows of an array; with `into`, ``rows[i]`` is written to ``into[at[i]]``."""
         if into is None:
             into = np.empty((len(rows), *array.spec.shape), array.spec.dtype)
         if at is None:
@@ -117,7 +118,7 @@ class RowReader:
     def _gather_shard(
         self, array: StoredArray, shard: int, rows: Rows, into: NDArray[Any], at: Rows
     ) -> None:
-        """Read rows of one shard; row i goes to ``into[at[i]]``."""
+        """Read rows of one shard; ``rows[i]`` is written to ``into[at[i]]``."""
         first = shard * array.layout.shard_rows
         is_run = (np.diff(at) == 1).all()
         out = into[at[0] : at[-1] + 1] if is_run else None
@@ -138,15 +139,15 @@ class RowReader:
             raise self._name_rows(problem, np.array([within]), row - within) from None
 
     def forget(self) -> None:
-        """Release the memory that shards were read into."""
+        """Release the memory of the shards that were read."""
         for shard in list(self._shards.values()):
             shard.forget()
 
     def _shard(self, array: StoredArray, shard: int) -> ShardReader | RangeShard:
-        """Open a shard; the most recently used shards stay open.
+        """Return an open shard; the most recently used shards stay open.
 
-        Nothing is locked, so that threads and forks never wait for each other; at worst a shard is
-        opened twice.
+        There is no lock, so threads and forked processes never wait for each other. At worst, a
+        shard is opened twice.
         """
         key = array.spec.name, shard
         reader = self._shards.pop(key, None) or self._open(array, shard)
@@ -157,7 +158,7 @@ class RowReader:
         return reader
 
     def _name_rows(self, problem: DamagedChunk, rows: Rows, first: int) -> StoreError:
-        """Return an error that names the damaged rows, counted from row `first`."""
+        """Return an error that names the damaged rows; `rows` are counted from row `first`."""
         hit = np.unique(rows[(rows >= problem.rows.start) & (rows < problem.rows.stop)])
         ids = [self.store.ids[first + row] for row in hit.tolist()]
         more = f" and of {len(ids) - 3} more" if len(ids) > 3 else ""
@@ -172,7 +173,7 @@ class RowReader:
         record = self.store.record_of(shard)
         sha256 = record.shards[array.spec.name] if record else None
         if sha256:
-            # A writer was interrupted, or has not moved it yet.
+            # A writer was interrupted, or has not moved the shard yet.
             names.insert(0, fmt.staged_name(array.spec, shard, sha256))
         for name in names:
             with contextlib.suppress(FileNotFoundError):
@@ -182,23 +183,23 @@ class RowReader:
 
 
 def open_shard(location: Location, name: str, array: StoredArray) -> ShardReader | RangeShard:
-    """Open a shard of an array, to read rows from."""
+    """Open a shard of an array for reading rows."""
     if not array.compressed and (file := location.map(name)):
         return ShardReader(file, array.layout)
     return RangeShard(location, name, array.layout, compressed=array.compressed)
 
 
 class RangeShard:
-    """A shard whose index is read once; then the ranges of needed chunks are read.
+    """A shard that is read by ranges: its index once, then the chunks that are needed.
 
     Parameters
     ----------
     location, name
         The shard's file. Raises FileNotFoundError if it does not exist.
     layout
-        The layout of its rows.
+        How rows are divided into chunks.
     compressed
-        True if each chunk is compressed by Zstandard, before its checksum.
+        True if chunks are compressed with Zstandard. The checksum is of the compressed data.
     """
 
     def __init__(
@@ -212,7 +213,7 @@ class RangeShard:
     def read(
         self, rows: Rows, *, check: bool = True, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Read rows of the shard, counted from its start; all of them must exist."""
+        """Read rows of the shard, counted from its start; all of them must be present."""
         if out is None:
             out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
         chunks, within = np.divmod(rows, self.layout.chunk_rows)
@@ -238,14 +239,14 @@ class RangeShard:
         return values
 
     def forget(self) -> None:
-        """Do nothing; no rows are held."""
+        """Do nothing, because no rows are kept in memory."""
 
     def _span(self, chunk: int) -> Span:
         if not self.present[chunk]:
             raise self._damaged(chunk, "a chunk is missing")
         offset, size = self.index[chunk].tolist()
         smallest = largest = self.layout.chunk_bytes + CHECKSUM_BYTES
-        if self.compressed:  # incompressible data grows a little
+        if self.compressed:  # data that cannot be compressed grows a little
             smallest, largest = CHECKSUM_BYTES, largest + largest // 128 + 1024
         if not smallest <= size <= largest or offset >= 2**62:
             raise self._damaged(chunk, "a chunk has the wrong length")
@@ -262,7 +263,7 @@ class RangeShard:
         if self.compressed:
             from numcodecs.zstd import decompress
 
-            # A buffer of the right size, so that a chunk that claims more takes no more memory.
+            # The buffer has the right size, so a chunk that claims more cannot take more memory.
             values = np.empty(self.layout.chunk_bytes, np.uint8)
             try:
                 decompress(content, values)

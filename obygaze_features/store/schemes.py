@@ -1,8 +1,8 @@
-"""The clients behind the addresses of stores: one entry of `SCHEMES` per scheme.
+"""Clients for the addresses of stores. `SCHEMES` has one entry per URL scheme.
 
-Credentials and endpoints are in the clients' usual places: for S3 ``AWS_ACCESS_KEY_ID``,
-``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and ``~/.aws``; for a web server the URL
-(``https://USER:PASSWORD@HOST/...``); for the Hub ``hf auth login``.
+Credentials and endpoints are read from the usual places. For S3, these are ``AWS_ACCESS_KEY_ID``,
+``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and ``~/.aws``; for a web server, the URL
+(``https://USER:PASSWORD@HOST/...``); for the Hub, ``hf auth login``.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, Usag
 from obygaze_features.store.location import is_url
 
 TIMEOUT_S = 30
-"""The seconds without a byte after which a connection counts as lost."""
+"""Seconds without any data after which a connection counts as lost."""
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
-"""Limits of s3fs, which retries by itself: otherwise an unreachable endpoint takes 30 s."""
+"""Limits on the retries of s3fs. Without them, it takes 30 s to give up on a dead endpoint."""
 _UPLOAD_PAUSES_S = (0.5, 4.0)
 _BEYOND_THE_END = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
 
 Range = tuple[int | None, int | None]
-"""Start and end, as in a slice; a negative start has no end, and counts from the file's end."""
+"""Start and end, as in a slice. A negative start counts from the end of the file and has no end."""
 
 
 class Answer(NamedTuple):
-    """The data that a server sent of a file, and the file's version if the server names it."""
+    """Data that a server sent from a file, and the file's version if the server states it."""
 
     data: bytes
     version: str | None = None
@@ -48,36 +48,36 @@ class Answer(NamedTuple):
 
 
 class Files:
-    """The files of a folder that fsspec reads and writes, without versions."""
+    """The files of a folder, read and written through fsspec, without versions."""
 
     is_read_only = False
     has_folders = False
-    """True if folders must be made before files are put into them."""
+    """True if folders must be created before files can be put into them."""
 
     def __init__(self, address: str, **options: Any) -> None:
         fsspec = need("fsspec", extra="remote")
         scheme = address.partition("://")[0] if is_url(address) else "file"
-        extra = "takes a package that is not installed ({}); for S3: pip install 'obygaze[remote]'"
+        extra = "needs a package that is not installed ({}); for S3: pip install 'obygaze[remote]'"
         with translate(MissingExtra, redact_url(address), extra, foreign=ImportError):
-            # Not with `fsspec.url_to_fs`, which also accepts chains of file systems.
+            # `fsspec.url_to_fs` would also accept chained file systems.
             self.system: Any = fsspec.filesystem(scheme, **options)
         self.root: str = self.system._strip_protocol(address).rstrip("/")
 
     def path(self, name: str) -> str:
-        """Return the path of a file in the file system."""
+        """Return a file's path in the file system."""
         return f"{self.root}/{name}"
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
-        """Return a range of a file; for a whole file (None, None), at most `limit` + 1 bytes."""
+        """Return a range of a file; of a whole file, (None, None), at most `limit` + 1 bytes."""
         start, end = (0, limit + 1) if span == (None, None) else span
         return Answer(self.system.cat_file(self.path(name), start=start, end=end))
 
     def is_passing(self, problem: Exception, *, has_answered: bool) -> bool:
-        """Return True if the same request may succeed next time; fsspec's clients retry, too."""
+        """Return True if a failed request may succeed when repeated."""
         return False
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of each existing file."""
+        """Return the size of each file in the folder, by name."""
         self.system.invalidate_cache()
         with contextlib.suppress(FileNotFoundError):
             files = self.system.find(self.root, detail=True)
@@ -88,10 +88,10 @@ class Files:
         return {}
 
     def sha256(self, name: str) -> str | None:
-        """Return a file's SHA-256 if the server stores it."""
+        """Return a file's SHA-256 if the server knows it, otherwise None."""
 
     def put(self, path: Path, name: str, sha256: str) -> bool:
-        """Send a file; return True if the server compared it with its SHA-256."""
+        """Upload a file; return True if the server verified its SHA-256."""
         target = self.path(name)
         if self.has_folders:
             self.system.makedirs(target.rpartition("/")[0], exist_ok=True)
@@ -106,7 +106,7 @@ class FolderFiles(Files):
 
 
 class BucketFiles(Files):
-    """The files of a part of a bucket."""
+    """Files under a prefix in a bucket."""
 
     def __init__(self, address: str, **options: Any) -> None:
         if not urlsplit(address).netloc:
@@ -116,40 +116,40 @@ class BucketFiles(Files):
 
 
 class S3Files(BucketFiles):
-    """Files on S3, whose answers have versions and whose uploads have checksums."""
+    """Files on S3. Responses have versions, and uploads have checksums."""
 
     def __init__(self, address: str) -> None:
         where = redact_url(address)
         if "@" in urlsplit(address).netloc or where.endswith("://..."):
             raise UsageError(
-                f"{where}: an S3 address has no user and no password; set AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
+                f"{where}: an S3 address cannot contain a user or password. Set AWS_ACCESS_KEY_ID "
+                "and AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
             )
         super().__init__(address, **_S3_OPTIONS)
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
-        """Return a range of a file, with one request."""
+        """Return a range of a file, using a single request."""
         sent, data = self._call("get_object", name, limit + 1, Range=_range_header(span, limit))
         return Answer(data, sent.get("ETag"))
 
     def is_passing(self, problem: Exception, *, has_answered: bool) -> bool:
-        """Return True if an answer was cut short; s3fs itself retries other requests."""
+        """Return True if a response was cut short; s3fs itself retries other failures."""
         from botocore.exceptions import ResponseStreamingError
 
         return isinstance(problem, ResponseStreamingError)
 
     def sha256(self, name: str) -> str | None:
-        """Return the SHA-256 that a file was sent with."""
+        """Return the SHA-256 that a file was uploaded with, otherwise None."""
         sent, _ = self._call("head_object", name, ChecksumMode="ENABLED")
         return _hex_of(sent)
 
     def put(self, path: Path, name: str, sha256: str) -> bool:
-        """Send a file with its checksum, which S3 compares, unlike some of its imitators."""
+        """Upload a file with its checksum, which S3 verifies, unlike some compatible servers."""
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
         named: dict[str, Any] = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": checksum}
         pauses = iter(_UPLOAD_PAUSES_S)
         while True:
-            try:  # s3fs would continue where the last try stopped
+            try:  # s3fs would continue where the last attempt stopped
                 with path.open("rb") as file:
                     sent, _ = self._call("put_object", name, Body=file, **named)
                 return _hex_of(sent) == sha256
@@ -162,7 +162,7 @@ class S3Files(BucketFiles):
     def _call(
         self, method: str, name: str, limit: int = 0, **options: Any
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the fields and the body of S3's answer."""
+        """Return the fields and the body of S3's response."""
         from fsspec.asyn import sync
 
         bucket, key, _ = self.system.split_path(self.path(name))
@@ -181,7 +181,7 @@ class S3Files(BucketFiles):
 
 
 class HttpFiles(Files):
-    """The files of a web server; each URL ends in the query of the store's URL."""
+    """Files on a web server. Each request repeats the query of the store's URL."""
 
     is_read_only = True
 
@@ -204,7 +204,7 @@ class HttpFiles(Files):
         return f"{self.root}/{name}{self.query}"
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
-        """Return a range of a file; up to `limit` bytes of all of it if the server lacks ranges."""
+        """Return a range of a file, or up to `limit` bytes if the server ignores ranges."""
         from fsspec.asyn import sync
 
         answer: Answer = sync(self.system.loop, self._get, self.path(name), span, limit)
@@ -221,14 +221,14 @@ class HttpFiles(Files):
             async for part in sent.content.iter_any():
                 data += part
                 if len(data) > limit:
-                    break  # which the caller refuses
+                    break  # the caller refuses larger files
             if sent.status == HTTPStatus.PARTIAL_CONTENT:
                 _require_requested_part(sent, span, len(data))
             version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
             return Answer(bytes(data), version, is_whole=sent.status == HTTPStatus.OK)
 
     def is_passing(self, problem: Exception, *, has_answered: bool) -> bool:
-        """Return True for a lost connection, and for a busy server."""
+        """Return True if the connection was lost or the server is busy."""
         aiohttp = self.aiohttp
         if isinstance(problem, aiohttp.ClientResponseError):
             return problem.status in _TRY_AGAIN
@@ -240,7 +240,7 @@ class HttpFiles(Files):
 
 
 class HubFiles(HttpFiles):
-    """The files of a data set on the Hugging Face Hub."""
+    """Files of a dataset on the Hugging Face Hub."""
 
     def __init__(self, address: str) -> None:
         repo, revision, folder = parse_hf_address(address)
@@ -256,12 +256,12 @@ class HubFiles(HttpFiles):
 
 
 def open_files(address: str) -> Files:
-    """Open the files of a folder: a local path, or a URL with one of `SCHEMES`."""
+    """Return a client for the files of a folder: a local path, or a URL with one of `SCHEMES`."""
     scheme = address.partition("://")[0] if is_url(address) else "file"
     if scheme not in SCHEMES:
         *schemes, last = SCHEMES
         raise UsageError(
-            f"{redact_url(address)}: stores are not read from or written to {shorten(scheme)} "
+            f"{redact_url(address)}: stores cannot be read from or written to {shorten(scheme)} "
             f"addresses; use {', '.join(schemes)} or {last}"
         )
     with one_line_errors(redact_url(address)):
@@ -276,20 +276,20 @@ SCHEMES: dict[str, type[Files]] = {
     "hf": HubFiles,
     "file": FolderFiles,
 }
-"""The clients by scheme. fsspec knows more: some run programs that a server sends."""
+"""The client for each scheme. Other schemes of fsspec are left out: some run code from a server."""
 
 
 def parse_hf_address(address: str, *, dataset_only: bool = False) -> tuple[str, str, str]:
-    """Return repository, revision and folder; `dataset_only` refuses a part of a data set."""
+    """Return repository, revision and folder; with `dataset_only`, refuse a folder or revision."""
     parts = _HF_ADDRESS.fullmatch(address.rstrip("/"))
     if not parts or (dataset_only and (parts[2] or parts[3])):
         where = redact_url(address)
-        raise UsageError(f"{where} is not an address on the Hub; use hf://datasets/OWNER/NAME")
+        raise UsageError(f"{where} is not a valid Hub address; use hf://datasets/OWNER/NAME")
     return parts[1], parts[2] or "main", parts[3] or ""
 
 
 def length_of(span: Range) -> int | None:
-    """Return the bytes of a range; None for a whole file."""
+    """Return the length of a range in bytes; None for a whole file."""
     start, end = span
     if start is None:
         return None
@@ -297,7 +297,7 @@ def length_of(span: Range) -> int | None:
 
 
 def is_beyond_the_end(problem: Exception) -> bool:
-    """Return True if a server says that a range starts after the end of its file."""
+    """Return True if the error says that a range starts after the end of the file."""
     sent = getattr(problem.__cause__, "response", None)  # on S3
     if isinstance(sent, dict):
         status = sent.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -314,7 +314,7 @@ def _range_header(span: Range, limit: int) -> str:
 
 
 def _require_requested_part(sent: Any, span: Range, size: int) -> None:
-    """Raise if an answer does not begin where the requested range does, or is longer."""
+    """Raise `StoreError` if a response starts elsewhere than the requested range, or is longer."""
     start, end = span
     if start is None or end is None:  # a whole file, or its end
         return
@@ -322,22 +322,22 @@ def _require_requested_part(sent: Any, span: Range, size: int) -> None:
     if sent_range.startswith(f"bytes {start}-") and size <= end - start:
         return
     raise StoreError(
-        f"{redact_url(str(sent.url))}: the server sent a part of the file that was not asked "
-        f"for ({_range_header(span, 0)}; got {sent_range}, {format_size(size)}); tell the "
+        f"{redact_url(str(sent.url))}: the server did not send the part of the file that was "
+        f"requested ({_range_header(span, 0)}; got {sent_range}, {format_size(size)}); tell the "
         "owner of the store"
     )
 
 
 def _hex_of(sent: dict[str, Any]) -> str | None:
-    """Return the SHA-256 in an answer of S3 as 64 hexadecimal digits."""
-    with contextlib.suppress(KeyError, ValueError):  # missing, or a checksum of a file's parts
+    """Return the SHA-256 in an S3 response as 64 hexadecimal digits."""
+    with contextlib.suppress(KeyError, ValueError):  # missing, or a checksum of upload parts
         return base64.b64decode(sent["ChecksumSHA256"], validate=True).hex()
     return None
 
 
 @contextlib.contextmanager
 def one_line_errors(where: str) -> Iterator[None]:
-    """Turn what a file system raises into a FileNotFoundError, or a `StoreError` of one line."""
+    """Turn a file system's exceptions into FileNotFoundError or a one-line `StoreError`."""
     try:
         yield
     except FileNotFoundError:
@@ -349,13 +349,13 @@ def one_line_errors(where: str) -> Iterator[None]:
 
 
 def _describe(problem: Exception) -> str:
-    """Describe a failure and its remedy, without users, passwords and queries of URLs."""
+    """Describe a failure and what to do, without the user, password and query of any URL."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     message = redact(re.sub(r"\[Errno -?\d+\] ", "", text))
     status = getattr(problem, "status", None)
     if status is None:  # from the Hub's client
         status = getattr(getattr(problem, "response", None), "status_code", None)
-    if isinstance(status, int):  # the server's own words may repeat what it was sent
+    if isinstance(status, int):  # the server's own message may repeat secrets from the request
         message = f"the server answered {status} {responses.get(status, '')}".strip()
     if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in text:
         remedy = "set credentials: https://USER:PASSWORD@HOST/..., AWS_ACCESS_KEY_ID and "

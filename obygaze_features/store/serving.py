@@ -1,7 +1,7 @@
-"""`obygaze stores serve`: a small web server of files and ranges, all that a reader needs.
+"""`obygaze stores serve`: a small web server for files and ranges, which is all a reader needs.
 
-It serves the plain files of one folder, lists nothing, follows no link out of the folder, and
-accepts no data.
+It serves the regular files of one folder. It does not list files, follow links out of the folder,
+or accept uploads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from obygaze_features.errors import StoreError, translate
 
 BLOCK_BYTES = 2**20
 TIMEOUT_S = 60.0
-"""Seconds for which a connection may be silent."""
+"""Seconds after which a silent connection is closed."""
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 _PREFLIGHT = (
     ("Access-Control-Allow-Methods", "GET, HEAD"),
@@ -30,9 +30,9 @@ _LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?", re.IGNOREC
 def make_server(
     folder: Path, host: str, port: int, *, allow_origins: Collection[str] = ()
 ) -> ThreadingHTTPServer:
-    """Return a server of a folder, bound to its address; port 0 means any free port.
+    """Return a server for a folder, bound to `host` and `port`; port 0 means any free port.
 
-    Scripts of pages at `allow_origins` may read it in a browser; ``*`` means every page.
+    In a browser, scripts of pages from `allow_origins` may read the files; ``*`` allows all pages.
     """
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder; pass a folder of stores")
@@ -56,7 +56,7 @@ def make_server(
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Handles the requests of one connection."""
 
     root: Path
     origins: frozenset[str]
@@ -67,10 +67,10 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def parse_request(self) -> bool:
-        """Read the head of a request, the last of its connection if a body follows.
+        """Parse the head of a request; if it announces a body, close the connection afterwards.
 
-        A body is not read. Where it was taken for the next request, a web server in front of this
-        one gave the answer to somebody else.
+        Bodies are not read. If a body were taken for the next request, a proxy in front of this
+        server could send the response to the wrong client (request smuggling).
         """
         if not super().parse_request():
             return False
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a file, or a range of it."""
-        # A page on the Web could point its own host name here, and then read everything.
+        # A web page could point its own host name to this server and then read everything.
         if self.is_local and not _LOOPBACK.fullmatch(self.headers.get("Host", "localhost")):
             self._begin(403, 0)
             return
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
             file.seek(start)
             while self.command == "GET" and start < stop:
                 data = file.read(min(BLOCK_BYTES, stop - start))
-                if not data:  # the file was truncated in the meantime
+                if not data:  # the file has been truncated meanwhile
                     self.close_connection = True
                     return
                 self.wfile.write(data)
@@ -125,14 +125,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_OPTIONS(self) -> None:
-        """Answer a browser that asks what a page elsewhere may request."""
+        """Answer a browser's preflight request for a page from another origin."""
         self._begin(204, 0, ("Access-Control-Allow-Headers", "Range"), *_PREFLIGHT)
 
     def log_message(self, *_: object) -> None:
-        """Do nothing: a store is read in thousands of requests."""
+        """Do nothing: reading a store takes thousands of requests."""
 
     def _find(self, path: str) -> Path | None:
-        """Return the plain file of a URL's path; None if it must not be served."""
+        """Return the regular file for a URL's path; None if it must not be served."""
         parts = [part for part in path.split("/") if part]
         if any(re.search(r"[\\:\0]", part) for part in parts):
             return None
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
             inside = file.relative_to(self.root).parts
         except (OSError, RuntimeError, ValueError):
             return None
-        # Checks the name itself and the target of a link.
+        # Check both the name itself and, if it is a link, the link's target.
         is_hidden = any(part.startswith(".") for part in (*parts, *inside))
         return file if file.is_file() and not is_hidden else None
 
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _sharing(self) -> Iterator[tuple[str, str]]:
-        """Yield the headers that let a page of an allowed origin read the answer."""
+        """Yield the headers that allow a page from an allowed origin to read the response."""
         if not self.origins:
             return
         yield "Vary", "Origin"

@@ -1,10 +1,10 @@
-"""Shard files: Zarr's ``sharding_indexed`` without compression, written and mapped directly.
+"""Shard files in Zarr's ``sharding_indexed`` format, written and memory-mapped without Zarr.
 
-A shard is its chunks in order, each followed by its CRC-32C, then an index of (offset, length)
-pairs as little-endian uint64 (all ones for an absent chunk), then the CRC-32C of the index. A shard
-is written in one pass, so that its SHA-256 is known before it is named, and is read through a
-memory map, which is many times faster than Zarr's pipeline (decision 0007). Tests compare both with
-Zarr's own codecs.
+A shard consists of its chunks in order, each followed by its CRC-32C; then an index of (offset,
+length) pairs as little-endian uint64 (all ones for an absent chunk); then the CRC-32C of the index.
+A shard is written in one pass, so that its SHA-256 is known before the file gets its name. It is
+read through a memory map, which is many times faster than Zarr's pipeline (decision 0007). Tests
+compare both with Zarr's own codecs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from obygaze_features.errors import StoreError
 
 CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
-"""The approximate size of a shard's parts that are written and hashed at a time."""
+"""The approximate size of the pieces in which a shard is written and hashed."""
 MAX_WAITING_PARTS = 4
 ABSENT = np.uint64(2**64 - 1)
 _ABSENT = int(ABSENT)
@@ -38,7 +38,7 @@ _ABSENT = int(ABSENT)
 
 @dataclass(frozen=True, eq=False)
 class MappedFile:
-    """A file, or a part of one, mapped into memory as an array of bytes."""
+    """A file, or part of a file, mapped into memory as an array of bytes."""
 
     where: str
     bytes: NDArray[np.uint8]
@@ -46,14 +46,14 @@ class MappedFile:
     """The memory map; None for an empty file, which cannot be mapped."""
 
     def forget(self) -> None:
-        """Release the pages that were read; they are read again when needed."""
-        # Windows has no such call, and trims a process's pages by itself.
+        """Release the memory of pages that were read; they are read again when needed."""
+        # Windows lacks this call, and trims a process's pages by itself.
         if sys.platform != "win32" and self.memory is not None:
             self.memory.madvise(mmap.MADV_DONTNEED)
 
 
 def map_file(path: Path) -> MappedFile:
-    """Map a file; raise FileNotFoundError or another OSError if that fails."""
+    """Map a file into memory; raise FileNotFoundError or another OSError if that fails."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
@@ -62,14 +62,14 @@ def map_file(path: Path) -> MappedFile:
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """The division of an array's rows into shards and chunks.
+    """How an array's rows are divided into shards and chunks.
 
     Parameters
     ----------
     row_shape, dtype
-        The shape and type of one row.
+        The shape and dtype of one row.
     shard_rows, chunk_rows
-        Rows per shard and rows per chunk; the first is a multiple of the second.
+        The rows per shard and per chunk; `shard_rows` is a multiple of `chunk_rows`.
     """
 
     row_shape: tuple[int, ...]
@@ -79,7 +79,7 @@ class ShardLayout:
 
     @property
     def chunks(self) -> int:
-        """The chunks per shard, including absent ones."""
+        """The number of chunks per shard, including absent ones."""
         return self.shard_rows // self.chunk_rows
 
     @property
@@ -89,21 +89,21 @@ class ShardLayout:
 
     @property
     def index_bytes(self) -> int:
-        """The bytes of a shard's index with its checksum."""
+        """The size of a shard's index in bytes, including its checksum."""
         return self.chunks * 16 + CHECKSUM_BYTES
 
     @property
     def chunk_bytes(self) -> int:
-        """The bytes of one chunk without its checksum."""
+        """The size of one chunk in bytes, without its checksum."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize
 
     def rows_of(self, chunk: int) -> range:
-        """Return the rows of a chunk, counted from the shard's start."""
+        """Return the rows of a chunk, counted from the start of the shard."""
         return range(chunk * self.chunk_rows, (chunk + 1) * self.chunk_rows)
 
 
 class DamagedChunk(StoreError):
-    """A chunk that fails its checksum or cannot be read; `rows` are its rows in the shard."""
+    """The error for a chunk that is damaged or missing; `rows` are its rows in the shard."""
 
     def __init__(self, where: str, rows: range, reason: str) -> None:
         super().__init__(where, f": {reason}")
@@ -117,9 +117,9 @@ def write_shard(
     *,
     compress: bool = False,
 ) -> str:
-    """Write a shard and flush it to disk; None is an absent chunk.
+    """Write a shard and flush it to disk. A chunk that is None is absent.
 
-    With `compress`, chunks are compressed with Zstandard, as Zarr does it.
+    With `compress`, chunks are compressed with Zstandard in the same way as by Zarr.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def write_shard(
         while (part := parts.get()) is not None:
             digest.update(part)
 
-    # Hashing and writing both release the interpreter lock, so they run in parallel.
+    # Hashing and writing both release the interpreter lock, so they can run in parallel.
     with ThreadPoolExecutor(1) as thread:
         hashing = thread.submit(hash_parts)
         try:
@@ -156,7 +156,7 @@ def _shard_pieces(
     *,
     compress: bool,
 ) -> Iterator[Any]:
-    """Yield the bytes of a shard in order, and fill its index, which comes last."""
+    """Yield the bytes of a shard in order, filling in `index`, which comes last."""
     offset, dtype = 0, layout.dtype.newbyteorder("<")
     for number, chunk in enumerate(chunks):
         if chunk is None:
@@ -178,7 +178,7 @@ def _shard_pieces(
 
 
 def _join_pieces(pieces: Iterable[Any]) -> Iterator[bytes]:
-    """Join small pieces to parts of about `BUFFER_BYTES`, because each part has a cost."""
+    """Join small pieces into parts of about `BUFFER_BYTES`, because each write has a cost."""
     waiting: list[Any] = []
     size = 0
     for piece in pieces:
@@ -198,7 +198,7 @@ def checksum(data: Any) -> bytes:
 def read_index(
     tail: bytes, layout: ShardLayout, where: str
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Return offset and length of each chunk, from a shard's last bytes, and which exist."""
+    """Parse a shard's last bytes; return each chunk's offset and length, and if it is present."""
     table = tail[:-CHECKSUM_BYTES]
     if len(tail) != layout.index_bytes or checksum(table) != tail[len(table) :]:
         raise DamagedChunk(where, range(layout.shard_rows), "its index is damaged or truncated")
@@ -207,7 +207,7 @@ def read_index(
 
 
 class ShardReader:
-    """One shard file, mapped into memory and read through its own index."""
+    """A shard file that is mapped into memory and read through its own index."""
 
     def __init__(self, file: MappedFile, layout: ShardLayout) -> None:
         self.file, self.layout = file, layout
@@ -222,9 +222,9 @@ class ShardReader:
     def read(
         self, rows: NDArray[np.intp], *, check: bool = True, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Read rows of the shard, in any order, counted from its start; all must be present.
+        """Read rows of the shard in any order, counted from its start; all must be present.
 
-        `check` verifies the checksum of each chunk; `out` is the array to fill.
+        With `check`, the checksum of each chunk is verified. With `out`, rows are written to it.
         """
         if out is None:
             out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
@@ -248,18 +248,18 @@ class ShardReader:
         return out
 
     def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
-        """Read one row, counted from the shard's start, fast enough for loops over clips."""
+        """Read one row, counted from the start of the shard, fast enough for loops over clips."""
         chunk, within = divmod(row, self.layout.chunk_rows)
         start = self._locate(chunk, check=check) + within * self._row_bytes
         values = np.ndarray(self.layout.row_shape, self._dtype, self._bytes, start)
         return values.astype(self.layout.dtype)
 
     def forget(self) -> None:
-        """Release the pages that were read."""
+        """Release the memory of pages that were read."""
         self.file.forget()
 
     def _locate(self, chunk: int, *, check: bool) -> int:
-        """Return a chunk's offset; raise `DamagedChunk` if it is absent, cut short or changed."""
+        """Return a chunk's offset; raise `DamagedChunk` if it is absent, truncated or changed."""
         offset, size = self.index[chunk].tolist()
         end, reason = offset + self.layout.chunk_bytes, ""
         if offset == _ABSENT:
@@ -275,7 +275,7 @@ class ShardReader:
         return int(offset)
 
     def _check_chunks(self, chunks: NDArray[np.intp]) -> None:
-        """Raise `DamagedChunk` on the first changed chunk of these evenly spaced ones."""
+        """Raise `DamagedChunk` if one of these evenly spaced chunks was changed."""
         size, positions = self.layout.chunk_bytes, self._positions(chunks)
         table = self._bytes[: len(self._bytes) // self._step * self._step]
         table = table.reshape(-1, self._step)
@@ -286,12 +286,12 @@ class ShardReader:
             self._locate(chunk, check=True)
 
     def _positions(self, chunks: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the numbers in the file of these evenly spaced chunks."""
+        """Return the positions of these evenly spaced chunks in the file, in chunks."""
         offsets: NDArray[np.intp] = self.index[chunks, 0].astype(np.intp)
         return offsets // self._step
 
     def _view(self) -> NDArray[Any] | None:
-        """Return all chunks as one array, if they are evenly spaced (as obygaze writes them)."""
+        """Return all chunks as one array if they are evenly spaced (as obygaze writes them)."""
         step = self._step
         offsets, sizes = self.index[self.present].T
         last = int(offsets.max()) + step if len(offsets) else 0

@@ -1,4 +1,4 @@
-"""The progress of a folder's stores: rows done, active machines, and time left."""
+"""Report the progress of the stores in a folder: rows done, active machines, and time left."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
 
 RECENT_S = 3600.0
-"""The seconds before the last written block from which blocks count for the speed."""
+"""How many seconds before the last written block to include when measuring speed."""
 
 
 def report_progress(folder: Path | str) -> list[dict[str, Any]]:
-    """Report each store's progress in a folder, by name; a store counts as a folder of one.
+    """Return the progress of each store in a folder, ordered by name, or of a single store.
 
-    Each report has ``path``, ``state`` (``open``, ``final``; or ``unreadable``, and then only its
-    ``problem``), the numbers of ``rows``, ``done``, ``failed`` and ``to_do``; ``running``, the
-    number of blocks that each active machine has; ``rows_per_second``, from the blocks of the last
-    hour while any machine is active, else from the last extraction; and the ``seconds_left`` at
-    this speed.
+    Each report has these keys:
+
+    - ``path`` and ``state`` (``open``, ``final``, or ``unreadable`` with only a ``problem``);
+    - the numbers of ``rows``, ``done``, ``failed`` and ``to_do``;
+    - ``running``, the number of blocks that each active machine has claimed;
+    - ``rows_per_second``, measured over the blocks of the last hour while a machine is active,
+      otherwise taken from the last extraction;
+    - ``seconds_left`` at this speed.
     """
     folder = Path(folder)
     require_folder(folder, "a folder of stores", UsageError)
@@ -58,7 +61,7 @@ def _report(path: Path) -> dict[str, Any]:
 
 
 def _recent_speed(store: Store) -> float | None:
-    """Return rows per second, by the times at which the last blocks were written."""
+    """Return the rows per second, from the times at which recent blocks were written."""
     names = [fmt.record_name(record.block) for record in store.records]
     times = np.array([(store.path / name).stat().st_mtime for name in names])
     times = times[times > times.max(initial=0) - RECENT_S]
@@ -67,7 +70,7 @@ def _recent_speed(store: Store) -> float | None:
 
 
 def read_runs(log: Path) -> Iterator[dict[str, Any]]:
-    """Yield the extractions in a log, the last first, with their ``clips_a_second``."""
+    """Yield the extractions in a log, latest first, with their ``clips_a_second``."""
     for line in reversed(log.read_text(encoding="utf-8").splitlines() if log.is_file() else []):
         # The line was cut by a kill, or describes another event.
         with contextlib.suppress(ValueError, LookupError, TypeError, ZeroDivisionError):

@@ -1,10 +1,10 @@
-"""Transfer whole final stores: zip files, folders, S3, the Hugging Face Hub.
+"""Transfer final stores as a whole: to and from zip files, folders, S3 and the Hugging Face Hub.
 
-Every file is compared with its checksum, and the same call resumes a transfer. A push sends
-``checksums.json`` first, which identifies the store, and the group's ``zarr.json`` last, so that
-nobody opens half a store; to the Hub it is one commit. A pull stays in a hidden folder until it is
-complete. A zip file is not compressed, so that it can be mapped; equal stores give equal zip files
-except for their logs.
+The checksum of every file is verified, and repeating an interrupted call resumes it. A push sends
+``checksums.json`` first, which identifies the store, and the group's ``zarr.json`` last, so that a
+partial store cannot be opened. A push to the Hub is a single commit. A pull collects files in a
+hidden folder until it is complete. Zip files are not compressed, so that they can be mapped. Equal
+stores give equal zip files, except for their logs.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Packed(NamedTuple):
     files: int
     size: int
     left_out: list[str]
-    """The files in the folder that do not belong to the store."""
+    """Files in the store's folder that were left out because they do not belong to the store."""
 
 
 class Pushed(NamedTuple):
-    """The address of a store that was sent, and the number of files this run sent."""
+    """The address that a store was pushed to, and the number of files that this run sent."""
 
     where: str
     files: int
@@ -80,7 +80,7 @@ class Pushed(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """A store that was downloaded or unpacked, and the bytes that this run fetched."""
+    """A store that was downloaded or unpacked, and the number of bytes that this run fetched."""
 
     path: Path
     files: int
@@ -89,17 +89,17 @@ class Pulled(NamedTuple):
 
 
 class _Files:
-    """The files of a final store in a folder that will be packed or pushed.
+    """The files of a final store that is to be packed or pushed.
 
-    Raises `StoreError` if the store is open, or if its list does not match its files; `action`
-    names the operation in the message ("packed").
+    Raises `StoreError` if the store is open, or if its checksum list does not match its files.
+    `action` names the operation in messages ("packed").
     """
 
     def __init__(self, store: Store, action: str) -> None:
         self.path, self.action = store.path, action
         if not store.is_final:
             remedy = f"run: obygaze stores finalise {store.path}"
-            raise StoreError(f"{store.path} is still open and cannot be {action}; {remedy}")
+            raise StoreError(f"{store.path} cannot be {action} because it is still open; {remedy}")
         self.checksums = read_checksums(store.location)
         check_list(store, self.checksums)
         require_plain_file(store.path / fmt.LOG, StoreError)  # the only file without a checksum
@@ -112,10 +112,10 @@ class _Files:
         self.left_out = sorted(files.difference(names))
 
     def check(self, name: str, sha256: str | None = None) -> None:
-        """Raise if a file does not match the store's list, before it could replace a good one."""
+        """Raise `StoreError` if a file is damaged, before it could replace an intact one."""
         try:
             sha256 = sha256 or sha256_of(self.path / name)
-            reason = "is not as it was written"
+            reason = "does not match its checksum"
         except OSError as problem:
             reason = f"cannot be read ({problem.strerror})"
         if sha256 is None or self.checksums.get(name, sha256) != sha256:
@@ -124,10 +124,10 @@ class _Files:
 
 
 def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed:
-    """Write a final store into one zip file; see `Store.pack`."""
+    """Pack a final store into one zip file; see `Store.pack`."""
     output, files = Path(output), _Files(store, "packed")
     if output.suffix.lower() != ".zip":
-        raise UsageError(f"{output}: the name of a packed store ends in .zip")
+        raise UsageError(f"{output}: the name of a packed store must end in .zip")
     store.location.refuse_as_output(output)
     with (
         disk_errors(output, StoreError),
@@ -136,7 +136,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
     ):
         for name in progress(files.sizes, "Packing", unit="file"):
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            info.create_system = 3  # Unix on every system
+            info.create_system = 3  # Unix, on every system
             info.external_attr = (stat.S_IFREG | READ_ONLY) << 16
             info.file_size = files.sizes[name]
             digest = hashlib.sha256()
@@ -149,7 +149,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
 
 
 def push(store: Store, target: Path | str) -> Pushed:
-    """Send a final store elsewhere; see `Store.push`."""
+    """Upload or copy a final store; see `Store.push`."""
     files, where = _Files(store, "pushed"), str(target)
     if where.startswith("hf://"):
         sent = _push_to_hub(files, where)
@@ -168,9 +168,9 @@ def push(store: Store, target: Path | str) -> Pushed:
 
 
 def _is_right(there: Remote, name: str, sha256: str | None) -> bool:
-    """Return True if a file is as it should be; the log may differ.
+    """Return True if a file at the target matches its checksum; the log may differ.
 
-    The file is read if the server stores no checksum of it.
+    The file is read if the server does not store its checksum.
     """
     if sha256 is None:
         return True
@@ -180,7 +180,7 @@ def _is_right(there: Remote, name: str, sha256: str | None) -> bool:
 
 
 def _send(files: _Files, name: str, there: Remote) -> None:
-    """Send an undamaged file; read it back if the server compares no checksum."""
+    """Check a file and send it; read it back if the server does not verify its checksum."""
     files.check(name)
     path, sha256 = files.path / name, files.checksums.get(name)
     try:
@@ -189,7 +189,7 @@ def _send(files: _Files, name: str, there: Remote) -> None:
     except FileNotFoundError:
         bucket = there.files.root.partition("/")[0] or there.files.root
         raise StoreError(
-            f"{there.where}: bucket {bucket} does not exist; check its name, or create it first"
+            f"{there.where}: bucket {bucket} does not exist; check its name, or create it"
         ) from None
     if not is_compared and not _is_right(there, name, sha256):
         remedy = f"run: obygaze stores verify {files.path}"
@@ -197,12 +197,12 @@ def _send(files: _Files, name: str, there: Remote) -> None:
 
 
 def _push_files(files: _Files, there: Remote) -> int:
-    """Send what is missing or wrong; return the number of files sent."""
+    """Send the files that are missing or differ; return the number of files sent."""
     listed, sent = (files.path / fmt.CHECKSUMS).read_bytes(), 0
     with one_line_errors(there.where):
         sizes = there.files.sizes()
     listed_there = there.read(fmt.CHECKSUMS) if fmt.CHECKSUMS in sizes else b""
-    # A missing or truncated checksums.json means that no push owns the target.
+    # If checksums.json is missing or truncated, no push has claimed the target yet.
     if len(listed_there) < len(listed) and listed.startswith(listed_there):
         if others := sizes.keys() - {fmt.CHECKSUMS}:
             raise _holds_something_else(there.where, others)
@@ -220,7 +220,7 @@ def _push_files(files: _Files, there: Remote) -> int:
     at_once = 1 if there.files.has_folders else MAX_REQUESTS
     body = [name for name in files.sizes if name not in (fmt.CHECKSUMS, GROUP)]
     for names in (body, [GROUP]):
-        if there.read(fmt.CHECKSUMS) != listed:  # another push may have started, too
+        if there.read(fmt.CHECKSUMS) != listed:  # another push may have started meanwhile
             raise StoreError(f"{there.where} holds another store; choose another target")
         checked = in_parallel(is_right, names, at_once=at_once)
         checked = progress(checked, "Verifying", unit="file", total=len(names))
@@ -237,7 +237,7 @@ def _holds_something_else(where: str, names: Iterable[str]) -> StoreError:
 
 
 def _push_to_hub(files: _Files, address: str) -> int:
-    """Push a store to a data set on the Hub, in one commit; return the number of files sent."""
+    """Push a store to a dataset on the Hub in one commit; return the number of files sent."""
     repo = parse_hf_address(address, dataset_only=True)[0]
     hub, there = need("huggingface_hub", extra="remote"), Remote(address)
     if not sys.stderr.isatty():
@@ -266,7 +266,7 @@ def _push_to_hub(files: _Files, address: str) -> int:
         for name in wrong:
             files.check(name)
         if wrong:
-            # The Hub's own bars are for terminals. One commit makes all files appear together.
+            # The Hub's progress bars need a terminal. With one commit, all files appear at once.
             waiting = meter(len(wrong), "Sending in one commit", unit="file")
             with contextlib.nullcontext() if sys.stderr.isatty() else waiting:
                 api.upload_folder(
@@ -287,11 +287,11 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
     Parameters
     ----------
     source
-        As for `open_store`: a URL, a zip file (also behind a URL), or a folder.
+        The store to pull: a URL, a zip file (also behind a URL), or a folder.
     path
-        The new store, ``NAME.zarr``.
+        The path of the new store, ``NAME.zarr``.
     overwrite
-        Replace the store at `path`, once the new one is there and verified.
+        Replace an existing store at `path` once the new one is complete and verified.
     """
     output = require_store_name(Path(path))
     refuse_to_overwrite(output, overwrite=overwrite)
@@ -304,17 +304,17 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
 
 
 def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
-    """Fetch the files of a store; return the bytes that were fetched."""
+    """Fetch the files of a store; return the number of bytes fetched."""
     if read_attributes(location)["state"] != "final":
         raise StoreError(
-            f"{location.where} is still open, and its files may change; copy what is final with: "
+            f"{location.where} is still open, so its files may change. Copy finished films with: "
             f"obygaze stores subset {location.where} --film FILM,... -o {output}"
         )
     checksums = read_checksums(location)
     if odd := [name for name in checksums if not is_store_name(name)]:
         raise StoreError(
-            f"{location.join(fmt.CHECKSUMS)} lists {odd[0]!r:.80}, which is not a file name of a "
-            "store"
+            f"{location.join(fmt.CHECKSUMS)} lists {odd[0]!r:.80}, which is not a valid name for "
+            "a store's file"
         )
     is_zip = isinstance(location, ZipArchive)
     if isinstance(location, ZipArchive) and (
@@ -336,7 +336,7 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
             _append(location, fmt.LOG, log, lambda size: None)
         store = open_at(Folder(folder, location.where))
         if not store.is_final:  # regardless of the source's first answer
-            raise StoreError(f"{location.where} was changed meanwhile; run the same command again")
+            raise StoreError(f"{location.where} changed meanwhile; run the same command again")
         check_list(store, checksums)
         final_folder.rmdir()
         folder.rename(final_folder)
@@ -344,7 +344,7 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
 
 
 def _fetch_all(location: Location, checksums: dict[str, str], folder: Path) -> int:
-    """Fetch the files of a store, several at a time from a server; return the bytes fetched."""
+    """Fetch the files of a store, in parallel from a server; return the number of bytes fetched."""
     lock, stopped = threading.Lock(), threading.Event()
     with meter(None, "Fetching", unit="B") as advance:
 
@@ -358,19 +358,19 @@ def _fetch_all(location: Location, checksums: dict[str, str], folder: Path) -> i
             return _fetch(location, name, checksums[name], folder, count)
 
         first, *rest = checksums
-        fetched = fetch(first)  # which shows if the server supports ranges
+        fetched = fetch(first)  # shows if the server supports ranges
         return fetched + sum(in_parallel(fetch, rest, at_once=location.at_once, stopped=stopped))
 
 
 def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
-    """Download a zip file and unpack it; return the bytes that were fetched."""
+    """Download a zip file and unpack it; return the number of bytes fetched."""
     address, mark, query = url.partition("?")
     parent, _, name = address.rpartition("/")
     location, listed = Remote(f"{parent}{mark}{query}"), to_json({name: ""}).encode()
     archive, fetched = output.with_name(f"{output.name}.zip"), 0
     with disk_errors(output, StoreError), _pulling_folder(archive, listed) as folder:
         part = folder / _part_of(name)
-        # Part of another zip file may be left: then download once from the start.
+        # The partial download may be of another zip file: if so, start again once.
         for is_resumed in (part.exists(), False):
             with meter(None, "Fetching", unit="B") as advance:
                 fetched += _append(location, name, part, advance)
@@ -388,10 +388,10 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
 
 @contextlib.contextmanager
 def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterator[Path]:
-    """Yield the hidden folder beside an output where its files are collected, locked.
+    """Yield a locked, hidden folder next to an output, in which its files are collected.
 
-    It has the files that an earlier run fetched if they belong to the same store by its list;
-    `keep` keeps it after an error.
+    The folder contains the files that an earlier run fetched if they are of the same store, as its
+    checksum list tells. With `keep`, the folder is kept after an error.
     """
     folder = output.with_name(f".{output.name}.pulling")
     listing = folder / fmt.CHECKSUMS
@@ -412,7 +412,7 @@ def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterat
 
 
 def _fetched_names(folder: Path) -> set[str]:
-    """Return the files that a pull puts into its folder, whole or in part, by the list in it."""
+    """Return the files, whole or partial, that a pull may put into its folder."""
     names = {fmt.CHECKSUMS, fmt.LOG}
     with contextlib.suppress(StoreError):
         names |= read_checksums(Folder(folder)).keys()
@@ -420,7 +420,7 @@ def _fetched_names(folder: Path) -> set[str]:
 
 
 def _part_of(name: str) -> str:
-    """Return the name of a file's beginning until the rest is fetched."""
+    """Return the name under which a file is kept until it is fetched completely."""
     folder, slash, file = name.rpartition("/")
     return f"{folder}{slash}.{file}.part"
 
@@ -428,19 +428,19 @@ def _part_of(name: str) -> str:
 def _fetch(
     location: Location, name: str, sha256: str, folder: Path, advance: Callable[[int], None]
 ) -> int:
-    """Fetch what is missing of a file, and compare all of it with its checksum."""
+    """Fetch the missing part of a file, and verify the checksum of the whole file."""
     target, part, fetched = folder / name, folder / _part_of(name), 0
     if target.exists():
         if sha256_of(target) == sha256:
             return 0
         target.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(2):  # an earlier part may be useless: then fetch once from the start
+    for _ in range(2):  # an earlier part may be useless: if so, fetch once from the start
         try:
             fetched += _append(location, name, part, advance)
         except FileNotFoundError:
             raise StoreError(
-                f"{location.join(name)} is missing, although {fmt.CHECKSUMS} lists it; tell "
+                f"{location.join(name)} is listed in {fmt.CHECKSUMS} but missing; tell "
                 "the owner of the store"
             ) from None
         if sha256_of(part) == sha256:
@@ -449,13 +449,13 @@ def _fetch(
             return fetched
         part.unlink()
     raise StoreError(
-        f"{location.join(name)} is not as it was written; tell the owner of the store (if it was "
-        "changed just now, run the same command again)"
+        f"{location.join(name)} does not match its checksum; tell the owner of the store (if the "
+        "store was changed just now, run the same command again)"
     )
 
 
 def _append(location: Location, name: str, part: Path, advance: Callable[[int], None]) -> int:
-    """Fetch the rest of a file; return the bytes fetched."""
+    """Fetch the rest of a file; return the number of bytes fetched."""
     fetched = 0
     with part.open("ab") as file:
         for data in location.stream(name, file.tell()):

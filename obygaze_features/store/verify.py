@@ -1,9 +1,9 @@
-"""Verify a store: compare every file with its checksum, and name damaged rows by id.
+"""Verify a store: check the checksum of every file, and list damaged rows by id.
 
-This file also defines which files a store consists of, by its arrays and rows.
+This module also defines which files belong to a store, given its arrays and rows.
 
-A shard is compared with its block's record, or in a final store with ``checksums.json``; and each
-of its chunks with its own checksum, which shows which of its rows are damaged.
+The SHA-256 of a shard is in its block's record, or in ``checksums.json`` for a final store. Each
+chunk of a shard also has a checksum, which tells which rows are damaged.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from obygaze_features.store.row_reader import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
 CHANGED = "it was changed"
-"""The reason if a file does not match its SHA-256."""
+"""The reason given for a file that does not match its SHA-256."""
 _PROCESS_FILE = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
-"""Records and claims, which writers may publish at any time."""
+"""Folders of records and claims, which writers may publish at any time."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A file of a store that is not as it was written, and the ids of the rows it damages."""
+    """A damaged file of a store, and the ids of the rows that are affected."""
 
     file: str
     array: str | None
     ids: tuple[str, ...]
     why: str
     harmless: bool = False
-    """True if no row is affected: an unused file, or a change without a consequence."""
+    """True if no row is affected: the file is unused, or its change has no consequences."""
 
 
 def verify(address: Path | str) -> list[Damage]:
-    """Read a whole store, open or final, and list what is damaged; nothing is changed.
+    """Read a whole store, open or final, and return a list of the damage. Nothing is changed.
 
-    The address is as for `open_store`. Raises `StoreError` if there never was a store.
+    Takes the same addresses as `open_store`. Raises `StoreError` if there is no store at all.
     """
     location = location_of(address)
     checksums, damage = {}, list[Damage]()
@@ -78,15 +78,15 @@ def verify(address: Path | str) -> list[Damage]:
         for check in (*checks, _find_leftovers(store, checksums)):
             named = {entry.file for entry in damage}
             damage += [entry for entry in check if entry.file not in named]
-    except StoreError as problem:  # ids or status are unreadable
+    except StoreError as problem:  # the ids or statuses are unreadable
         return damage or [_as_damage(problem)]
     return damage
 
 
 def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
-    """Return the problem with a file, if any; without a checksum, only read it."""
+    """Return what is wrong with a file, or None; without a checksum, only try to read it."""
     if not is_store_name(name):
-        return "a store has no file of this name"
+        return "a store cannot have a file with this name"
     try:
         actual = sha256_at(location, name)
     except FileNotFoundError:
@@ -133,7 +133,7 @@ def _check_block(store: Store, block: int) -> Iterator[Damage]:
 
 
 def _find_shard(store: Store, spec: ArraySpec, record: BlockRecord) -> str:
-    """Return the file of a committed shard, which may still be in ``staging/``."""
+    """Return the file name of a committed shard, which may still be in ``staging/``."""
     staged = fmt.staged_name(spec, record.block, record.shards[spec.name] or "")
     return staged if store.location.exists(staged) else fmt.shard_name(spec, record.block)
 
@@ -162,14 +162,14 @@ def _check_shard(
     done: NDArray[np.bool_],
     shard: int,
 ) -> Iterator[Damage]:
-    """Yield damage to a shard; `done` are the rows that it must have."""
+    """Yield damage to a shard; `done` is the mask of the rows that it must have."""
     reason = compare_file(store.location, name, sha256)
     rows = np.flatnonzero(done)
     # Intact remote shards are not downloaded a second time.
     read_chunks = reason == CHANGED or (reason is None and (store.location.is_local or not sha256))
     by_reason = _find_damaged_rows(store, array, name, rows) if read_chunks else {}
     if reason is not None and not by_reason:
-        # If all chunks of a final shard are intact, the list may be wrong, so no row is named.
+        # If all chunks of a final shard are intact, the list may be wrong, so no rows are named.
         is_unsure = store.is_final and reason == CHANGED
         by_reason = {reason: [] if is_unsure else rows.tolist()}
     first = shard * array.layout.shard_rows
@@ -181,7 +181,7 @@ def _check_shard(
 def _find_damaged_rows(
     store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]
 ) -> dict[str, list[int]]:
-    """Return unreadable rows of a shard, counted from its start, by reason."""
+    """Return the unreadable rows of a shard by reason, counted from the shard's start."""
     damaged: dict[str, list[int]] = {}
     try:
         reader = open_shard(store.location, name, array)
@@ -199,18 +199,18 @@ def _find_damaged_rows(
 
 
 def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
-    """Yield files that a final store has but does not list, or lists but cannot have."""
+    """Yield files that a final store has but does not list, or lists but should not have."""
     unlisted, unknown = compare_list(store, checksums) if checksums else ([], [])
     for name in unlisted:
         reason = compare_file(store.location, name, None)
         prefix = f"{reason}, and " if reason else ""
         yield Damage(name, None, (), f"{prefix}{fmt.CHECKSUMS} does not list it")
     for name in unknown:
-        yield Damage(name, None, (), f"{fmt.CHECKSUMS} lists it, but a store has no such file")
+        yield Damage(name, None, (), f"{fmt.CHECKSUMS} lists it, but stores have no such file")
 
 
 def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the files that a final store does not list, and those listed in error.
+    """Return the files missing from a final store's list, and the files that it should not list.
 
     The probe and the coordinates are optional.
     """
@@ -232,7 +232,7 @@ def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list
 
 
 def check_list(store: Store, checksums: Mapping[str, str]) -> None:
-    """Raise unless a final store lists exactly the files that it should have."""
+    """Raise `StoreError` unless a final store lists exactly the files that it should have."""
     unlisted, unknown = compare_list(store, checksums)
     if unlisted or unknown:
         reason = f"does not list {unlisted[0]!r:.80}" if unlisted else f"lists {unknown[0]!r:.80}"
@@ -241,7 +241,7 @@ def check_list(store: Store, checksums: Mapping[str, str]) -> None:
 
 
 def committed_files(store: Store) -> set[str]:
-    """Return the paths that the shards of all committed blocks may have."""
+    """Return all paths at which the shards of committed blocks may be, staged or moved."""
     names: set[str] = set()
     for block in range(store.blocks):
         try:
@@ -255,7 +255,7 @@ def committed_files(store: Store) -> set[str]:
 
 
 def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Damage]:
-    """Yield files in a store's folder that no record and no list of checksums names."""
+    """Yield files in a store's folder that neither a record nor the checksum list names."""
     if not isinstance(store.location, Folder):
         return
     root = store.path
@@ -269,7 +269,7 @@ def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Dama
         written = (".", *(f"{folder}/" for folder in folders))
         names = {name for name in files if name.startswith(written)} - committed_files(store)
         names = {name for name in names if not _PROCESS_FILE.fullmatch(name)}
-        reason = "it belongs to no block: a writer was killed, or is still writing it"
+        reason = "it does not belong to any block: a writer was killed, or is still writing it"
     for name in sorted(names):
         array = name.partition("/c/")[0] if "/c/" in name else None
         yield Damage(name, array, (), reason, harmless=True)

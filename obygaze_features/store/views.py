@@ -1,6 +1,6 @@
-"""The rows of a store for pandas, xarray and PyTorch.
+"""Views of a store's rows for pandas, xarray and PyTorch.
 
-A view has only the rows that are done; `Store.status` and `Store.failures` explain the rest.
+Views contain only the rows that are done; `Store.status` and `Store.failures` explain the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TIMES = "frame_time"
 RUN_ROWS = 32
-"""Neighbouring rows that a stream reads together: one request behind a URL."""
+"""The number of neighbouring rows that a stream reads together, behind a URL in one request."""
 
 
 def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
@@ -88,7 +88,7 @@ def to_xarray(
 def _read_labels(
     manifest: Manifest | Path | str, labels: str | None
 ) -> tuple[Manifest, LabelSet, LabelScheme]:
-    """Return a manifest, one of its label sets, and the levels and concepts of that set."""
+    """Return a manifest, one of its label sets, and the scheme of that label set."""
     if isinstance(manifest, Path | str):
         from obygaze_features.manifests.manifest import Manifest
 
@@ -97,15 +97,15 @@ def _read_labels(
 
 
 class StoreDataset:
-    """An array for ``torch.utils.data.DataLoader``: ``dataset[i]`` is an id and its row.
+    """An array as a dataset for PyTorch's ``DataLoader``. ``dataset[i]`` is an id and its row.
 
-    Make one with `Store.dataset`, which describes the parameters.
+    Create it with `Store.dataset`, which describes the parameters.
 
-    With a manifest it is a dictionary: ``id``, ``film``, ``features`` (the row), ``level`` (its
-    code) and ``label``, the number of that level in `classes`.
+    With a manifest, ``dataset[i]`` is a dictionary with ``id``, ``film``, ``features`` (the row),
+    ``level`` (its code) and ``label`` (the index of the level in `classes`).
 
-    It is pickled as the store's path, and each process opens the store itself, so that any number
-    of workers may be forked or spawned. `StoreUnreadable` if another store is at the path by then.
+    Pickling keeps only the store's path, so any number of workers may be forked or spawned; each
+    opens the store itself. Raises `StoreUnreadable` if the store at the path has been replaced.
 
     Examples
     --------
@@ -141,13 +141,13 @@ class StoreDataset:
             if ids is None:
                 ids = [i for i in items.ids if i in truth.level_of and i in store]
                 if not (ids := store.done_ids(ids)):
-                    raise StoreError(store.where, f"has no labelled item of {items.name} done")
+                    raise StoreError(store.where, f"has no finished row labelled in {items.name}")
             number = {code: label for label, code in enumerate(scheme.codes)}
             for i, level in ((i, truth.level_of.get(i, "")) for i in ids):
                 facts = {"id": i, "film": items[i].film, "level": level}
                 self._facts.append({**facts, "label": number.get(level, -1)})
             self.classes = tuple(number)
-        # Chosen now, so that every worker has the same rows of a store that is still filled.
+        # Chosen now, so that all workers see the same rows even if the store is still being filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
         else:
@@ -163,7 +163,7 @@ class StoreDataset:
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return several entries, as a data loader reads a batch."""
+        """Return several entries at once, which data loaders call for each batch."""
         store, rows = self._store(), self._rows[np.asarray(indices, np.intp)]
         values = store.read_rows(self.array, rows)
         if self._facts:
@@ -179,24 +179,24 @@ class StoreDataset:
         window: int = 1024,
         part: tuple[int, int] = (0, 1),
     ) -> Iterator[list[Any]]:
-        """Yield batches of this dataset's rows, and of others', shuffled in bounded memory.
+        """Yield shuffled batches of rows from this dataset and from `others`, in bounded memory.
 
-        Runs of 32 neighbouring rows are shuffled. Those of a window are read at once, and their
-        rows are shuffled again, so a store behind a URL takes few requests.
+        First, runs of 32 neighbouring rows are shuffled. Then the rows within each window of runs
+        are shuffled. Each window is read at once, so a store behind a URL needs few requests.
 
         Parameters
         ----------
         others
             Datasets of other stores, whose rows are mixed in.
         batch
-            Rows in a batch, a list; the last may have fewer. `default_collate` of PyTorch makes
-            tensors of it.
+            The number of rows per batch; the last batch may have fewer. A batch is a list, which
+            PyTorch's `default_collate` turns into tensors.
         seed
-            The same seed gives the same order. Take another for each epoch.
+            The same seed gives the same order. Use a different seed for each epoch.
         window
-            Rows read at once. Up to two windows are in memory.
+            The number of rows to read at once. Up to two windows are held in memory.
         part
-            Which part of the rows, and of how many: ``(rank, processes)``.
+            The share of the rows to yield in distributed training, as ``(rank, processes)``.
         """
         datasets, chance = (self, *others), np.random.default_rng(seed)
         runs = [
@@ -225,7 +225,7 @@ class StoreDataset:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the rows, in their order."""
+        """The ids of the rows, in order."""
         ids = self._store().ids
         return [ids[row] for row in self._rows.tolist()]
 

@@ -1,7 +1,4 @@
-"""Create and fill a store: its files, its missing blocks, and who may write them.
-
-`commit` writes a block to disk.
-"""
+"""Create stores and fill them block by block; the module `commit` writes a block to disk."""
 
 from __future__ import annotations
 
@@ -49,11 +46,11 @@ if TYPE_CHECKING:
 
 
 class StoreWriter:
-    """Fills a store. Make one with `create`, or continue one with `resume`.
+    """Fills a store. Start a new store with `create`, or continue an existing one with `resume`.
 
-    Several writers (processes, or machines over a shared file system) may fill one store; one of
-    them writes each block. Divide the work by `BlockClaims`, or let them race: the commit record
-    decides.
+    Several writers (processes, or machines on a shared file system) may fill the same store; each
+    block is written by only one of them. Divide the work with `BlockClaims`, or let writers race:
+    the first to commit a block wins.
     """
 
     def __init__(self, store: Store) -> None:
@@ -77,22 +74,22 @@ class StoreWriter:
         Parameters
         ----------
         path
-            The new folder, ``NAME.zarr``. Raises `OutputExists` if it exists.
+            The folder to create, ``NAME.zarr``. Raises `OutputExists` if it exists.
         manifest
-            Its items determine the rows and their order, which never change. Any object with a
-            name, a licence, a citation and items will do.
+            The manifest whose items determine the rows and their order, which never change. Any
+            object with a name, a licence, a citation and items will do.
         recipe
-            The way the rows are computed.
+            How the rows are computed.
         probe
-            The probe's row by array (the probe is a fixed synthetic clip), by which two labs can
+            The features of the probe, a fixed synthetic clip, by array. With these, two labs can
             check that they compute the same features.
         block_rows
-            Rows per block (default: 32, or more for many items). The same for every store of one
-            extraction.
+            The number of rows per block (default: 32, or more for many items). Must be the same
+            for all stores of one extraction.
         """
         path = require_store_name(Path(path))
         if not len(manifest.items):
-            raise StoreError(f"the manifest {manifest.name!r} has no items for a store")
+            raise StoreError(f"the manifest {manifest.name!r} has no items to make a store for")
         attributes = {
             "format_version": fmt.FORMAT_VERSION,
             "state": "open",
@@ -122,7 +119,7 @@ class StoreWriter:
         *,
         block_rows: int | None = None,
     ) -> StoreWriter:
-        """Open a store to fill it; raise `StoreError` if its manifest or recipe differs."""
+        """Open a store to continue filling it; raise `StoreError` if manifest or recipe differ."""
         store = open_store(path)
         require_resumable(store, manifest, recipe, block_rows=block_rows)
         return cls(store)
@@ -135,7 +132,7 @@ class StoreWriter:
     def missing_in_block(
         self, block: int, rows: Sequence[int], *, retry_failed: bool = False
     ) -> list[int]:
-        """Return the rows of a block that are to be computed, as on disk now."""
+        """Return the rows of a block that still have to be computed, as on disk now."""
         record = self.store.read_record(block)
         if record is None:
             return list(rows)
@@ -144,11 +141,11 @@ class StoreWriter:
         return [row for row in rows if record.status[row - first] in codes]
 
     def rows_of(self, block: int) -> range:
-        """Return the rows of a block."""
+        """Return the row numbers of a block."""
         return self.store.rows_of_block(block)
 
     def write_block(self, block: int, rows: Sequence[Done | Failed | None]) -> BlockRecord:
-        """Write a block from the outcomes of its rows in order; None leaves a row to do."""
+        """Write a block from the outcomes of its rows, in order; None for rows still to do."""
         expected = self.rows_of(block)
         if not expected or len(rows) != len(expected):
             raise StoreError(
@@ -158,19 +155,19 @@ class StoreWriter:
         return commit_block(self.store, block, rows)
 
     def is_written(self, block: int) -> bool:
-        """Return True if any writer has written a block."""
+        """Return True if a block has been written, by any writer."""
         return is_written(self.store, block)
 
     def rewrite(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
-        """Write a block again with new outcomes of its rows; rows that are done stay.
+        """Write a block again with new outcomes for some rows; rows that are done are kept.
 
-        Nothing is written if no outcome changes.
+        Writes nothing if no outcome changes.
         """
         # Another writer may have written the block since this one opened the store.
         store = open_store(self.store.path)
         record = store.record_of(block)
         if record is None:
-            raise StoreError(f"block {block} of {store.path} is not written yet")
+            raise StoreError(f"block {block} of {store.path} has not been written yet")
         ids = [store.ids[row] for row in self.rows_of(block)]
         before = [
             Done(store[item_id], source)
@@ -184,14 +181,14 @@ class StoreWriter:
             old if isinstance(old, Done) else rows.get(row, old)
             for row, old in zip(self.rows_of(block), before, strict=True)
         ]
-        # Rows that are done are the same objects; arrays cannot be compared by ==.
+        # Rows that are done are kept as the same objects; arrays cannot be compared with ==.
         if all(new is old or new == old for new, old in zip(outcomes, before, strict=True)):
             return record
-        move_shards(store, record)  # so that a late move cannot overwrite new shards
+        move_shards(store, record)  # so that a delayed move cannot overwrite new shards
         return commit_block(store, block, outcomes, instead_of=record)
 
     def log(self, event: str, **fields: Any) -> None:
-        """Append to the log, the one file that differs between two equal stores."""
+        """Append an event to the log, the only file in which equal stores differ."""
         with disk_errors(self.store.path, StoreError):
             append_to_log(self.store.path, event, **fields)
 
@@ -199,25 +196,25 @@ class StoreWriter:
 def require_resumable(
     store: Store, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
 ) -> None:
-    """Raise `StoreError` if a run would make rows differently than a store's existing rows.
+    """Raise `StoreError` if a run would compute rows differently from those already in a store.
 
     Without a recipe, only the items are compared.
     """
     if store.is_final and not store.status.all():
-        raise final_error(store.path, "is finalised and read-only, but lacks rows")
+        raise final_error(store.path, "is final, so its missing rows cannot be computed")
     now = {**(recipe.attributes() if recipe else store.attributes)} | {
         "items_digest": manifest.items.digest,
         "block_rows": block_rows or store.block_rows,
     }
     if differences := recipe_differences(store.attributes, now):
         raise StoreError(
-            f"{store.path} cannot be continued because it was made with other "
-            f"{' and other '.join(differences)}; use the same ones, or another output"
+            f"{store.path} cannot be continued because it was made with different "
+            f"{' and different '.join(differences)}; use the same ones, or another output"
         )
 
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List why the rows of two stores must not be mixed: items, weights, preprocessing ..."""
+    """List the differences that forbid mixing rows: in items, weights, preprocessing, and so on."""
     subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "items": lambda recipe: recipe["items_digest"],
         "backbone weights": lambda recipe: recipe["backbone"]["weights_sha256"],
@@ -229,29 +226,29 @@ def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> lis
     }
     pairs = {subject: (get(stored), get(now)) for subject, get in subjects.items()}
     different = {subject: pair for subject, pair in pairs.items() if pair[0] != pair[1]}
-    if "backbone weights" in different:  # another network also has other settings
+    if "backbone weights" in different:  # a different network also has different settings
         different.pop("backbone settings", None)
     return [f"{subject} ({_describe_pair(*pair)})" for subject, pair in different.items()]
 
 
 def _describe_pair(stored: Any, now: Any) -> str:
-    """Describe two different values; for mappings, their keys."""
+    """Describe two different values; for mappings, the keys that differ."""
     if isinstance(stored, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
         if len(keys) > 1:
             return join_some(keys, limit=3)
         return f"{keys[0]}: {_describe_pair(stored.get(keys[0]), now.get(keys[0]))}"
     texts = [value if isinstance(value, str) else json.dumps(value) for value in (stored, now)]
-    # A digest is cut short, a name is not.
+    # Digests are shortened, names are not.
     there, here = (re.sub("^([0-9a-f]{12})[0-9a-f]{20,}$", r"\1...", text) for text in texts)
     return f"{there} in the store, {here} here"
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
-    """Return which blocks are in a part: ``"2/4"`` is every fourth, from the second on."""
+    """Return a mask of the blocks in a part; ``"2/4"`` is every fourth block from the second on."""
     first, _, step = part.partition("/")
     if not (first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step)):
-        raise UsageError(f"a part is I/N with I from 1 to N, for example 2/4 (got {part!r})")
+        raise UsageError(f"a part must be I/N with I from 1 to N, such as 2/4 (got {part!r})")
     selected: NDArray[np.bool_] = blocks % int(step) == int(first) - 1
     return selected
 
@@ -263,7 +260,7 @@ def write_empty_store(
     items: Items,
     probe: Mapping[str, NDArray[Any]],
 ) -> None:
-    """Write the files of an open store without rows into an empty folder."""
+    """Write the files of an open store that has no rows yet into an empty folder."""
     group = create_group(folder, {fmt.ATTRIBUTES: dict(attributes)})
     for spec in arrays:
         group.create_array(
@@ -282,7 +279,7 @@ def write_empty_store(
 def create_group(folder: Path, attributes: Mapping[str, Any]) -> zarr.Group:
     """Create a Zarr group in a folder that no other process writes to.
 
-    Zarr's own local store creates some files by hard links, which not every disk has.
+    Zarr's own local store creates some files by hard link, which not every disk supports.
     """
     import zarr.storage
 
@@ -297,7 +294,7 @@ def create_group(folder: Path, attributes: Mapping[str, Any]) -> zarr.Group:
 def write_probe(
     group: zarr.Group, arrays: Sequence[ArraySpec], probe: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Write the rows of the probe, each array as in a store of one item."""
+    """Write the features of the probe, laid out like a store with one item."""
     inner = group.create_group(fmt.PROBE)
     for spec in arrays:
         if spec.name in probe:
@@ -307,9 +304,9 @@ def write_probe(
 
 
 def write_checksums(folder: Path, computed: Mapping[str, str] | None = None) -> None:
-    """List the SHA-256 of every file except the log, which may grow.
+    """Write the list of the SHA-256 of every file except the log, which may grow.
 
-    Checksums in `computed` are not computed again.
+    `computed` are checksums that are already known, by file name.
     """
     files = (path for path in folder.rglob("*") if path.is_file())
     names = sorted(path.relative_to(folder).as_posix() for path in files)

@@ -366,7 +366,7 @@ def test_cyclic_and_orphan_tiers_are_read(tmp_path):
     assert notes == [("A", 0.005, ""), ("A", 0.01, "x"), ("C", 0.005, "")]
     [remark] = result.remarks
     assert remark.where.endswith(f"annotation {lost}")
-    assert remark.what == "refers to no annotation of 'A' that has times"
+    assert remark.what == "does not refer to an annotation of 'A' with times"
 
 
 def test_adding_tiers_keeps_the_existing_ones(tmp_path):

@@ -76,7 +76,9 @@ def test_at_a_rate_arrays_pool_frames_and_refuse_windows(checkpoints, std):
     present = torch.arange(20)[None] < 9
     values = backbone.embed_clips(pictures(1, 20, 3, 32, 32), present)
     np.testing.assert_allclose(values["std"][0], values["frames"][0, :9].numpy().std(0), atol=1e-6)
-    with pytest.raises(UsageError, match=r"window .* not give the array std\. .* native,max,mean,"):
+    with pytest.raises(
+        UsageError, match=r"window .* cannot compute the array std\. .* native,max,mean,"
+    ):
         of.load_backbone(checkpoints["tiny-xclip"], **rate)
     backbone = of.load_backbone(checkpoints["tiny-xclip"], **rate, arrays=["native", "max"])
     assert [spec.name for spec in backbone.arrays] == ["native", "max"]

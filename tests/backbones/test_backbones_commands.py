@@ -183,8 +183,8 @@ OFFLINE = [
 
 @pytest.mark.gate
 @pytest.mark.parametrize(("name", "offline", "facts"), [
-    ("someone/gated", "0", ["requires that you agree to its terms", "pass gated=FOLDER"]),
-    ("someone/else", "0", ["the hub has no someone/else, or it is", "pass else=FOLDER"]),
+    ("someone/gated", "0", ["requires you to accept its terms", "pass gated=FOLDER"]),
+    ("someone/else", "0", ["someone/else is not on the hub, or is", "pass else=FOLDER"]),
     ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
     # Unless requests are forbidden, the hub's client retries for about 20 seconds.
     pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),

@@ -95,5 +95,5 @@ def test_a_config_that_would_choose_code_is_refused(tmp_path):
 
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "bert", "quantization_config": {}}))
-    with pytest.raises(BackboneError, match="quantization_config would choose code"):
+    with pytest.raises(BackboneError, match="quantization_config names code"):
         refuse_code(path)

@@ -56,11 +56,13 @@ def test_a_disk_that_cannot_keep_writers_apart_is_refused(tmp_path, no_hard_link
     """The error does not blame another process, because a retry would fail again."""
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # nor renameat2
     with (
-        pytest.raises(StoreError, match=r"no hard links and no rename .* another disk") as problem,
+        pytest.raises(
+            StoreError, match=r"no hard links and cannot rename .* another disk"
+        ) as problem,
         files.disk_errors(tmp_path, StoreError),
     ):
         files.publish_exclusively(tmp_path / "record", b"x")
-    assert "free or check the disk" not in str(problem.value)
+    assert "free space or check the disk" not in str(problem.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,7 +125,7 @@ def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
     put(path, "old")
     (path / "films").mkdir()
     (path / "films" / "film.mkv").write_text("precious")
-    with pytest.raises(OutputExists, match=r"holds films.film\.mkv, which the new folder lacks"):
+    with pytest.raises(OutputExists, match=r"contains films.film\.mkv, which the new folder lacks"):
         put(path, "new", overwrite=True, marker="marker")
     assert (path / "films" / "film.mkv").read_text() == "precious"
     assert (path / "marker").read_text() == "old"

@@ -48,7 +48,7 @@ def test_many_ids_are_checked_like_single_ones(names):
 def test_line_numbers_hold_after_wide_or_blank_rows(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["a,b", *["1,2"] * 60_000, "1,2,3", "1,2", ""]))
-    with pytest.raises(ManifestError, match="line 60002: 3 cells where the header has 2"):
+    with pytest.raises(ManifestError, match=r"line 60002: wrong number of cells \(got 3"):
         read_table(path)
     # Blank lines are left out and counted.
     path.write_text("\na,b\n\n1,2\n\n\n3,4\n")

@@ -416,5 +416,5 @@ def test_arrays_of_any_layout_are_saved(models, saved, tmp_path):
     assert (again.predict(X) == model.predict(X)).all()
     with pytest.raises(OutputExists):
         om.save_model(models["mlp"], saved / "mlp", {})
-    with pytest.raises(ExperimentError, match="nothing does not exist; give a model"):
+    with pytest.raises(ExperimentError, match="nothing does not exist; pass a model"):
         om.load_model(tmp_path / "nothing")

@@ -88,16 +88,16 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
     assert (about["preprocessing"], about["precision"]) == ({"mode": "unknown"}, "unknown")
     assert about["licence"] == "CC0"
     for item, reason in {
-        "tt0-000": "it holds 2×6 float32; native has 6 float32 per clip",
+        "tt0-000": "it holds 2×6 float32, but native has 6 float32 per clip",
         "tt1-001": f"no tt1/tt1_scene_1{suffix} in features",
         "tt2-002": f"features, native: tt2/tt2_scene_2{suffix}",
         "tt0-003": f"features, native: tt0/tt0_scene_3{suffix}",
-        "tt1-004": "it holds 2×6 float32; native has 6 float32 per clip",
-        "tt2-005": "it holds 6 float64; native has 6 float32 per clip",
+        "tt1-004": "it holds 2×6 float32, but native has 6 float32 per clip",
+        "tt2-005": "it holds 6 float64, but native has 6 float32 per clip",
         "tt0-006": "native has NaN or infinity",
         "tt1-007": f"no tt1/tt1_scene_7{suffix} in features",
         "tt2-008": "both",
-        "tt0-009": "it is not a plain file",
+        "tt0-009": "it is not a regular file",
         "tt1-010": "type bool",
     }.items():
         assert reason in store.failures[item]
@@ -128,8 +128,8 @@ def test_two_items_never_share_a_file(tmp_path):
             tmp_path / "f", Manifest("m", Items.of(items)), tmp_path / "s.zarr", retry_failed=retry
         )
         assert store.failures == {
-            "B-1": "f/001.npy also matches A-1; put it in B/",
-            "A-2": "f/001.npy also matches A-1; name each file by its item's id: A-1.npy, A-2.npy",
+            "B-1": "f/001.npy also matches A-1; move it to B/",
+            "A-2": "f/001.npy also matches A-1; name the files after their items: A-1.npy, A-2.npy",
         }
     np.testing.assert_array_equal(store["C-1"]["native"], VALUES[2])
 
@@ -153,17 +153,17 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "strides": (torch.ones(6, 2).t()[0], ""),
         "bfloat16": (tensor.bfloat16() + 2**-7, ""),
         "expanded": (torch.ones(1).expand(6), ""),
-        "claims": (torch.ones(1).expand(10**12), "claims more numbers than the file has"),
-        "other": ({"other": tensor}, "a dictionary without native; it has 'other'"),
-        "lines": ({"a\nb": tensor}, "without native; it has 'a\\nb'"),
+        "claims": (torch.ones(1).expand(10**12), "claims to hold more numbers than the file does"),
+        "other": ({"other": tensor}, "a dictionary without the key native (got 'other')"),
+        "lines": ({"a\nb": tensor}, "without the key native (got 'a\\nb'"),
         "list": ([tensor], "a list, not a plain tensor"),
-        "number": (torch.tensor(1.0), "no row of numbers"),
+        "number": (torch.tensor(1.0), "it holds no numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),
         "float8": (tensor.to(torch.float8_e5m2), "a tensor of an unsupported type"),
         "program": (evil, "more than tensors"),
         "entry": ({"native": tensor, "x": evil}, "more than tensors"),
         "compressed": (evil, "it is compressed"),
-        "legacy": (evil, "before version 1.6"),
+        "legacy": (evil, "older than PyTorch 1.6"),
         "raw": (evil, "it is not a PyTorch file"),
     }
     for name, (content, _) in contents.items():
@@ -217,7 +217,7 @@ def test_several_arrays_come_from_several_folders(tmp_path):
     assert store.failures == {"tt0-003": "no tt0/tt0_scene_3.npy in frames"}
     np.testing.assert_array_equal(store["tt1-001"]["frames"], frames[1])
     assert store.sources["tt1-001"].count("head=") == 2
-    with pytest.raises(StoreError, match="made with other items"):
+    with pytest.raises(StoreError, match="made with different items"):
         import_features(sources, manifest(5), tmp_path / "s.zarr")
 
 

@@ -28,7 +28,7 @@ SLIPS = [
       for command in (f"pack {URL} -o output.zip", f"unpack {URL} -o output.zarr",
                       f"push {URL} output.zarr", f"repair {URL}")),
     (1, "pack open.zarr -o output.zip", "is still open", "stores finalise open.zarr"),
-    (1, "pack damaged.zarr -o output.zip", "native/c/0/0 is not as it was written", "verify dama"),
+    (1, "pack damaged.zarr -o output.zip", "native/c/0/0 does not match its checksum", "verify d"),
     (2, "pack toy.zarr -o toy.zarr/output.zip", "is inside the store"),
     (1, "unpack nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
     (1, "push toy.zarr films.zarr", "films.zarr has other files, such as film.mkv"),
@@ -38,22 +38,22 @@ SLIPS = [
     (1, "push toy.zarr X.npy/output", "X.npy/output", "Not a directory"),
     (2, "push toy.zarr hf://models/x", "use hf://datasets/OWNER/NAME"),
     (1, "pull open.zarr -o output.zarr", "is still open", "stores subset open.zarr --film"),
-    (2, "export toy.zarr -o output.mat", "the name of an export ends in .h5, .hdf5, .parquet"),
+    (2, "export toy.zarr -o output.mat", "the name of an export must end in .h5, .hdf5, .parquet"),
     (1, "export toy.zarr -o X.h5", "X.h5 already exists"),
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; it has native, frames"),
-    (2, "export odd.zarr -o output.parquet", "no pooled array; choose from more"),
+    (2, "export odd.zarr -o output.parquet", "no pooled arrays; choose from more"),
     (2, "import pth nowhere", "nowhere is not a folder"),
     (1, "import pth empty", "for any of the 40 items", "no tt1/tt1_0.pth in empty"),
-    (1, "import pth text", "can be read; tt1/tt1_0.pth: it is not a PyTorch file"),
+    (1, "import pth text", "can be read: tt1/tt1_0.pth: it is not a PyTorch file"),
     (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
     (2, "import npy features other", "are for the array native; name the arrays with ARRAY=PATH"),
     (2, "import npy features --recipe made.toml --backbone x", "recipe", "backbone"),
     (2, "import npy features --recipe nowhere.toml", "nowhere.toml cannot be read"),
-    (2, "import npy X.npy", "X.npy has rows without ids; pass --ids FILE"),
+    (2, "import npy X.npy", "X.npy has no ids for its rows; pass --ids FILE"),
     (1, "import npy objects.npy --in-order", "objects.npy cannot be read as NumPy"),
-    (1, "import npy X.npy --ids short.txt", "native has 40 rows for 2 ids"),
-    (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no column id (got clip, label)"),
+    (1, "import npy X.npy --ids short.txt", "native has 40 rows but 2 ids"),
+    (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no column 'id' (got clip, label)"),
     (1, "import npy flat.npy --in-order", "native is not a matrix"),
     (1, "import hdf5 X.npy", "X.npy cannot be read as HDF5"),
     (2, "import hdf5 X.h5 --backbone mine", "which has its own recipe"),
@@ -117,8 +117,8 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
 @pytest.mark.parametrize(("source", "options", "fact"), [
     ({}, {}, "no source"),
     ("nowhere.mat", {}, "nowhere.mat is not a folder"),
-    ("key.toml", {}, "not a kind of features"),
-    ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 has all arrays"),
+    ("key.toml", {}, "not a kind of file that can be imported"),
+    ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 already holds all arrays"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
 ], ids=str)  # fmt: skip
 def test_invalid_arguments_write_nothing(source, options, fact, workspace, monkeypatch):
@@ -160,7 +160,7 @@ def test_an_import_names_unknown_and_failed_clips(obygaze, tmp_path, monkeypatch
     )
     before = Path("s.zarr/blocks/000000.json").read_bytes()
     more = bring("npy max=features other=features --precision float32 --retry-failed")
-    refused(more, "was started with max, but the source has '", code=2)
+    refused(more, "was started with the arrays max, but the source has '", code=2)
     assert Path("s.zarr/blocks/000000.json").read_bytes() == before
     np.save("features/tt1/tt1_2.npy", np.full(3, 2, np.float32))
     assert bring("npy max=features --precision float32").exit_code == 3

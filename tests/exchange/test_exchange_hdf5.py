@@ -162,25 +162,25 @@ def linked(kind):
 TEXT = h5py.string_dtype()
 #: Problems in a foreign file and in an exported store, each with its fact.
 THEIRS = [
-    *(({"ids": ids}, "it has no texts 'ids'") for ids in (None, np.arange(5), "tt000")),
+    *(({"ids": ids}, "it has no dataset 'ids'") for ids in (None, np.arange(5), "tt000")),
     ({"ids": ["a", "b", "c", "d", "a"]}, "several rows for 'a'"),
-    ({"native": None, "frames": None}, "no dataset of numbers with one row per id"),
+    ({"native": None, "frames": None}, "no numeric dataset with one row per id"),
     ({"obygaze.json": "{}"}, "attributes are not valid"),
     ({"native": unwritten(5, 2**40, chunks=(1, 1024))}, "a row or chunk of native would take"),
     ({"native": unwritten(5, 2**10, chunks=(2**19, 2**10), maxshape=(None, 2**10))},
      "a row or chunk of native would take"),
     *(({name: linked(kind)}, f"{name} is {fact}") for name in ("native", "ids")
-      for kind, fact in (("external", "a link"), ("soft", "a link"), ("raw", "in other files"),
-                         ("virtual", "in other files"))),
+      for kind, fact in (("external", "a link"), ("soft", "a link"),
+                         ("raw", "stored in other files"), ("virtual", "stored in other files"))),
 ]  # fmt: skip
 OURS = [
     ({"status": np.full(5, 9)}, "9 is not a valid Status"),
-    *(({"status": codes}, "status is not a dataset of numbers of the shape 5")
+    *(({"status": codes}, "status is not a numeric dataset of shape 5")
       for codes in (np.ones((5, 2), np.uint8), h5py.Empty("u1"), np.ones(5), None)),
-    *(({"rows.reason": texts}, r"no texts 'rows\.reason'") for texts in (["x"], np.ones(5))),
-    ({"rows.reason": [b"\xff"] * 5}, r"rows\.reason is not text in UTF-8"),
-    ({"native": [["x"] * 3] * 5}, "native is not a dataset of numbers"),
-    ({"probe/native": np.ones(4)}, "probe/native is not a dataset of numbers of the shape 3"),
+    *(({"rows.reason": texts}, r"no dataset 'rows\.reason'") for texts in (["x"], np.ones(5))),
+    ({"rows.reason": [b"\xff"] * 5}, r"rows\.reason is not valid UTF-8"),
+    ({"native": [["x"] * 3] * 5}, "native is not a numeric dataset"),
+    ({"probe/native": np.ones(4)}, "probe/native is not a numeric dataset of shape 3"),
     *(({name: unwritten(*shape, dtype=dtype)}, name) for name, shape, dtype in (
         ("native", (5, 2**30), "f4"), ("ids", (10**9,), TEXT), ("status", (2**32,), "u1"),
         ("rows.reason", (10**9,), TEXT), ("probe/native", (2**32,), "f4"))),

@@ -81,19 +81,20 @@ def write_zip(path: Path, files: Mapping[str, bytes]) -> Path:
     return path
 
 
-NO_FILE, OTHER = "is not a file of this store", "is not as it was written"
+NO_FILE, OTHER = "is not a file of this store", "does not match its checksum"
 HOSTILE = {
     "leads up": (add("../evil"), NO_FILE),
     "folder": (add("evil/", b""), NO_FILE),
     "link": (add("evil", b"/etc", external_attr=(stat.S_IFLNK | 0o777) << 16), NO_FILE),
     "twice": (add(SHARD), OTHER),
     "twice by case": (add(SHARD.upper()), NO_FILE),
-    "bomb": (add("evil", bytes(10**7), compress_type=zipfile.ZIP_DEFLATED), "is compressed; pack"),
+    "bomb": (add("evil", bytes(10**7), compress_type=zipfile.ZIP_DEFLATED), "is compressed. Pack"),
     "cut": (lambda archive: os.truncate(archive, archive.stat().st_size - 9),
             "is not a zip file, or is cut short"),
     "other shard": (replace(SHARD, lambda data: data[:-1] + b"?"),
-                    f"{SHARD} is not as it was written"),
-    "lost file": (replace("rows.csv", lambda data: None), "rows.csv is missing, although"),
+                    f"{SHARD} does not match its checksum"),
+    "lost file": (replace("rows.csv", lambda data: None),
+                  "rows.csv is listed in checksums.json but missing"),
 }  # fmt: skip
 
 
@@ -167,9 +168,9 @@ def test_a_listed_but_missing_file_is_refused(name, store, tmp_path):
         (store / name).write_bytes(b"x")
         refused(f"lists '{name}', not a store's file", store, "unpack")
     [reason] = [entry.why for entry in verify(store) if entry.file == name]
-    listed = "checksums.json lists it, but a store has no such file"
-    assert reason == (listed if name in INSIDE else "a store has no file of this name")
-    refused("not a file name of a store|not a store's file", store, "pack", "push", "pull")
+    listed = "checksums.json lists it, but stores have no such file"
+    assert reason == (listed if name in INSIDE else "a store cannot have a file with this name")
+    refused("not a valid name for a store's file|not a store's file", store, "pack", "push", "pull")
     assert (tmp_path / "secret").read_bytes() == b"x"
 
 

@@ -188,9 +188,9 @@ SLIPS = {
     "no rate": (ONE, None, {"window": 8}, UsageError, "window=8: .*Add --sampling '2 fps'"),
     "no count": (ONE, None, {"sampling": "2 fps", "window": 0}, UsageError, "got 2 fps, window=0"),
     "rate of sound": (ONE, lambda tiny: "tiny-clap", {"sampling": "2 fps"}, UsageError,
-                      "tiny-clap: .* hears windows of 1 s; extract it without --sampling"),
+                      "tiny-clap: .* windows of 1 s of sound; extract it without --sampling"),
     "sound of a picture": (PICTURE, lambda tiny: "tiny-clap", {}, UsageError, "clap does not re"),
-    "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "name a store"),
+    "unnamed": (ONE, lambda tiny: [tiny.with_changes(name="")], {}, UsageError, "a valid store"),
     "one name": (ONE, lambda tiny: [tiny, tiny], {}, UsageError, "two backbones .* 'tiny'"),
     "for images": (ONE, lambda tiny: tiny.for_images_and_texts(), {}, UsageError,
                    "tiny is for images or texts, not for clips.* manifests subtitles"),
@@ -199,7 +199,7 @@ SLIPS = {
               "does not read texts, only images"),
     "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
     "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
-    "kinds": (MIXED, None, {}, UsageError, "text is of the kind 'text'"),
+    "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),
     "folder": (clips("other.mp4"), None, {}, VideoError, "none of the 1 clips"),
 }  # fmt: skip
 

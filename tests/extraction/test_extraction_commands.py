@@ -47,7 +47,7 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
     clip.rename(library / "clip.mp4")
     words = command("--dry-run").stdout
     assert "tiny: 7 clips" in words
-    assert "no file, or several: 1 clip (tt0000003-004)" in words
+    assert "without a file, or with several: 1 clip (tt0000003-004)" in words
     (library / "clip.mp4").rename(clip)
     claim = write(store.path / "claims/000000.json",
                   json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))  # fmt: skip
@@ -125,7 +125,7 @@ def test_options_of_arrays_are_recorded_and_kept(command, library):
     assert store.attributes["precision"] == "tf32"
     for name, value in (("preprocessing", "standard"), ("precision", "float32"),
                         ("arrays", "native")):  # fmt: skip
-        refused(run(**{name: value}), f"made with other {name}")
+        refused(run(**{name: value}), f"made with different {name}")
 
 
 def test_make_clips_joins_scenes_into_titled_films(obygaze, tmp_path):

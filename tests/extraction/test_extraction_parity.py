@@ -94,9 +94,9 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
     again = of.extract(three, tmp_path, alone, tmp_path / "again", limit=1, **options)
     difference = frames.diff(of.open_store(again.stores[0]))
     assert (difference.probes_equal, difference.probe["frames"]) == (True, 1)  # 64 frames of 135
-    with pytest.raises(StoreError, match=r"other preprocessing .sampling: 24 a second"):
+    with pytest.raises(StoreError, match=r"different preprocessing .sampling: 24 a second"):
         of.extract(three, tmp_path, eight, tmp_path / "s", **options | {"stride": 8})
-    with pytest.raises(UsageError, match="already sees windows"):
+    with pytest.raises(UsageError, match="already uses windows"):
         resample(resample(eight, Sampling(64, 2)), Sampling(64, 2))
     three.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]

@@ -55,11 +55,11 @@ BROKEN = {
         r"arrays must be of type ArraySpec \(got str\)",
     "def __init__(self, mode): super().__init__({1, 2})":
         "TypeError: Object of type set is not JSON serializable",
-    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "returns no array max",
+    "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "does not return the array max",
     "encode = lambda s, p, *a: {k: torch.ones(len(p), 4) for k in ('native', 'max')}":
-        r"native has the shape \(1, 4\), not \(1, 3\)",
+        r"native has shape \(1, 4\), expected \(1, 3\)",
     "encode = lambda s, p, *a: {k: torch.full((len(p), 3), torch.nan) for k in ('native', 'max')}":
-        "native of a synthetic clip has NaN",
+        "native of a synthetic clip contains NaN",
     "encode = lambda s, *a: {'native': [1], 'max': [2]}": "AttributeError: 'list' object",
     "encode = lambda s, *a: need('mylab_timm', extra='x')": "MissingExtra: this needs mylab_timm",
 }  # fmt: skip
@@ -182,12 +182,12 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
     assert none.shape == (0, 3, 16, 16)
     with torch.no_grad():
         video[0].weight += 1
-    with pytest.raises(StoreError, match="other backbone weights"):
+    with pytest.raises(StoreError, match="different backbone weights"):
         of.extract(manifest, films, our_net, tmp_path)
     for error, options, reason in (
         (UsageError, {"layer": "conv"}, "Sequential: unknown layer 'conv'; choose from"),
         (BackboneError, {"size": 3}, "as BTCHW: RuntimeError: .*; BCTHW: .*; set frames"),
-        (BackboneError, {"transform": lambda frame: frame[9]}, "fails on a frame.*IndexError"),
+        (BackboneError, {"transform": lambda frame: frame[9]}, "failed on a frame.*IndexError"),
     ):
         with pytest.raises(error, match=reason) as caught:
             make(video, **options)
@@ -331,7 +331,7 @@ def test_a_failing_backbone_stops_no_other(install, manifest, films, weights, tm
                "--backbone", "late", "--backbone", f"tiny={weights}")  # fmt: skip
     result = obygaze(*command, code=3)
     line = r"mylab.nets:Late of mylab 0.1.0: RuntimeError: no more \(mylab/nets.py:\d+\)"
-    assert re.search(f"^{line}. The other backbones go on$", result.stderr, re.MULTILINE)
+    assert re.search(f"^{line}. The other backbones continue$", result.stderr, re.MULTILINE)
     assert re.search(f"^late was left out: {line}$", result.stderr, re.MULTILINE)
     assert result.stdout.splitlines()[-1].startswith("70 of 70 clips done in")
     assert "late.zarr" not in result.stdout

@@ -70,8 +70,8 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
         ("--ray-gpus 0.5", 2, "--ray-gpus needs --engine ray"),
         ("--engine ray --ray-gpus 1 --ray-forwards 99", 2,
          f"has {torch.cuda.device_count()}; leave out --ray-gpus, or pass the"),
-        ("--engine ray --max-gpu-memory 2GB", 2, "use a share: --ray-gpus 0.5"),
-        ("--engine ray --ray-address 127.0.0.1", 2, "--ray-address is HOST:PORT"),
+        ("--engine ray --max-gpu-memory 2GB", 2, "use --ray-gpus 0.5"),
+        ("--engine ray --ray-address 127.0.0.1", 2, "--ray-address must be HOST:PORT"),
         ("--engine ray --ray-address nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),
         ("--engine ray --ray-address 127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1"),
     ):  # fmt: skip
@@ -183,7 +183,12 @@ def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, 
     for media, loads, error, facts in (
         (inner, altered, errors.VideoError, no_folder),
         (films, clusters.broken, errors.ClusterError, no_start),
-        (films, altered, errors.BackboneError, "has a different tiny: with other backbone weights"),
+        (
+            films,
+            altered,
+            errors.BackboneError,
+            "has another version of tiny, with different backbone weights",
+        ),
     ):
         with pytest.raises(error, match=facts):
             extract_on(cluster, manifest, media, [tiny], tmp_path, [loads])

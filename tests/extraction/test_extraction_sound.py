@@ -69,7 +69,7 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     lines = [line.strip() for line in checked.splitlines()]
     assert lines[0].startswith("3 of 26")
     assert "mute" in next(line for line in lines if "no sound track" in line)
-    assert "song" in next(line for line in lines if "only backbones that hear" in line)
+    assert "song" in next(line for line in lines if "only audio backbones" in line)
     command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap", "-o", tmp_path / "s"]
     result = obygaze("features", "extract", *command, code=3)
     done = [line[:7] for line in result.stdout.splitlines()[-3:]]
@@ -105,7 +105,7 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoi
     shared = np.linspace(0, 66, 64, dtype=int)
     np.testing.assert_allclose(full["long"]["frames"][shared], cut["long"]["frames"], atol=1e-3)
     assert "at most 67" in full.attributes["preprocessing"]["sampling"]
-    with pytest.raises(UsageError, match=r"tiny sees frames: --frames 67 .*Add --sampling"):
+    with pytest.raises(UsageError, match=r"tiny takes frames, so --frames 67 .*Add --sampling"):
         of.extract(manifest, tmp_path, [clap, tiny], tmp_path / "t", frames=67)
 
 
@@ -138,7 +138,7 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     row = of.open_store(second_track.stores[-1])["two"]
     [expected] = Forward(clap, 1)([clap.preprocessing.inputs(ffmpeg_cut(second, 16_000))])
     np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
-    with pytest.raises(UsageError, match="--audio-track is for backbones that hear"):
+    with pytest.raises(UsageError, match="--audio-track only applies to audio backbones"):
         of.extract(two, tmp_path, tiny, tmp_path / "t", audio_track=2)
 
 

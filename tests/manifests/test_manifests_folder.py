@@ -41,7 +41,7 @@ def test_check_lists_every_problem_with_its_line(manifest, obygaze):
         "labels/paper.csv, line 8: id 'nobody' is not in items.csv",
         "runs/mine.csv, line 2: unknown role 'trian'; choose from train, validation",
         "splits/mine.csv, line 2: fold '-1' is not a whole number from 0 to 999999",
-        "splits/short.csv, line 2: 1 cells where the header has 2",
+        "splits/short.csv, line 2: wrong number of cells (got 1, the header has 2)",
     ]
     result = obygaze("manifests", "check", manifest, "--json")
     assert (result.exit_code, len(json.loads(result.stdout))) == (1, 7)

@@ -29,7 +29,7 @@ SLIPS = [
     ("obygaze12", clip_table(BODY).replace(b"srt;", b"srt\xe9;"), "line 3: not UTF-8 (byte 0xe9)"),
     ("obygaze12", f'{";".join(COLUMNS)}\n"{BODY}\n', "line 2 or later: unexpected end of data"),
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
-    ("csv", "clip,x\na,1\n", "no column 'id'; name it with --column id=NAME"),
+    ("csv", "clip,x\na,1\n", "no column 'id'; choose it with --column id=NAME"),
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; choose from id, kind"),
     ("csv", "id,start,end\na,1,0.5\n", "line 2: a span must end after it starts (got 1 to 0.5 "),
     ("csv", "id,start,end\na,one,2\n", "line 2: start 'one' is not a time"),
@@ -74,7 +74,7 @@ def test_other_folders_are_refused_as_manifests(source, tmp_path, manifest, obyg
     assert type(result.exception).__name__ == "ManifestError"
     for arguments, fact in [
         (["--labels", "papr"], "has no labels called 'papr'; it has paper, raw, released"),
-        (["--figure", "figure.jpeg2"], "a figure's name ends in one of .pdf, .png, .svg"),
+        (["--figure", "figure.jpeg2"], "a figure's name must end in one of .pdf, .png, .svg"),
     ]:
         refused(obygaze("manifests", "stats", manifest, *arguments), fact, code=2)
     header = json.loads((manifest / "manifest.json").read_text())
@@ -98,6 +98,6 @@ def test_mistyped_paths_get_a_suggestion(tmp_path, obygaze):
     ]:  # fmt: skip
         refused(obygaze(*command), f"{mistyped} does not exist; did you mean {right}?")
     shutil.rmtree(films)
-    refused(obygaze("manifests", "stats", tmp_path / "no"), "does not exist; give a manifest")
+    refused(obygaze("manifests", "stats", tmp_path / "no"), "does not exist; pass a manifest")
     located = obygaze("manifests", "locate", folder, "--videos", folder / "items.csv")
     refused(located, "items.csv is not a folder")

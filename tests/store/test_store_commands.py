@@ -35,7 +35,7 @@ def test_damage_is_reported_and_repaired(obygaze, path):
     lines = result.stdout.splitlines()
     assert lines[0] == "native/c/2/0: its checksum is wrong; rows: tt1-008"
     assert lines[-2:] == ["1 damaged file, 1 damaged row", f"next: obygaze stores repair {path}"]
-    assert "harmless: staging/.1.partial: it belongs to no block" in result.stdout
+    assert "harmless: staging/.1.partial: it does not belong to any block" in result.stdout
     result = obygaze("stores", "repair", path, "--yes", code=3)
     assert "4 rows to compute again: tt1-008, tt1-009, tt1-010, tt1-011" in result.stdout
     assert obygaze("stores", "repair", path).stdout == f"{path} is undamaged; nothing was changed\n"
@@ -58,7 +58,7 @@ def test_status_shows_the_progress_of_each_store(obygaze, copy, tmp_path):
     writer.log("extracted", clips=12, seconds=4.0)
     copy("open", "torn.zarr").joinpath("blocks/000000.json").write_text("{")
     result = obygaze("stores", "status", tmp_path, code=3)
-    assert "torn.zarr/blocks/000000.json: it is not the commit record" in result.stderr
+    assert "torn.zarr/blocks/000000.json: it is not a valid commit record" in result.stderr
     lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
     here = [platform.node(), "(1)"]
     assert lines["busy.zarr"] == ["open", *here, "18", "11", "1", "6", "0.4", "15", "s"]
@@ -97,7 +97,7 @@ def test_a_subset_is_named_by_ids_or_a_file(obygaze, path, tmp_path):
 
 SUBSET = "stores subset {path} -o {new}.zarr"
 SLIPS = [
-    ("stores merge {path} -o {new}.zarr", 2, ["two stores or more"]),
+    ("stores merge {path} -o {new}.zarr", 2, ["two or more stores"]),
     (f"{SUBSET} --film tt9", 2, ["unknown film 'tt9'; choose from tt1"]),
     (f"{SUBSET} --ids @{{new}}", 2, ["{new} cannot be read: No such file or directory"]),
     (f"{SUBSET} --ids tt9-001", 1, ["no item 'tt9-001'"]),

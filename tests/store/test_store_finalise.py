@@ -170,7 +170,7 @@ def test_the_publication_date_is_set_but_not_inherited(copy, obygaze, tmp_path):
     store = open_store(path)
     assert "published" not in store.subset(tmp_path / "part.zarr", ids=store.ids[:2]).attributes
     refused = obygaze("stores", "set", path, "--published", "today", code=2).stderr
-    assert "YYYY-MM-DD (got 'today')" in refused
+    assert "(got 'today'). Write it as YYYY-MM-DD" in refused
 
 
 @pytest.mark.gate

@@ -145,7 +145,7 @@ def test_damage_is_named_as_on_disk(url, own):
     assert "repair" not in str(problem.value)
     for name in ("ids/c/0/0", "frames/zarr.json", "rows.csv", "items.csv"):
         flip_bit(own / name, 30)
-        with pytest.raises(StoreError, match=f"{name} is not as it was written"):
+        with pytest.raises(StoreError, match=f"{name} does not match its checksum"):
             _ = [(s.ids, s["tt001"], s.sources, s.items) for s in [open_store(url)]]
         flip_bit(own / name, 30)
     flip_bit(own / "rows.csv", 100)
@@ -173,11 +173,11 @@ def test_an_open_shard_gives_no_row_of_a_replacing_store(url, own, versions):
             lambda: dataset[5],
             lambda: pickle.loads(letter)[5],
         ):
-            with pytest.raises(StoreUnreadable, match="was replaced since"):
+            with pytest.raises(StoreUnreadable, match="has been replaced since"):
                 read()
         np.testing.assert_array_equal(store.refresh()["tt005"]["frames"], ROWS[N - 6])
         shutil.rmtree(own)
-        with pytest.raises(StoreUnreadable, match="was replaced since"):
+        with pytest.raises(StoreUnreadable, match="has been replaced since"):
             store.read("frames", ["tt100"])
 
 

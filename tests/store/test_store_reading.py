@@ -147,13 +147,13 @@ SLIPS = {
     "failed": (NATIVE(["tt000", "tt003", "tt006"]), StoreError, r"failed: row 3 is .*\(and 1 more"),
     "ids": (NATIVE("tt000"), UsageError, "ids must be a list"),
     "numbers": (NATIVE([0]), UsageError, "ids must be a list"),
-    "array as a list": (lambda store: store.read(["native"]), UsageError, "by its name"),
+    "array as a list": (lambda store: store.read(["native"]), UsageError, "an array's name"),
     "unknown array": (lambda store: next(store.iter_blocks(["x"])), StoreError, "no array x"),
     "treatment": (lambda s: s.read("native", missing="skip"), UsageError, "'nan' or 'drop'.*'skip"),
     "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "tt006 is not done"),
-    "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "has the rows 0 to 8"),
-    "above": (lambda s: s.read_rows("native", np.array([9])), StoreError, "has the rows 0 to 8"),
-    "key": (lambda store: store[0], UsageError, r"by id, .*store\[store.ids\[0\]\].*read\('nat"),
+    "below": (lambda s: s.read_rows("native", np.array([-1])), StoreError, "only has rows 0 to 8"),
+    "above": (lambda s: s.read_rows("native", np.array([9])), StoreError, "only has rows 0 to 8"),
+    "key": (lambda store: store[0], UsageError, r"by its id, .*store\[store.ids\[0\]\].*read\('n"),
 }  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def test_a_reader_gives_no_row_of_a_replaced_store(copy, tmp_path, state):
         lambda: partly.read("frame_index", ids), lambda: opened.dataset("native"),
         lambda: opened.dataset("native", ids), lambda: fresh[1], lambda: pickle.loads(letter)[0],
     ):  # fmt: skip
-        with pytest.raises(StoreUnreadable, match="was replaced since"):
+        with pytest.raises(StoreUnreadable, match="has been replaced since"):
             read()
     if state != "compressed":  # mapped memory still belongs to the first store
         np.testing.assert_array_equal(partly.read("native", ids), before)
@@ -317,9 +317,9 @@ def test_a_large_store_reads_the_same(path, monkeypatch):
         assert np.array_equal(*rows, equal_nan=True)
     assert [item_id in large for item_id in ("tt1-005", "tt9-999", 5)] == [True, False, False]
     assert np.array_equal(large["tt1-005"]["frames"], small["tt1-005"]["frames"])
-    with pytest.raises(StoreError, match="tt9-999 is not an item of this store"):
+    with pytest.raises(StoreError, match="tt9-999 is not in this store"):
         large.read("native", requested)
-    with pytest.raises(StoreError, match="tt9-999 is not an item of this store"):
+    with pytest.raises(StoreError, match="tt9-999 is not in this store"):
         large["tt9-999"]
     assert large.done_ids(requested) == ["tt1-005", "tt1-000"]
 

@@ -136,7 +136,7 @@ def test_a_finalised_store_refuses_its_writer(path, monkeypatch):
     finish = partial(finalise, path, allow_incomplete=True)
     overtaken(monkeypatch, "sync_path", finish, after=True)
     for writer in (late, later):
-        with pytest.raises(StoreError, match="was finalised while it was filled"):
+        with pytest.raises(StoreError, match="was finalised while rows were being written"):
             writer.write_block(1, [row(3), row(4)])
     assert of.open_store(path).status.tolist() == [1, 1, 0, 0]
     assert native(path)[:2] == [1, 2]
@@ -153,7 +153,7 @@ def test_finalise_yields_to_an_active_writer(path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(finalising, "_write_final", overtaken)
-        with pytest.raises(StoreError, match="was written to in the meantime"):
+        with pytest.raises(StoreError, match="another process wrote to it meanwhile"):
             finalise(path, allow_incomplete=True)
     assert native(path) == [0, 1, 2, 3]
     assert verify(path) == []
@@ -162,7 +162,7 @@ def test_finalise_yields_to_an_active_writer(path, monkeypatch):
     finalise(path)
     assert native(path) == [0, 1, 2, 3]
     for store in (asked, unasked):  # a reader is told
-        with pytest.raises(StoreUnreadable, match=r"was replaced .*; open it again"):
+        with pytest.raises(StoreUnreadable, match=r"has been replaced .*; open it again"):
             store.read("native", missing="nan")
 
 

@@ -40,8 +40,8 @@ def test_a_row_that_overflows_its_type_fails(tmp_path, dtype, value, reason):
 @pytest.mark.parametrize(("frames", "times", "reason"), [
     ([0, 1, 2, 3], 8, None),
     ([0, 1], 4, None),
-    ([0, 1], 3, "some of its frames have no features"),
-    ([0, 1, 2, 3], 7, "some of its frames have no features"),
+    ([0, 1], 3, "some frames have no features"),
+    ([0, 1, 2, 3], 7, "some frames have no features"),
     ([], 0, "frames has "),
     ([0, 2], 8, "frames has NaN or infinity"),  # a gap is not padding
 ])  # fmt: skip
@@ -76,9 +76,9 @@ SLIPS = {
     ),
     "array unknown": (
         lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
-        "a row has the arrays native, more, and the store native",
+        "a row has arrays native, more, but the store has native",
     ),
-    "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* is written already"),
+    "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* has already been written"),
     "no items": (
         lambda w: StoreWriter.create(
             w.store.path / "x.zarr", Manifest("made-up", Items.of([])), plain_recipe()

@@ -74,7 +74,7 @@ def test_a_row_takes_one_request_from_the_opened_store(url, stores, requests, ca
     for name in (shard, listed):  # as a push of another store does
         data = (stores / name).read_bytes()
         client.put_object(Bucket="lab", Key=name, Body=data.replace(data[:1], b"\0"))
-    with pytest.raises(StoreUnreadable, match="was replaced since"):
+    with pytest.raises(StoreUnreadable, match="has been replaced since"):
         store.read("frames", ["tt001"])
     for name in (shard, listed):
         client.upload_file(str(stores / name), "lab", name)
@@ -148,7 +148,7 @@ def test_missing_buckets_and_stores_are_named(url, stores):
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
         with pytest.raises(StoreError, match=f"{target}.*: bucket wrong-bucket does not exist"):
             push(stores / "final.zarr", target)
-    with pytest.raises(MissingExtra, match="takes a package that is not installed"):
+    with pytest.raises(MissingExtra, match="needs a package that is not installed"):
         open_store("gs://bucket/x.zarr")  # its client
     names = [bucket["Name"] for bucket in boto3.client("s3").list_buckets()["Buckets"]]
     assert "wrong-bucket" not in names

@@ -101,7 +101,7 @@ def test_frames_have_named_columns_and_times(tmp_path):
         store.finalise()
     assert {name: array.dims for name, array in opened(store.path).items()} == shapes
     slip = toys.plain_recipe(ArraySpec("native", (3,), "float32", "", columns=("a", "b")))
-    with pytest.raises(StoreError, match="2 names of columns"):
+    with pytest.raises(StoreError, match="2 column names"):
         StoreWriter.create(tmp_path / "slip.zarr", manifest, slip)
 
 
@@ -146,7 +146,7 @@ def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
     unlabelled = open_store(path).dataset("native", ["tt008"], manifest=labelled)[0]
     assert (unlabelled["level"], unlabelled["label"], unlabelled["film"]) == ("", -1, "")
     selected = Manifest.load(labelled).select(ids=["tt003", "tt008"])
-    with pytest.raises(StoreError, match="no labelled item of made-up"):
+    with pytest.raises(StoreError, match="no finished row labelled in made-up"):
         open_store(path).dataset("native", manifest=selected)
 
 
