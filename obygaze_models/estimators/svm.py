@@ -114,13 +114,14 @@ class LinearSVMProbe(LinearClassifier):
             problem = LinearSVM(X, codes == code, weight, products=products)
             choice = choose_svm(problem, Cs, validation=validation, cv=cv, groups=groups)
             if choice.by == "default":
+                label = self.classes_.tolist()[code]  # plain, because NumPy prints its types
                 if X_val is not None:
                     raise ExperimentError(
                         f"all {len(X_val)} validation labels are on one side of class "
-                        f"{self.classes_.tolist()[code]!r}, so they cannot choose C. Pass a single C"
+                        f"{label!r}, so they cannot choose C. Pass a single C"
                     )
                 warnings.warn(
-                    f"too few clips of class {self.classes_.tolist()[code]!r} to choose C by "
+                    f"too few clips of class {label!r} to choose C by "
                     f"cross-validation; using {choice.fit.C:g}",
                     NoChoice,
                     stacklevel=2,
