@@ -47,7 +47,7 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
     for name, *more, code, reason in (
         ("tiny-xclip", tmp_path / "tiny-xclip", 1, "already exists"),
         ("tiny-xclip", tmp_path / "films", "--overwrite", 1, "films"),  # not random weights
-        ("vivit", tmp_path / "new", 2, "use one of tiny-xclip"),
+        ("vivit", tmp_path / "new", 2, "choose from tiny-xclip"),
     ):
         assert reason in obygaze("features", "make-weights", name, *more, code=code).stderr
 
