@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAMPLING = Sampling(32)
-"""As many frames as the paper's X-CLIP and ViViT take, so that all use the same decoded frames."""
+"""The frames that the paper's X-CLIP and ViViT take, so that all use the same decoded frames."""
 
 
 def frame_arrays(

@@ -22,9 +22,9 @@ from obygaze_features.errors import BackboneError, translate
 RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantization_config")
 """Settings that make transformers fetch and run code that a checkpoint names."""
 BUFFER_NUMBERS = 50_000_000
-"""How many numbers a network may have in addition to its weights."""
+"""The limit of a network's numbers in addition to its weights."""
 POSITION_NUMBERS = 2**22
-"""How many more numbers position tables may have than the weights; some are computed one by one."""
+"""The limit of numbers in position tables beyond those in the weights; some are computed singly."""
 _REPEATED = re.compile(r"layer|depth|stage|block")
 """Settings that are a number of modules, which are built one by one."""
 

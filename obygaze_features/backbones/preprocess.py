@@ -34,7 +34,7 @@ FLOAT_RESIZING_DEVICES = frozenset({"cuda"})
 MAX_FLOAT_REDUCTION = 32
 """The largest reduction on CUDA, which keeps the filter's weights in small shared memory."""
 FRAMES_PER_STEP = 8
-"""How many frames are resized together in floating point."""
+"""The number of frames resized together in floating point."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
 """PIL's filters by their numbers in processor configurations."""
 _BICUBIC = ("CLIP", "Siglip", "Bit")
@@ -43,7 +43,7 @@ _BICUBIC = ("CLIP", "Siglip", "Bit")
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How frames become a backbone's input. The store records this.
+    """The steps that turn frames into a backbone's input. The store records them.
 
     Parameters
     ----------

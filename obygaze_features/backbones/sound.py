@@ -25,7 +25,7 @@ SILENCE = 1e-4
 SHORTEST_S = 0.025
 """The shortest sound that extractors and networks accept; shorter sound is padded with silence."""
 FRAMES_PER_STEP = 64
-"""How many frames are transformed together, so that they fit the processor's cache."""
+"""The number of frames transformed together, so that they fit the processor's cache."""
 SINGLE_THREADED = 1 << 18
 """The most multiplications that OpenBLAS does in the calling thread. Beyond this, it starts threads
 that compete with those of other windows, and the result would depend on their number.
@@ -149,7 +149,7 @@ class SoundSampling:
 
 @dataclass(frozen=True)
 class SoundPreprocessing:
-    """How a feature extractor turns windows of sound into a backbone's input.
+    """The steps that turn windows of sound into a backbone's input.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What all commands share: lazily imported groups, common options, and one-line errors."""
+"""The basis of all commands: lazily imported groups, common options, and one-line errors."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ RAMP = tuple(f"l{number}" for number in range(1, 7))
 LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
 """The names of the colours of ObyGaze12's levels."""
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
-"""Which colours of the ramp to use, by the number of levels."""
+"""The indices of the ramp's colours, by the number of levels."""
 
 GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
 """Backgrounds of figures; "none" is transparent."""

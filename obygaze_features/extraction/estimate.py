@@ -28,11 +28,11 @@ from obygaze_features.store.status import read_runs
 from obygaze_features.video.index import NO_PICTURES
 
 CLIPS_TRIED = 8
-"""How many clips are decoded to estimate the decoding time of all clips."""
+"""The number of clips decoded to estimate the decoding time of all clips."""
 FRAME_BYTES = 12
 """The size of a frame's number and time in bytes."""
 SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
-"""How many frames the paper's three backbones take from a clip."""
+"""The number of frames that the paper's three backbones take from a clip."""
 COLUMNS = (
     "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
     "frames", "fps", "seconds", "decode_seconds", "why_slow",

@@ -217,7 +217,7 @@ class Job:
 
     @property
     def noun(self) -> str:
-        """What messages call an item, such as "clip"."""
+        """The word for an item in messages, such as "clip"."""
         return "clip" if set(self.manifest.items.kinds) == {"clip"} else "item"
 
 

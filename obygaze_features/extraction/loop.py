@@ -29,11 +29,11 @@ from obygaze_features.store.claims import BlockClaims
 from obygaze_features.store.commit import commit_block
 
 READ_AHEAD = 16
-"""How many items may be read ahead, in addition to one per worker."""
+"""The number of items that may be read ahead, in addition to one per worker."""
 READ_AHEAD_SHARE = 0.25
 """The share of the devices' free memory that items read ahead may take."""
 MAX_WAITING_BLOCKS = 2
-"""How many blocks may wait to be written; `add` waits if there are more."""
+"""The number of blocks that may wait to be written; `add` waits if there are more."""
 
 Outcomes = Mapping[str, Mapping[int, Done | Failed]]
 """The outcome of each row, by store name."""

@@ -55,11 +55,11 @@ from obygaze_features.store import StoreWriter
 from obygaze_features.store.writer import recipe_differences
 
 MAX_LOSSES = 3
-"""How many actors may be lost while computing the same piece of a block."""
+"""The number of actors that may be lost while computing the same piece of a block."""
 MAX_RESTARTS = 10
-"""How often Ray restarts a lost actor."""
+"""The number of times that Ray restarts a lost actor."""
 PIECES_PER_ACTOR = 2
-"""How many pieces an actor has at a time: while it embeds one, it reads the next."""
+"""The number of pieces that an actor has at a time: while it embeds one, it reads the next."""
 ANSWER_TIMEOUT_S = 30.0
 
 PORT_TIMEOUT_S = 5.0
@@ -147,7 +147,7 @@ def run_ray(
 
 @dataclass(frozen=True)
 class Setup:
-    """What every actor needs to start; `backbones` are without their networks."""
+    """The settings that every actor needs to start; `backbones` are without their networks."""
 
     backbones: Sequence[Backbone]
     loads: Sequence[Callable[[str | None], Backbone]]

@@ -22,7 +22,7 @@ from obygaze_features.store.writer import append_to_log
 logger = logging.getLogger(__name__)
 
 TIME_MARGIN = 1.25
-"""How much slower than average a block may be, when deciding if there is time for it."""
+"""The allowance for a slow block, as a multiple of the average, when deciding if there is time."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from obygaze_features.backbones.devices import explain_out_of_memory, run_if_it_
 from obygaze_features.backbones.preprocess import Preprocessing, resize_and_crop
 
 MAX_UPLOADS = 2
-"""How many clips may be on a GPU in full size at a time."""
+"""The number of full-size clips that may be on a GPU at a time."""
 STAGING_BYTES = 64 * 2**20
 """The size of the pinned buffer of each upload stream; larger clips are uploaded in parts."""
 

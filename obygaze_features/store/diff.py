@@ -30,7 +30,7 @@ COMPARED = (
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well two stores agree on the rows of one array.
+    """The agreement of two stores on the rows of one array.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How rows are computed. A store never mixes rows of two recipes.
+    """A description of how rows are computed. A store never mixes rows of two recipes.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
 MAX_SAMPLED = 51
-"""How many files, spread over the manifest, are sampled to find the most common shape."""
+"""The number of files, spread over the manifest, sampled to find the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
 """The size up to which an import enlarges its blocks, and the minimum number of blocks."""

@@ -1,4 +1,4 @@
-"""Where the files of a store are: in a folder, in a zip file on this machine, or behind a URL.
+"""The location of a store's files: in a folder, in a zip file on this machine, or behind a URL.
 
 The reader asks a location for files by their names in the store, such as ``frames/c/0/0``, and does
 not need to know about folders or networks.
@@ -26,7 +26,7 @@ from obygaze_features.errors import ObygazeError, StoreError, StoreUnreadable, U
 from obygaze_features.store.shards import MappedFile, map_file
 
 BLOCK_BYTES = 2**22
-"""How many bytes to read at a time from a file that is read from start to end."""
+"""The number of bytes to read at a time from a file that is read from start to end."""
 _HEADER_BYTES = 30
 """The size of the part of a zip file's header that precedes the file name."""
 _NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
@@ -38,7 +38,7 @@ V = TypeVar("V")
 
 
 class Location:
-    """Where the files of one store are.
+    """The location of one store's files.
 
     Reading a missing file raises FileNotFoundError. Other failures raise `StoreUnreadable` on local
     disks, and a one-line `StoreError` elsewhere.

@@ -25,11 +25,11 @@ from obygaze_features.store.reader import Rows, Store
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
 """The size of the rows (as float32) that a thread compares at a time; larger behind a URL."""
 NEIGHBOUR_ROWS = 512
-"""How many rows are compared with all others at a time."""
+"""The number of rows compared with all others at a time."""
 GROUP = 64
-"""How many cosines are grouped, so that most groups can be ruled out by their maximum alone."""
+"""The number of cosines grouped, so that most groups can be ruled out by their maximum alone."""
 FORGET_BYTES = 64 * 2**20
-"""How many bytes to read before releasing the memory of mapped shards."""
+"""The number of bytes to read before releasing the memory of mapped shards."""
 MAX_THREADS = 4
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
-"""How many bytes `Store.iter_blocks` reads at a time from a final store."""
+"""The number of bytes that `Store.iter_blocks` reads at a time from a final store."""
 
 DICTIONARY_ROWS = 2**17
 """The most rows whose ids are indexed by a dictionary, which is faster but takes more memory."""

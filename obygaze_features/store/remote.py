@@ -123,7 +123,7 @@ class Remote(Location):
         return None
 
     def pin(self) -> None:
-        """From now on, check files against the store's checksum list, or else by their version."""
+        """Check files from now on against the store's checksum list, or else by their version."""
         super().pin()
         self._checksums, self._versions = {}, {}
         if isinstance(self.identity, bytes):

@@ -62,7 +62,7 @@ def map_file(path: Path) -> MappedFile:
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """How an array's rows are divided into shards and chunks.
+    """The division of an array's rows into shards and chunks.
 
     Parameters
     ----------

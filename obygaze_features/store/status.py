@@ -18,7 +18,7 @@ from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
 
 RECENT_S = 3600.0
-"""How many seconds before the last written block to include when measuring speed."""
+"""The number of seconds before the last written block to include when measuring speed."""
 
 
 def report_progress(folder: Path | str) -> list[dict[str, Any]]:

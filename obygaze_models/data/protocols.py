@@ -50,7 +50,7 @@ from obygaze_models.data.folds import (
 from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
-"""How many clips of each class a film needs to be tested or to validate; ten in the paper."""
+"""The clips of each class that a film needs to be tested or to validate; ten in the paper."""
 VALIDATION_SHARE = 10
 """One in this many development clips is used for validation if there is no validation set."""
 S = TypeVar("S", bound="Splitter")

@@ -44,7 +44,7 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 
 
 MISSING = ("drop", "mean")
-"""What to do with clips that one of several stores lacks: leave them out, or use its mean."""
+"""The treatments of clips that one of several stores lacks: leave them out, or use its mean."""
 
 
 class _StoreGroup:

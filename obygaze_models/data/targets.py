@@ -34,7 +34,7 @@ UNUSED = -1
 PROBABILITY = "probability"
 """The prefix of the names of columns with probabilities."""
 TOLERANCE = 1e-6
-"""How far a probability may be below 0 or above 1."""
+"""The tolerance for probabilities below 0 or above 1."""
 NUMBERED = "number"
 """The level of clips that have a number, if the target is a number."""
 EASY, CARRIERS = "EN", ("HN", "S")

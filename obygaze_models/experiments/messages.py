@@ -77,7 +77,7 @@ FOLLOWS = {
     "different-labels": "The same clip may have different levels or concepts in each.",
     "different-versions": "They may cause small differences between runs.",
 }
-"""What each kind of message means for the reader. Pages show it after the message.
+"""The meaning of each kind of message for the reader. Pages show it after the message.
 
 ``{group}`` stands for the unit that is kept together, such as a film.
 """

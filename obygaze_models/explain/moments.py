@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
 CLOSE_GAPS_SHARE = 0.1
-"""In films and clips shorter than 50 s, gaps up to this share of the length are closed."""
+"""The largest gap that is closed in films and clips shorter than 50 s, as a share of the length."""
 EPSILON = 1e-12
 """The tolerance for rounding errors in the mean of equal thresholds."""
 MAX_ROWS_SHOWN = 20
