@@ -249,7 +249,8 @@ def _model(head: Headline, who: str) -> Html:
     if head.run.kind == "levels":
         names, others = head.source.about.levels, len(row.run.clips) - row.test.clips
         classes = " or ".join(kind.words for kind in row.task.classes)
-        rest = html(" ({} others are left out)", number(others, form=",")) if others else ""
+        left_out = " ({} other is left out)" if others == 1 else " ({} others are left out)"
+        rest = html(left_out, number(others, form=",")) if others else ""
         text = "Tested on {} {} that are {}{}, "
         start = html(text, number(row.test.clips, form=","), noun, classes, rest)
         top = " or ".join(names.get(code, code) for code in row.run.positives)
