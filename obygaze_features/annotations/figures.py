@@ -252,7 +252,7 @@ def levels_by_film(marked: MarkedFilms) -> Figure:
         y, ticks = 0.0, dict[float, str]()
         for leader, same in groupby(drawn, key=lambda film: _leader(marked, film)):
             rows = [*same]
-            if leader:
+            if len(names) == 2:
                 y += ROW + 3
                 _write_heading(axes, y - ROW / 2, leader, len(rows), names)
             for film in rows:
@@ -307,9 +307,12 @@ def _leader(marked: MarkedFilms, film: FilmShares) -> str:
 
 def _write_heading(axes: Axes, y: float, leader: str, films: int, names: Sequence[str]) -> None:
     width = 72 * figure_width(USUAL_IN) - 2 * EDGE
-    text = "".join(wrap(f"{leader} marks more: {counted(films, 'film')}", width, BOLD * TEXT, 1))
+    who, colour = "both mark as much", INK
+    if leader:
+        who, colour = f"{leader} marks more", _colour(leader, names)
+    text = "".join(wrap(f"{who}: {counted(films, 'film')}", width, BOLD * TEXT, 1))
     style: Any = {"weight": "bold", "fontsize": TEXT, "va": "center"}
-    style |= {"color": _colour(leader, names), "xycoords": ("figure points", "data")}
+    style |= {"color": colour, "xycoords": ("figure points", "data")}
     axes.annotate(
         text, (EDGE, y), bbox={"facecolor": paper(), "edgecolor": "none", "pad": 1}, **style
     )
@@ -322,9 +325,13 @@ def _colour(name: str, names: Sequence[str]) -> str:
 def _draw_film(axes: Axes, y: float, film: FilmShares, names: Sequence[str]) -> None:
     shares = film.level.values()
     axes.plot([min(shares), max(shares)], [y, y], color=LINE, linewidth=3, zorder=2)
+    hidden = {share for share, dots in Counter(shares).items() if dots > 1}
     for name, share in film.level.items():
-        colour = _colour(name, names)
-        axes.plot(share, y, "o", color=colour, markersize=6, clip_on=False, zorder=3)
+        style: Any = {"color": _colour(name, names), "clip_on": False, "zorder": 3}
+        # The first of several dots at one place is larger, so that it is visible behind the others.
+        size = 10 if share in hidden else 6
+        hidden.discard(share)
+        axes.plot(share, y, "o", markersize=size, **style)
 
 
 def _add_legend(axes: Axes, names: Sequence[str]) -> None:

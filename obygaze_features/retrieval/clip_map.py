@@ -322,9 +322,7 @@ def _project(store: Store, array: str, method: str) -> tuple[list[str], NDArray[
         raise UsageError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     if method == "pca":
         ids, points, share = _principal_points(store, array)
-        axes = (
-            f"The two axes show {share:.0%} of how clips differ, so near points may be far apart."
-        )
+        axes = f"The two axes show {share:.0%} of the differences between clips, and hide the rest."
         return ids, points, axes
     umap: Any = need("umap", extra="umap")
     blocks = list(_directions(store, array))

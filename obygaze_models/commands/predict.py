@@ -232,9 +232,9 @@ def evaluate(
 ) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST.
 
-    STORE has the features. Clips that the model has not seen in training are also scored
-    separately, and so are clips of films that it has not seen. The scores of guessing with the same
-    share of positives are shown for comparison.
+    STORE has the features. All clips are scored together, not film by film as in a run. Clips that
+    the model has not seen in training are also scored separately, and so are clips of films that it
+    has not seen. The scores of guessing with the same share of positives are shown for comparison.
 
     \b
     Examples:
@@ -269,7 +269,8 @@ def evaluate(
         )
     if shared := scored.unseen.clips - scored.apart.clips:
         clips = counted(shared, "unseen clip is", "unseen clips are")
-        echo_warnings([f"{clips} of {group}s in its training, so they test it on no new {group}"])
+        told = f"{clips} of {group}s in its training, so they do not test it on a new {group}"
+        echo_warnings([told])
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
@@ -278,15 +279,16 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
 
     titles = column_titles(part.scores, measure)
     clips = counted(part.clips, "clip")
+    if part.classes == 1:
+        echo(f"{name}: {clips}, all of the same class, so there is nothing to score")
+        return
     if "f1" in part.scores:
         clips = f"{part.positives:,} of {part.clips:,} positive"
     table = [
         [row, *("undefined" if scores.get(key) is None else f"{scores[key]:.2f}" for key in titles)]
         for row, scores in {"the model": part.scores, **part.baselines}.items()
     ]
-    echo(align([f"{name}: {clips}", *titles.values()], table))
-    if part.classes == 1:
-        echo("all clips have the same class, so there is nothing to score")
+    echo(align([f"{name}: {clips}, all together", *titles.values()], table))
 
 
 @click.command()

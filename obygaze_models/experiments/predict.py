@@ -196,8 +196,8 @@ def predict_next(
         written, TIER, outputs, warnings=first.warnings,
         levels=about.description.levels, concepts=about.description.senses,
     )  # fmt: skip
-    fits = counted(len(folders), "fit")
-    text = [f"{counted(len(chosen), 'clip')} of {len(set(films[chosen])):,} films, by {fits}"]
+    clips, of_films = counted(len(chosen), "clip"), counted(len(set(films[chosen])), "film")
+    text = [f"{clips} of {of_films}, by {counted(len(folders), 'fit')}"]
     first_rows = itertools.islice(written, outputs.max_rows)
     text += [f"  {row.cells['rank']}. {row.cells['clip']}" for row in first_rows]
     as_json = [dict(row.cells) for row in written]

@@ -39,7 +39,13 @@ from obygaze_features.page.html import Html
 from obygaze_models.experiments.annotators import find_differing
 from obygaze_models.figures.dots import Line, Point, dot_plot
 from obygaze_models.report.annotation import Source
-from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, jackknife, leave_each_out
+from obygaze_models.scoring.intervals import (
+    MIN_GROUPS,
+    Estimate,
+    clip_interval,
+    jackknife,
+    leave_each_out,
+)
 
 MIN_MARKED = 20
 """The minimum number of clips for an agreement score to be meaningful."""
@@ -204,7 +210,8 @@ def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
     if not rated:
         return Estimate(None)
     codes = list(dict.fromkeys(code for part in rated for code in (*part.first, *part.second)))
-    return jackknife(cohen_kappas(_count_without_each(rated, codes)).mean(axis=1))
+    kappas = cohen_kappas(_count_without_each(rated, codes)).mean(axis=1)
+    return clip_interval(jackknife(kappas), least=-1.0)
 
 
 def _concept_intervals(

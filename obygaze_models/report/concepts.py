@@ -67,6 +67,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         for name in concepts
     }  # fmt: skip
     senses, senses_in_order = source.about.senses, get_args(Sense)
+    has_senses = len({senses.get(name, "") for name in concepts}) > 1
     concepts.sort(
         key=lambda name: (
             senses_in_order.index(senses.get(name, "")),
@@ -85,14 +86,14 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     def by_sense(names: Sequence[str]) -> list[list[str]]:
         """Return the names with their senses, grouped by sense."""
         return [
-            [f"{name} ({sense})" if sense else name for name in same]
+            [f"{name} ({sense})" if has_senses and sense else name for name in same]
             for sense, same in groupby(names, key=lambda name: senses.get(name, ""))
         ]
 
     caption = html(
         "How often annotators marked each concept, by the level of the clip{}.{}",
         "" if source.counts_all else ", in the clips used here",
-        " The sense that perceives a concept is shown beside it." if any(senses.values()) else "",
+        " The sense that perceives a concept is shown beside it." if has_senses else "",
     )
     figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
     if head.rows and (detected := _detected_figure(head, runs, concepts, by_sense)):

@@ -388,7 +388,9 @@ def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None =
         numbers = html("{}, {} to {}", numbers, *map(number, ends))
     if guess is None or score is None:
         return html("{} {}", verbs.scores, numbers)
-    numbers = html("{}; guessing {}", numbers, number(guess[1]))
+    name = f"calling every {row.run.clip_noun} {row.concept or row.task.classes[-1].words}"
+    guessing = name if guess[0] == "all positive" else "guessing"
+    numbers = html("{}; {} {}", numbers, guessing, number(guess[1]))
     if too_few and score > guess[1]:
         return html("{} above guessing ({}), on {} more", verbs.scores, numbers, too_few)
     if row.beats_guess(metric):

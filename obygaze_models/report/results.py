@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from obygaze_features.common.text import format_signed, group_by
 from obygaze_features.errors import ExperimentError
@@ -29,6 +30,7 @@ class Result:
     """A row of the table: a question, the model's input, a verdict, and scores."""
 
     question: str
+    model: str
     reads: str
     verdict: str
     metric: str
@@ -47,6 +49,13 @@ def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
     by_run = group_by(rows, lambda row: row.run.number)
     ordered = sorted(by_run.values(), key=lambda own: own[0].run is not head.run)
     lines = [line for own in ordered for line in _of_run(own)]
+    asked = Counter((line.question, line.reads) for line in lines)
+    lines = [
+        replace(line, reads=f"{line.reads}, by {line.model}")
+        if asked[line.question, line.reads] > 1
+        else line
+        for line in lines
+    ]
     return lines if len(lines) > 1 else []
 
 
@@ -77,7 +86,9 @@ def _result(row: ScoreRow, metric: str, question: str, score: Estimate, verdict:
         words = f"rates {positive} higher {score.value:.0%} of the time; {verdict}"
     guess = row.best_guess(metric)
     reads, title = row.run.reads, METRICS[metric].title
-    return Result(question, reads, words.rstrip("; "), title, score, guess[1] if guess else None)
+    return Result(
+        question, row.title, reads, words.rstrip("; "), title, score, guess[1] if guess else None
+    )
 
 
 def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:

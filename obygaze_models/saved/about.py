@@ -278,9 +278,10 @@ def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
 
     `seen` maps each clip to its value from `seen_in_training`.
     """
-    counts, total = Counter(seen.values()), counted(len(seen), "clip")
+    counts = Counter(seen.values())
+    total = counted(len(seen), "clip was", "clips were")
     if counts["yes"]:
-        yield f"{counts['yes']:,} of {total} were used to train the model, so they do not test it"
+        yield f"{counts['yes']:,} of {total} used to train the model, so they do not test it"
     if renamed := counts[SEEN_RENAMED]:
         clips = counted(renamed, "clip shows", "clips show")
         yield f"{clips} parts of files that it was trained on, under other ids"

@@ -18,6 +18,7 @@ import numpy as np
 from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
 from obygaze_models.scoring.intervals import (
+    clip_interval,
     estimate_weighted,
     group_columns,
     too_few,
@@ -221,7 +222,7 @@ def compare_with_annotators(
         agreement=none_if_nan(annotators.agreement(cohen_kappas, all_clips)[0]),
         raters=raters,
         f1=None if scores is None else none_if_nan(scores[0]),
-        f1_interval=None if scores is None else estimate_weighted(scores).interval,
+        f1_interval=None if scores is None else clip_interval(estimate_weighted(scores)).interval,
     )
 
 
@@ -294,7 +295,7 @@ class _Annotators:
             scores = {key: f1_of_tables(counts) for key, counts in tables.items()}
             numbers["f1"] = _firsts(scores)
             numbers["f1_interval"] = {
-                key: estimate_weighted(values, cross_validated=crossed).interval
+                key: clip_interval(estimate_weighted(values, cross_validated=crossed)).interval
                 for key, values in scores.items()
             }
         if table is not None and kind != "estimate":

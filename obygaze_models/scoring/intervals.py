@@ -294,7 +294,12 @@ def restrict(
     """Clip an interval to the range from `least` to 1, or drop it if there is not enough data."""
     if too_few(class_counts, estimate.groups, key):
         return replace(estimate, interval=None, p_value=None)
-    if estimate.interval is None or not METRICS[key].bounded:
+    return clip_interval(estimate, least) if METRICS[key].bounded else estimate
+
+
+def clip_interval(estimate: Estimate, least: float = 0.0) -> Estimate:
+    """Clip an interval to the range from `least` to 1, outside of which the score cannot be."""
+    if estimate.interval is None:
         return estimate
     low, high = estimate.interval
     return replace(estimate, interval=(max(least, low), min(1.0, high)))

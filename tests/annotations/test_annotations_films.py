@@ -79,6 +79,21 @@ def test_figures_state_every_share_and_drop_the_smallest_differences():
         concepts_by_film(MarkedFilms("Dark", films))
 
 
+def test_a_film_that_both_mark_as_much_is_under_its_own_heading():
+    shares = {"x": (0.4, 0.2), "y": (0.3, 0.3), "z": (0.1, 0.2)}
+    films = [FilmShares(k, k, 9, {"ann": a, "ben": b}, {}) for k, (a, b) in shares.items()]
+    figure = levels_by_film(MarkedFilms("Dark", films))
+    axes = figure.axes[0]
+    headings = [text.get_text() for text in axes.texts]
+    assert headings == [
+        "ann marks more: 1 film", "both mark as much: 1 film", "ben marks more: 1 film"
+    ]  # fmt: skip
+    tied = [
+        line for line in axes.lines if line.get_marker() == "o" and [*line.get_xdata()] == [0.3]
+    ]
+    assert [line.get_markersize() for line in tied] == [10, 6]  # both are visible
+
+
 def test_titles_keep_their_year_only_where_two_films_share_one():
     of_film = [FilmShares(film, title, 9, {"a": 0.4, "b": 0.2}, {}) for film, title in
                (("x", "Crash (1996)"), ("y", "Crash (2004)"), ("z", "Juno (2007)"))]  # fmt: skip

@@ -216,6 +216,22 @@ def test_the_sentence_says_less_more_or_neither():
         assert "less" not in uncertain.sentence("poor")
 
 
+def test_intervals_of_f1_stay_within_its_range():
+    """The jackknife of five films, of which one is hard, would end above 1."""
+    films = [f"f{film}" for film in range(5) for _ in range(20)]
+    ada = np.tile([0, 1], 50)
+    bo = np.where(np.arange(100) < 20, 1 - ada, ada)
+    model = np.where(np.arange(100) < 16, 1 - ada, ada).astype(float)
+    votes = {"ada": ada, "bo": bo}
+    compared = annotators.compare_with_annotators(
+        votes, {"m": model}, films, ("calm", "tense"), cross_validated=True
+    )
+    [rater] = [rater for rater in compared.raters if rater.kind == "model"]
+    ends = [compared.f1_interval, *rater.f1_interval.values()]
+    assert max(high for _, high in ends) == 1.0
+    assert all(0.0 <= low <= high <= 1.0 for low, high in ends)
+
+
 def test_a_model_is_compared_on_its_test_clips():
     votes, models, films = votes_and_models()
     before = annotators.compare_with_annotators(votes, {"poor": models["poor"]}, films, ("EN", "S"))

@@ -349,7 +349,7 @@ def test_unseen_clips_are_scored_or_named(world, tmp_path):
         run_obygaze("models", "evaluate", model, world.store, tmp_path / name)
         for name in ("one", "both")
     )
-    assert "all clips have the same class" in single.stdout
+    assert "clips, all of the same class, so there is nothing to score" in single.stdout
     assert "only the rest test it\n" in single.stderr
     _, _, apart = pair.stdout.partition("not seen in training: ")
     assert apart.startswith(f"{len(world.clips('S', folds=[9]))} of {len(new)} positive")

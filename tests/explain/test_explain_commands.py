@@ -93,7 +93,7 @@ def test_a_trees_path_is_explained_in_words(explain, saved, world):
 def test_a_linear_models_parts_are_bars(explain, saved, world):
     result = explain("linear", "tt0-003", "--nearest", 0)
     lines = result.stdout.splitlines()
-    assert "1 of 1 clip were used to train the model" in result.stderr
+    assert "1 of 1 clip was used to train the model" in result.stderr
     model = saved[1]["linear"]
     parts = model.concept_scores(world.features[[3]])[0] * model.head_.coef_[0]
     for name, part in zip(NAMES, parts, strict=True):

@@ -228,13 +228,14 @@ def test_a_score_at_chance_is_called_so(results):
     assert low[0].startswith(start)
     assert better[0].startswith(start)
     assert "(AUROC 0.9" in low[0]
-    assert "Its verdicts are not better than guessing (F1 positive 0.20; guess" in low[0]
+    guess = "calling every clip Sure"
+    assert f"Its verdicts are not better than guessing (F1 positive 0.20; {guess} 0." in low[0]
     assert "Its verdicts are better than guessing (F1 positive 0." in better[0]
     by_film = {film: own | {"f1": 0.99} for film, own in films.record.scores[0].groups.items()}
     worst = next(iter(by_film))
     by_film[worst] |= {"f1": 0.0}  # one film of five
     unclear = show(findings, with_f1(films, 0.79, groups=by_film))
-    assert "may be no better than guessing (F1 positive 0.79; guessing" in unclear[0]
+    assert f"may be no better than guessing (F1 positive 0.79; {guess} 0." in unclear[0]
     classes = show(findings, results["classes"])
     assert re.search(r"clips correctly, on average over films .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
@@ -261,18 +262,18 @@ def test_a_score_at_chance_is_called_so(results):
 
 
 @pytest.mark.parametrize(
-    ("score", "title", "better", "worse"),
+    ("score", "title", "better", "guess", "worse"),
     [
         ("f1", "F1 positive", "verdicts of a model that never saw the film are better than",
-         "verdicts are better than guessing"),
+         "calling every clip Sure", "verdicts are better than guessing"),
         ("average_precision", "AP", "model that never saw the film ranks clips better than",
-         "model ranks clips better than guessing"),
+         "guessing", "model ranks clips better than guessing"),
     ],
 )  # fmt: skip
-def test_the_first_sentence_states_the_runs_score(results, score, title, better, worse):
+def test_the_first_sentence_states_the_runs_score(results, score, title, better, guess, worse):
     films = with_score(results["films"], score)
     first, _, model, *_ = show(findings, films)
-    numbers = r"0.\d\d, 0.\d\d to [01].\d\d; guessing 0.\d\d"
+    numbers = rf"0.\d\d, 0.\d\d to [01].\d\d; {guess} 0.\d\d"
     assert re.search(rf" {better} guessing \({title} {numbers}\)\.$", first)
     assert "AUROC" not in first
     assert "(AUROC 0." in model

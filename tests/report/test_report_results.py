@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec import structs
 from sklearn.metrics import roc_auc_score
 
 import obygaze_models as om
@@ -9,7 +10,7 @@ from obygaze_models.data.example import copy_example
 from obygaze_models.experiments.experiment import load_experiment
 from obygaze_models.experiments.run import run_experiment
 from obygaze_models.report.findings import share_in_words
-from tests.report.conftest import Page, render_report
+from tests.report.conftest import Page, render_report, with_record
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +92,17 @@ def test_a_single_score_needs_no_table(results, runs):
 )  # fmt: skip
 def test_a_share_near_a_simple_fraction_is_written_so(part, total, words):
     assert share_in_words(part, total) == words
+
+
+def test_rows_name_their_score_and_their_model_where_they_differ(results):
+    films, classes = results["films"], results["classes"]
+    page = Page(render_report([films, classes]))
+    heads = next(row for row in page.rows if row[:1] == ["Question"])
+    assert heads[3] == "Score"
+    scores = [row[3] for row in page.rows if len(row) == 5 and row[0].startswith("Is a clip")]
+    assert [score.partition(" 0.")[0] for score in scores] == ["AUROC", "F1 macro"]
+    other = structs.replace(films.record.experiment, headline="pcbm-logistic")
+    twice = Page(render_report([films, with_record(films, experiment=other)]))
+    inputs = [row[1] for row in twice.rows if len(row) == 5 and row[0].startswith("Is a clip")]
+    assert inputs == ["frames, by mlp", "frames, by pcbm-logistic"]
+    assert next(row for row in twice.rows if row[:1] == ["Question"])[3] == "AUROC"
