@@ -154,6 +154,19 @@ def test_columns_and_names_are_mapped(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("column", ["file", "Media", "video", "film"])
+def test_films_are_named_by_files_as_in_manifests(tmp_path, column):
+    names = ["New Moon.mp4", "clips/Blow-up.MKV", "C:\\films\\M.avi", "Dr. No"]
+    films = write(tmp_path / "films.csv", "film,title,end", "New Moon.mp4,The Moon,50")
+    rows = [f"{name},ann,0,10,S" for name in names]
+    result = read(tmp_path, *rows, header=f"{column},annotator,start,end,level", films=films)
+    names_read = {film: details.name for film, details in result.films.items()}
+    assert names_read == {"Dr._No": "Dr. No", "M": "", "New_Moon": "New Moon", "clips": ""}
+    assert result.films["New_Moon"] == Film("The Moon", 50, "New Moon")
+    table = write(tmp_path / "clips.csv", "media,start,end", *(f"{n},0,10" for n in names[:3]))
+    assert of.Manifest.from_csv(table).items.span_films == ["New Moon", "clips", "M"]
+
+
 def test_impossible_options_are_refused(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")

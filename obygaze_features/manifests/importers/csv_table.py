@@ -24,7 +24,7 @@ from obygaze_features.manifests.importers.options import (
     name_option,
     source_argument,
 )
-from obygaze_features.manifests.importers.reading import item_of_file, parse_time
+from obygaze_features.manifests.importers.reading import item_of_file, parse_time, relative_path
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,
@@ -228,7 +228,7 @@ def _with_items(table: Table) -> Table:
 def _plain_names(table: Table) -> dict[str, list[str]] | None:
     """Return the columns as they are, or None if an id is unsafe or a file name has folders."""
     ids, films = table.get("id"), table.get("film")
-    media = map_cells(_relative, table.get("media"))
+    media = map_cells(relative_path, table.get("media"))
     if not are_ids(ids) or "." in "".join(ids) or any("/" in name for name in {*media}):
         return None
     if not all(films):
@@ -256,7 +256,7 @@ def _safe_names(table: Table) -> dict[str, list[str]]:
     for identifier, film, media, start in zip(
         *map(table.get, ("id", "film", "media", "start")), strict=True
     ):
-        identifier, media = _relative(identifier), _relative(media)
+        identifier, media = relative_path(identifier), relative_path(media)
         is_file = "/" in identifier or _suffix(identifier) in MEDIA_SUFFIXES
         if is_file or not identifier:
             safe = item_of_file(identifier or media, film).id
@@ -277,12 +277,6 @@ def _safe_names(table: Table) -> dict[str, list[str]]:
 
 def _suffix(name: str) -> str:
     return "".join(name.rpartition(".")[1:]).lower()
-
-
-def _relative(path: str) -> str:
-    """Return a path with forward slashes, or only the file name if the path is absolute."""
-    path = path.strip().replace("\\", "/").removeprefix("./")
-    return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
 
 
 def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
