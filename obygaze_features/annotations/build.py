@@ -218,9 +218,8 @@ def _problem(
     if not scheme.has_level(segment.level):
         names = [level.name for level in scheme.levels]
         if segment.level:
-            return "", unknown_name("label", segment.level, names) + own
-        start = format_time(segment.start)
-        return "no-level", f"has no level (at {start}); choose from {join_some(names, 5)}"
+            return "", unknown_name("level", segment.level, names) + own
+        return "no-level", f"has no level; choose from {join_some(names, 5)}"
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         if not name:
             return f"no-{noun}", f"has no {noun}"

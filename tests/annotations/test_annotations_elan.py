@@ -69,11 +69,22 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     assert result.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
     assert {remark.done for remark in result.remarks} == {"left out"}
     assert {remark.where.split(", a")[0]: remark.what for remark in result.remarks} == {
-        "Juno 2007.eaf, tier 'shots'": f"unknown label '?'; {LEVELS}",
-        "Juno 2007.eaf, tier 'Bob'": f"unknown label 'nothing'; {LEVELS}",
+        "Juno 2007.eaf, tier 'shots'": f"unknown level '?'; {LEVELS}",
+        "Juno 2007.eaf, tier 'Bob'": f"unknown level 'nothing'; {LEVELS}",
         "Juno 2007.eaf, tier 'dialogue'":
             "has no known level in 1 annotation (the first: 'Hello: Look')",
     }  # fmt: skip
+
+
+def test_remarks_on_annotations_have_their_time(tmp_path, obygaze):
+    marks = [(0, 9_000, "weak"), (80_000, 89_500, "stong"), (90_000, 95_000, "")]
+    tier = Tier("ann", "x", [Annotation(*mark) for mark in marks])
+    write(tmp_path / "Laura.eaf", to_eaf(Document([tier])))
+    call = ("annotations", "import", "elan", tmp_path / "Laura.eaf", "--levels", "weak,strong")
+    text = obygaze(*call, "-o", tmp_path / "t", code=3).output
+    assert "annotation a2 (at 0:01:20): Laura ann: unknown level 'stong'; did you mean" in text
+    assert "annotation a3 (at 0:01:30): Laura ann: has no level; choose from weak" in text
+    assert "2 rows left out" in text
 
 
 def eaf_of(*names, **options):

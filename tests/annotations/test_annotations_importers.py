@@ -111,12 +111,12 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
 def test_unreadable_rows_are_left_out(tmp_path):
     bad = {
         "f,a,-1,2,S": "start '-1' is not a time; write seconds or h:mm:ss",
-        "f,a,0,2,Maybe": "unknown label 'Maybe'",
+        "f,a,0,2,Maybe": "unknown level 'Maybe'",
         "f,a,0:75:00,2:00:00,S": "start '0:75:00' is not a time",
         "f,a,1,2000000000,S": "end '2000000000' is too large for a time in a film",
         "f,a,2,2,S": "ends where it starts (0:00:02)",
         "f,a,2,1,S": "ends (0:00:01) before it starts (0:00:02)",
-        "f,a,1,2,": "has no level (at 0:00:01); choose from Easy Negative",
+        "f,a,1,2,": "has no level; choose from Easy Negative",
         ",a,1,2,S": "has no film",
         f"f,{'x' * 200},1,2,S": "is longer than 128 characters",
         "f,a,2,3,S,": "6 cells where the header has 5",
