@@ -29,7 +29,7 @@ from obygaze_features.common.text import (
 )
 from obygaze_features.errors import AnnotationError
 from obygaze_features.items.items import id_problem, safe_id
-from obygaze_features.manifests.importers.reading import at_row, parse_time
+from obygaze_features.manifests.importers.reading import at_row, film_of_file, parse_time
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,
@@ -199,7 +199,7 @@ def read_films(source: Films) -> dict[str, Film]:
     films: dict[str, Film] = {}
     seen: set[str] = set()
     for row, cells in enumerate(table.rows()):
-        name, end_text = cells["film"].strip(), cells.get("end", "").strip()
+        name, end_text = film_of_file(cells["film"].strip()), cells.get("end", "").strip()
         with at_row(table, row):
             if safe_id(name) in seen:
                 raise AnnotationError(f"duplicate film {shorten(name)}")
@@ -218,9 +218,8 @@ def _problem(
     if not scheme.has_level(segment.level):
         names = [level.name for level in scheme.levels]
         if segment.level:
-            return "", unknown_name("label", segment.level, names) + own
-        start = format_time(segment.start)
-        return "no-level", f"has no level (at {start}); choose from {join_some(names, 5)}"
+            return "", unknown_name("level", segment.level, names) + own
+        return "no-level", f"has no level; choose from {join_some(names, 5)}"
     for noun, name in (("film", segment.film), ("annotator", segment.annotator)):
         if not name:
             return f"no-{noun}", f"has no {noun}"

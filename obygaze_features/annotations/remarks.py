@@ -18,6 +18,8 @@ from obygaze_features.items.items import id_problem
 from obygaze_features.manifests import LabelSet, Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
+#: The code of remarks on whole tiers of an ELAN file; other remarks that leave out are on rows.
+TIER = "tier"
 MAX_REMARKS_SHOWN = 12
 #: This many remarks of the same kind, or more, are printed on one line.
 MIN_GROUPED = 4

@@ -70,7 +70,7 @@ annotation_commands.add_command(import_)
 @import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save timelines and print them with their remarks; exit with code 3 if rows were left out."""
-    from obygaze_features.annotations.remarks import LEFT_OUT, describe_remarks
+    from obygaze_features.annotations.remarks import LEFT_OUT, TIER, describe_remarks
 
     remarks = timelines.remarks
     if not timelines.segments:
@@ -92,8 +92,11 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
         echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
         for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
             echo(line)
-        if left_out := sum(remark.done == LEFT_OUT for remark in remarks):
-            echo(f"{counted(left_out, 'row')} left out")
+        left_out = [remark.code == TIER for remark in remarks if remark.done == LEFT_OUT]
+        tiers, rows = sum(left_out), len(left_out) - sum(left_out)
+        counts = [counted(n, noun) for n, noun in ((rows, "row"), (tiers, "tier")) if n]
+        if counts:
+            echo(f"{' and '.join(counts)} left out")
         echo(f"next: obygaze annotations show {for_shell(output)}")
     exit_if_left_out(remarks)
 

@@ -116,7 +116,8 @@ def merge(
     The highest level wins, with every concept given by the annotators who chose that level. A clip
     that only one annotator labelled keeps that annotator's labels, and its film is listed. The
     command also prints how many clips have the highest level from all annotators, and how many from
-    any. The merged label set becomes the manifest's default unless the manifest already has one.
+    any, among clips that all of them labelled. The merged label set becomes the manifest's default
+    unless the manifest already has one.
 
     \b
     Examples:
@@ -286,12 +287,22 @@ def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: 
 
 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
-    """Report how many clips have the highest level from all annotators, and how many from any."""
-    top = scheme.levels[-1]
-    number, either = merged.of_all[top.code], Counter(merged.labels.levels)[top.code]
-    everybody, anybody = ("both", "either") if merged.sources == 2 else ("all", "any")
+    """Report how many clips have the highest level from all annotators, and how many from any.
+
+    As in `obygaze annotations agreement`, these are clips that all of them annotated.
+    """
+    top, labels = scheme.levels[-1], merged.labels
+    counts = zip(labels.levels, map(int, labels.extra["annotators"]), strict=True)
+    annotators = Counter(count for level, count in counts if level == top.code)
+    number, either = merged.of_all[top.code], annotators.pop(merged.sources, 0)
+    words = ("both", "either", "one") if merged.sources == 2 else ("all", "any", "some")
+    everybody, anybody, part = words
     text = f"{top.name} from {everybody}: {number:,}, from {anybody}: {either:,}"
-    return f"{text} ({number / either:.0%} of the merged {top.name})" if either else text
+    more = annotators.total()
+    if either:
+        share = f"{number / either:.0%}"
+        text += f" ({share})" if more else f" ({share} of the merged {top.name})"
+    return f"{text}; {more:,} more in clips that only {part} annotated" if more else text
 
 
 def _parse_share(text: str, option: str) -> float:

@@ -132,7 +132,7 @@ class ImportGroup(click.Group):
             result.save(path)
             try:
                 saved = getattr(of, self.makes).load(path)
-                problems = saved.check() if self.makes == "Manifest" else []
+                problems = saved.check(repeats=False) if self.makes == "Manifest" else []
             except self.error as problem:
                 problems = [problem]
             if problems:

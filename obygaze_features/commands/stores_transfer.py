@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
@@ -198,8 +199,8 @@ def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
     """Serve the stores in a FOLDER to other machines until you press Ctrl-C.
 
-    Anyone who can reach the address can read every file in the folder, so use a separate folder.
-    Nobody can write to it.
+    Without --host, only this machine can reach the address. Anyone who can reach it can read every
+    file in the folder, so use a separate folder. Nobody can write to it.
 
     \b
     Examples:
@@ -207,17 +208,21 @@ def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
       obygaze stores serve stores --host 0.0.0.0 --port 8080
       obygaze stores serve stores --allow-origin https://lab.example
     """
-    from obygaze_features.store.serving import make_server
+    from obygaze_features.store.serving import is_loopback, make_server
 
     with make_server(folder, host, port, allow_origins=origins) as server:
         name = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         url = f"http://{f'[{name}]' if ':' in name else name}:{server.server_port}"
         example = url
         if not (folder / "zarr.json").is_file():
-            stores = sorted(path.name for path in folder.glob("*.zarr"))
-            example = f"{url}/{stores[0] if stores else 'NAME.zarr'}"
+            stores = sorted(folder.glob("*.zarr")) or sorted(folder.glob("*/*.zarr"))
+            path = stores[0].relative_to(folder).as_posix() if stores else "NAME.zarr"
+            example = f"{url}/{quote(path)}"
         echo(f"{folder} is served at {url} until Ctrl-C")
-        echo(f"on other machines: obygaze stores info {example}")
+        where = "this machine" if is_loopback(host) else "other machines"
+        echo(f"on {where}: obygaze stores info {example}")
+        if is_loopback(host):
+            echo("only this machine can reach it; to let others, add --host 0.0.0.0")
         try:
             server.serve_forever(0.1)
         except KeyboardInterrupt:

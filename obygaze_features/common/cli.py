@@ -300,6 +300,15 @@ class LazyGroup(click.Group):
 class RootGroup(LazyGroup):
     """The top-level group, which turns obygaze's errors into one line and an exit code."""
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command and its arguments; raise `UsageError` if an option is repeated."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            _refuse_repeats(command, ctx, rest)
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; print an `ObygazeError` as one line, unless ``--debug`` was passed."""
         is_main = threading.current_thread() is threading.main_thread()
@@ -317,6 +326,35 @@ class RootGroup(LazyGroup):
             DESCRIBE_USAGE.reset(token)
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _refuse_repeats(command: click.Command, parent: click.Context, args: Sequence[str]) -> None:
+    """Raise `UsageError` if an option that takes one value is given several different values.
+
+    click itself would silently use the last value. All other mistakes are left to click.
+    """
+    context = click.Context(
+        command, parent=parent, resilient_parsing=True, **command.context_settings
+    )
+    parser = command.make_parser(context)
+    for option in command.get_params(context):
+        if isinstance(option, click.Option) and not (
+            option.is_flag or option.multiple or option.count
+        ):
+            parser.add_option(option, option.opts, option.opts[0], "append", option.nargs)
+    repeated, rest, order = parser.parse_args(list(args))
+    for option in dict.fromkeys(order):
+        values = repeated.get(option.opts[0], ())
+        if isinstance(values, list) and len(set(values)) > 1:
+            times = "twice" if len(values) == 2 else f"{len(values)} times"
+            texts = ", ".join(redact_url(str(value)) for value in values)
+            raise UsageError(
+                f"{option.opts[0]} was given {times} ({texts}); it takes one value, so pass it once"
+            )
+    if isinstance(command, click.Group) and rest:
+        _, part, rest = command.resolve_command(context, rest)
+        if part is not None:
+            _refuse_repeats(part, context, rest)
 
 
 def _describe_usage() -> str:

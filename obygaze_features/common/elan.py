@@ -19,7 +19,7 @@ from xml.etree import ElementTree as Xml
 
 from obygaze_features.common.files import VIDEO_SUFFIXES
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import format_size, sha256_of_text, shorten
+from obygaze_features.common.text import format_size, format_time, sha256_of_text, shorten
 from obygaze_features.errors import ObygazeError, OutputExists, translate
 
 #: A film with a thousand segments takes half a megabyte.
@@ -174,6 +174,7 @@ def _timed_annotations(
         if start is None or end is None:
             left_out.append((location, "has no times"))
         else:
+            location += f" (at {format_time(start / 1000)})"
             annotations[identifier] = Annotation(start, end, _value(note), {}, location)
     return annotations
 

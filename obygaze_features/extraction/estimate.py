@@ -40,7 +40,8 @@ COLUMNS = (
 MAX_FAILURES_SHOWN = 20
 
 EXPLANATIONS = {
-    "short": "short: under 32 frames, or under 12 s for xclip-lsmdc",
+    "short": "short: under 32 frames",
+    "few seconds": "under 12 s, which only matters for xclip-lsmdc",
     "ends early": "the film ends before the span does",
     "decoded in order": "decoded from the start of the file, as AVI requires",
     "no sound": "no sound track, which audio backbones need",

@@ -214,6 +214,21 @@ class Items:
             ordered[film] = rows[np.lexsort((self.ends[rows], self.starts[rows]))]
         return ordered
 
+    @property
+    def repeats(self) -> dict[int, int]:
+        """The rows with the kind, film, file, text and span of an earlier row, with that row."""
+        names = zip(self.kinds, self.span_films, self.media, self.texts, strict=True)
+        spans = zip(names, self.starts.tolist(), self.ends.tolist(), strict=True)
+        first_rows: dict[object, int] = {}
+        repeats = {}
+        for row, span in enumerate(spans):
+            (_, film, _, _), start, _ = span
+            if film and not math.isnan(start):
+                first_row = first_rows.setdefault(span, row)
+                if first_row != row:
+                    repeats[row] = first_row
+        return repeats
+
     def take(self, rows: Sequence[int], *, check: bool = True) -> Items:
         """Return the items in these rows, in this order; if `check`, raise for repeated rows."""
         index = np.asarray(rows, dtype=int)

@@ -144,7 +144,7 @@ class LabelScheme:
         """Return the code of the level with this code, name or alias."""
         if (code := self._level_of.get(name_key(text))) is None:
             names = [level.name for level in self.levels]
-            raise ManifestError(unknown_name("label", text, names))
+            raise ManifestError(unknown_name("level", text, names))
         return code
 
     def concept(self, text: str) -> str:

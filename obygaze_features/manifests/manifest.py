@@ -278,11 +278,14 @@ class Manifest:
         """Find each item's file in a folder of videos or images."""
         return locate(self.items, Path(videos))
 
-    def check(self) -> list[str]:
-        """List every problem in the manifest's files, each with its file and line."""
+    def check(self, *, repeats: bool = True) -> list[str]:
+        """List every problem in the manifest's files, each with its file and line.
+
+        With `repeats`, items with the same film and span as an earlier item are also problems.
+        """
         if self.folder is None:
             raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
-        return check(self.folder)
+        return check(self.folder, repeats=repeats)
 
     def with_subtitles(
         self, source: Path | str, *, shift: float = 0.0, films: Path | str | None = None
@@ -456,8 +459,8 @@ def _read_description(path: Path) -> dict[str, Any]:
     return about
 
 
-def check(folder: Path) -> list[str]:
-    """List every problem in a manifest, each with its file and line."""
+def check(folder: Path, *, repeats: bool = True) -> list[str]:
+    """List every problem in a manifest, each with its file and line; see `Manifest.check`."""
     problems: list[str] = []
     header: dict[str, Any] = {}
     with _noting(problems):
@@ -476,6 +479,8 @@ def check(folder: Path) -> list[str]:
         problems += _located(table, item_problems)
         if not item_problems:
             problems += _header_problems(folder, header, items)
+            if repeats:
+                problems += _located(table, _repeat_problems(items))
     for part in (LabelSet, RunSet, Split):
         for path in sorted((folder / part.KIND).glob("*.csv")):
             with _noting(problems):
@@ -509,6 +514,11 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
     default = header.get("default_labels")
     if default is not None and not (folder / "labels" / f"{default}.csv").is_file():
         yield f"{path}: default_labels is {default!r}, but labels/{default}.csv does not exist"
+
+
+def _repeat_problems(items: Items) -> Iterator[tuple[int, str]]:
+    for row, first_row in items.repeats.items():
+        yield row, f"{items.ids[row]!r} has the same film and span as {items.ids[first_row]!r}"
 
 
 def _description_problems(table: Table) -> Iterator[str]:

@@ -635,7 +635,7 @@ def location_of(address: str | Path) -> Location:
             where = redact_url(address)
             raise StoreError(
                 f"{where} is a zip file on another machine, which cannot be read remotely. "
-                f"Download it with: obygaze stores pull {where} -o NAME.zarr"
+                f"First pull it with: obygaze stores pull {where} -o NAME.zarr"
             )
         from obygaze_features.store.remote import Remote
 

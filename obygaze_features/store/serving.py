@@ -40,7 +40,7 @@ def make_server(
     class Handler(_Handler):
         root = folder.resolve()
         origins = frozenset(allow_origins)
-        is_local = host in ("localhost", "::1") or host.startswith("127.")
+        is_local = is_loopback(host)
 
     class Server(ThreadingHTTPServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -53,6 +53,11 @@ def make_server(
     reason = ": {}; choose another --port or --host"
     with translate(StoreError, f"cannot listen at {host}:{port}", reason):
         return Server((host, port), Handler)
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine can reach a server that listens on `host`."""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -273,9 +273,9 @@ def examine(
     ``rotation`` (counter-clockwise) of the upright pictures; ``frames``, ``fps`` and ``seconds`` of
     the span; ``decode_seconds``; and ``why_slow``, the reason why the film must be decoded from its
     start. It also has a list of ``problems`` that do not prevent extraction: ``short`` (fewer
-    frames than a backbone needs, so some are repeated or missing), ``ends early`` (the film ends
-    before the span), ``variable frame rate``, ``decoded in order``, and ``no sound`` (for audio
-    backbones).
+    frames than a backbone needs, so some are repeated or missing), ``few seconds`` (the same, for a
+    backbone with frames per second), ``ends early`` (the film ends before the span), ``variable
+    frame rate``, ``decoded in order``, and ``no sound`` (for audio backbones).
     """
     span = index.span(path, start, end)
     times = index.times[span.start : span.stop]
@@ -288,11 +288,14 @@ def examine(
         is_silent = not container.streams.audio
     after = index.times[span.stop] if span.stop < len(index) else index.seconds
     seconds = float(after - times[0])
+    lacking = [
+        sampling
+        for chosen, sampling in zip(picked, samplings, strict=True)
+        if len(set(chosen.tolist())) < sampling.frames
+    ]
     problems = {
-        "short": any(
-            len(set(chosen.tolist())) < sampling.frames
-            for chosen, sampling in zip(picked, samplings, strict=True)
-        ),
+        "short": any(sampling.rate is None for sampling in lacking),
+        "few seconds": any(sampling.rate is not None for sampling in lacking),
         "ends early": end is not None and index.seconds < end - 0.5,
         "variable frame rate": _is_variable(times),
         "decoded in order": index.why_slow is not None,

@@ -69,11 +69,36 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
     assert result.films == {"Juno_2007": Film("Juno 2007", name="Juno 2007")}
     assert {remark.done for remark in result.remarks} == {"left out"}
     assert {remark.where.split(", a")[0]: remark.what for remark in result.remarks} == {
-        "Juno 2007.eaf, tier 'shots'": f"unknown label '?'; {LEVELS}",
-        "Juno 2007.eaf, tier 'Bob'": f"unknown label 'nothing'; {LEVELS}",
+        "Juno 2007.eaf, tier 'shots'": f"unknown level '?'; {LEVELS}",
+        "Juno 2007.eaf, tier 'Bob'": f"unknown level 'nothing'; {LEVELS}",
         "Juno 2007.eaf, tier 'dialogue'":
-            "has no known level in 1 annotation (the first: 'Hello: Look')",
+            "has no known level in 1 annotation (the first: 'Hello: Look'); if it holds concepts, "
+            "make it depend on the tier of levels (in ELAN: Tier > Reparent Tier)",
     }  # fmt: skip
+
+
+def test_remarks_on_annotations_have_their_time(tmp_path, obygaze):
+    marks = [(0, 9_000, "weak"), (80_000, 89_500, "stong"), (90_000, 95_000, "")]
+    tier = Tier("ann", "x", [Annotation(*mark) for mark in marks])
+    write(tmp_path / "Laura.eaf", to_eaf(Document([tier])))
+    call = ("annotations", "import", "elan", tmp_path / "Laura.eaf", "--levels", "weak,strong")
+    text = obygaze(*call, "-o", tmp_path / "t", code=3).output
+    assert "annotation a2 (at 0:01:20): Laura ann: unknown level 'stong'; did you mean" in text
+    assert "annotation a3 (at 0:01:30): Laura ann: has no level; choose from weak" in text
+    assert "2 rows left out" in text
+
+
+def test_a_tier_of_concepts_must_depend_on_a_tier_of_levels(tmp_path, obygaze):
+    levels = Tier("ann", "x", [Annotation(0, 900, "strong"), Annotation(900, 1000, "stong")])
+    concepts = Tier("concepts", "x", [Annotation(0, 900, "framing"), Annotation(900, 1000, "gaze")])
+    path = write(tmp_path / "Laura.eaf", to_eaf(Document([levels, concepts])))
+    call = ("annotations", "import", "elan", path, "--levels", "weak,strong")
+    text = obygaze(*call, "-o", tmp_path / "t", code=3).output
+    assert "tier 'concepts': Laura concepts: has no known level in 2 annotations" in text
+    assert "(in ELAN: Tier > Reparent Tier) (left out)" in text
+    assert "1 row and 1 tier left out" in text
+    path.write_text(path.read_text().replace("stong", "weak"))
+    assert "\n1 tier left out" in obygaze(*call, "-o", tmp_path / "u", code=3).output
 
 
 def eaf_of(*names, **options):

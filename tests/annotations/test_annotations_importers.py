@@ -111,12 +111,12 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
 def test_unreadable_rows_are_left_out(tmp_path):
     bad = {
         "f,a,-1,2,S": "start '-1' is not a time; write seconds or h:mm:ss",
-        "f,a,0,2,Maybe": "unknown label 'Maybe'",
+        "f,a,0,2,Maybe": "unknown level 'Maybe'",
         "f,a,0:75:00,2:00:00,S": "start '0:75:00' is not a time",
         "f,a,1,2000000000,S": "end '2000000000' is too large for a time in a film",
         "f,a,2,2,S": "ends where it starts (0:00:02)",
         "f,a,2,1,S": "ends (0:00:01) before it starts (0:00:02)",
-        "f,a,1,2,": "has no level (at 0:00:01); choose from Easy Negative",
+        "f,a,1,2,": "has no level; choose from Easy Negative",
         ",a,1,2,S": "has no film",
         f"f,{'x' * 200},1,2,S": "is longer than 128 characters",
         "f,a,2,3,S,": "6 cells where the header has 5",
@@ -152,6 +152,19 @@ def test_columns_and_names_are_mapped(tmp_path):
         ("'ann' and 'Ann' differ only in case", "both read as Ann"),
         ("'f' and 'F' differ only in case", "both read as F"),
     ]
+
+
+@pytest.mark.parametrize("column", ["file", "Media", "video", "film"])
+def test_films_are_named_by_files_as_in_manifests(tmp_path, column):
+    names = ["New Moon.mp4", "clips/Blow-up.MKV", "C:\\films\\M.avi", "Dr. No"]
+    films = write(tmp_path / "films.csv", "film,title,end", "New Moon.mp4,The Moon,50")
+    rows = [f"{name},ann,0,10,S" for name in names]
+    result = read(tmp_path, *rows, header=f"{column},annotator,start,end,level", films=films)
+    names_read = {film: details.name for film, details in result.films.items()}
+    assert names_read == {"Dr._No": "Dr. No", "M": "", "New_Moon": "New Moon", "clips": ""}
+    assert result.films["New_Moon"] == Film("The Moon", 50, "New Moon")
+    table = write(tmp_path / "clips.csv", "media,start,end", *(f"{n},0,10" for n in names[:3]))
+    assert of.Manifest.from_csv(table).items.span_films == ["New Moon", "clips", "M"]
 
 
 def test_impossible_options_are_refused(tmp_path, obygaze):

@@ -206,7 +206,10 @@ def test_media_names_serve_as_films(annotations, tmp_path):
     text = annotations("merge", spans)
     assert "other one: no second annotator for 5 clips (taken from one)" in text
     assert of.Manifest.load(spans).labels().extra["annotators"] == ["2"] * 5 + ["1"] * 5
-    annotations("agreement", spans, code=3)
+    # Both commands count the same clips.
+    assert "Sure from both: 1, from either: 1 (100%); 1 more in clips that only one" in text
+    text = " ".join(annotations("agreement", spans, code=3).split())
+    assert "Sure from either: 1, from both: 1." in text
     annotations("export", two, "--csv", "--manifest", spans, "-o", tmp_path / "out")
     rows = [(row["film"], row["clip"]) for row in csv_rows(tmp_path / "out/clips.csv")]
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]

@@ -179,7 +179,7 @@ BROKEN = [
     (
         "id,said,prediction\nACCEDE00002,calm,unsure\n",
         CLASSES,
-        "line 2: unknown label 'unsure'; choose from calm",
+        "line 2: unknown level 'unsure'; choose from calm",
     ),
     ("1 Q0 ACCEDE00002 1 0.5 t\n", CLASSES, "no column 'id'"),
 ]

@@ -293,7 +293,7 @@ def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, 
     monkeypatch.chdir(tmp_path)
     read, source = ("annotations", "import"), lab.folder / "marks.csv"
     own = (
-        "unknown label 'tense'; choose from Easy Negative, ",
+        "unknown level 'tense'; choose from Easy Negative, ",
         "--levels LOWEST,...,HIGHEST (found: 'bare', 'calm: so', 'maybe', 'tense')",
     )
     refused(obygaze(*read, "csv", source, "-o", "t"), *own)
@@ -349,7 +349,7 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
         ((*moments, "--film", FILM), "CSV files always have all films", 2),
         ((*moments, "--frames", "16"), "CSV file (got 16)", 2),
         ((*moments, "--frames", output[1]), "-o, --frames and --figure need different files", 2),
-        ((evaluate, *own, timelines, "--positives", "Surely"), "unknown label 'Surely'", 1),
+        ((evaluate, *own, timelines, "--positives", "Surely"), "unknown level 'Surely'", 1),
     ):
         refused(obygaze("models", *arguments), fact, code=code)
 

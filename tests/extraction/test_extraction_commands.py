@@ -135,7 +135,10 @@ def test_make_clips_joins_scenes_into_titled_films(obygaze, tmp_path):
     manifest.save(command[2] / "manifest")
     assert manifest.items.starts.tolist() == [0, 0.5, 1] * 2
     probe = ["features", "probe", command[2] / "manifest", "--videos", command[2] / "videos"]
-    assert "6 of 6 clips can be extracted" in obygaze(*probe).stdout
+    text = obygaze(*probe).stdout
+    assert "6 of 6 clips can be extracted" in text
+    assert re.search(r"short: under 32 frames .* 6\n", text)
+    assert re.search(r"under 12 s, which only matters for xclip-lsmdc .* 6\n", text)
     refused(obygaze(*command, "--title", "a/b"), "'a/b'", code=2)
 
 

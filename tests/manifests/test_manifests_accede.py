@@ -43,12 +43,12 @@ def test_three_label_sets_have_their_own_levels(write_files, tmp_path):
     measures = [read.labels(name).about["measure"] for name in read.label_names]
     assert measures == ["accuracy", "accuracy", "trec_average_precision"]
     assert read.select(levels=["Positive"], labels="valence").ids == ["A3"]
-    with pytest.raises(ManifestError, match="unknown label 'Positive'"):
+    with pytest.raises(ManifestError, match="unknown level 'Positive'"):
         read.select(levels=["Positive"], labels="violence")
     table = tmp_path / "m/labels/valence.csv"
     table.write_text(table.read_text().replace("neutral", "violent"))
     [problem] = check(tmp_path / "m")
-    assert "valence.csv, line 3: unknown label 'violent'; choose from negative" in problem
+    assert "valence.csv, line 3: unknown level 'violent'; choose from negative" in problem
 
 
 def test_the_official_sets_are_folds_ending_with_test(write_files):

@@ -35,7 +35,7 @@ def test_check_lists_every_problem_with_its_line(manifest, obygaze):
     write(manifest / "runs/mine.csv", "run,role,id", "0,trian,tt0108160-001")
     choices = "; choose from Easy Negative, Hard Negative, Not Sure, Sure"
     assert problems(manifest) == [
-        f"labels/paper.csv, line 4: unknown label 'Maybe'{choices}",
+        f"labels/paper.csv, line 4: unknown level 'Maybe'{choices}",
         "labels/paper.csv, line 7: duplicate id 'tt0108160-001'",
         "labels/paper.csv, line 7: unknown concept 'Bodi'; did you mean Body?",
         "labels/paper.csv, line 8: id 'nobody' is not in items.csv",

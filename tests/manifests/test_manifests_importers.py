@@ -111,6 +111,33 @@ def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
     assert manifest.items.films == ["a walk", "tt1", ""]
 
 
+def test_a_table_of_two_annotators_is_no_table_of_clips(tmp_path, obygaze):
+    people = [("ann", "calm", "why"), ("ben", "tense", "")]
+    rows = [
+        f"{who}{start},a b,{start},{start + 9},{who},{level},{note}"
+        for who, level, note in people
+        for start in (0, 9, 18)
+    ]
+    for column, option in (("annotator", ""), ("who", " --column annotator=who")):
+        path = write(tmp_path / f"{column}.csv", f"id,film,start,end,{column},level,note", *rows)
+        command = ("import", "csv", path, "--levels", "calm,tense")
+        text = obygaze("manifests", *command, "-o", tmp_path / column, code=0).output
+        facts = ("3 items repeat", "(ben0 is the same span as ann0)", f"column {column!r}")
+        assert all(fact in text for fact in facts), text
+        remedy = f"obygaze annotations import csv {path}{option}"
+        assert remedy in text
+        options = [*remedy.split()[4:], "--levels", "calm,tense", "-o", tmp_path / f"{column}-t"]
+        obygaze("annotations", "import", "csv", *options, code=0)
+        result = obygaze("manifests", "check", tmp_path / column, code=1)
+        assert "items.csv, line 5: 'ben0' has the same film and span as 'ann0'" in (result.output)
+        assert "3 problems" in result.output
+        assert of.Manifest.load(tmp_path / column).check(repeats=False) == []
+    text = obygaze("manifests", "import", "csv", write(path, "file,start,end", "a.mp4,0,1",
+                   "b.mp4,0,1", "a.mp4,0,2"), "-o", tmp_path / "m", code=0).output  # fmt: skip
+    assert "warning" not in text
+    assert obygaze("manifests", "check", tmp_path / "m").exit_code == 0
+
+
 def test_lists_are_parsed_and_never_evaluated():
     assert parse_list("""['a', "it's", 'don\\'t']""") == ["a", "it's", "don\\'t"]
     for text in ("", "['a' 'b']", "['a']*99", "[open('x')]", "['a', ['b']]"):

@@ -95,6 +95,8 @@ def test_importers_are_commands_with_options(mylab, obygaze):
     assert "gap 0.5" in obygaze(*command, *options).output
     assert Manifest.load("other").ids == ["B", "C"]
     refused(obygaze(*command, *options), "--overwrite")
+    twice = obygaze(*command, "--first", "1", "--first", "2")
+    refused(twice, "--first was given twice (1, 2)", code=2)
     missing = obygaze("manifests", "import", "scenes", "no.txt", "--film", "f")
     assert (missing.exit_code, "'no.txt' does not exist" in missing.output) == (2, True)
     command = ("annotations", "import", "marks", "marks.txt")

@@ -19,7 +19,7 @@ def with_row(row):
 
 #: Importer, its source (a file's text, a folder's files as name -> text), options, the fact.
 SLIPS = [
-    ("obygaze12", with_row(clip_row(9, "Surely", "['']")), "line 9: unknown label 'Surely'; did"),
+    ("obygaze12", with_row(clip_row(9, "Surely", "['']")), "line 9: unknown level 'Surely'; did"),
     ("obygaze12", with_row(BODY), "line 9: duplicate id 'tt0108160-001'"),
     ("obygaze12", with_row(SURE.replace("tt0108160_scene_9.avi", "../../etc/passwd")),
      "media '../../etc/passwd' is not a file name"),

@@ -96,16 +96,23 @@ def test_nothing_outside_the_folder_is_served(port, path):
     assert ask(port, path, verb="PUT")[0] == 501
 
 
-def test_the_command_prints_its_address_and_stops_on_ctrl_c(folder, sound):
-    shutil.copytree(sound / "final.zarr", folder / "toy.zarr")
+@pytest.mark.parametrize(("path", "host"), [
+    ("toy.zarr", "127.0.0.1"), ("my stores/toy.zarr", "127.0.0.1"), ("stores/toy.zarr", "0.0.0.0"),
+])  # fmt: skip
+def test_the_command_prints_its_address_and_stops_on_ctrl_c(folder, sound, path, host):
+    shutil.copytree(sound / "final.zarr", folder / path)
     command = [sys.executable, "-u", "-m", "obygaze_models.commands.main"]
-    command += ["stores", "serve", str(folder), "--port", "0"]
+    command += ["stores", "serve", str(folder), "--port", "0", "--host", host]
     interrupted = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with Popen(command, stdout=PIPE, stderr=PIPE, text=True, preexec_fn=interrupted) as process:
         served, there = process.stdout.readline(), process.stdout.readline()
-        assert served.startswith(f"{folder} is served at http://127.0.0.1:")
-        store = open_store(there.removeprefix("on other machines: obygaze stores info ").strip())
-        assert store.where.endswith("/toy.zarr")
+        name = "127.0.0.1" if host == "127.0.0.1" else socket.gethostname()
+        assert served.startswith(f"{folder} is served at http://{name}:")
+        machines, _, url = there.strip().partition(": obygaze stores info ")
+        assert open_store(url.replace(name, "127.0.0.1")).where.endswith("/toy.zarr")
+        assert machines == ("on this machine" if host == "127.0.0.1" else "on other machines")
+        if host == "127.0.0.1":
+            assert "only this machine can reach it" in process.stdout.readline()
         os.kill(process.pid, signal.SIGINT)
         assert process.communicate(timeout=30)[1] == "ended\n"
     assert process.returncode == 0

@@ -48,7 +48,9 @@ def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
     with serve(stores) as served:  # elsewhere it is to be pulled first
         url = f"{served.url}/{name}.zip"
         for read in (open_store, verify):
-            with pytest.raises(StoreError, match=f"stores pull {url} -o NAME.zarr"):
+            with pytest.raises(
+                StoreError, match=f"First pull it with: obygaze stores pull {url} -o NAME.zarr"
+            ):
                 read(f"{url}?token=hush")
         assert served.requests == []
 

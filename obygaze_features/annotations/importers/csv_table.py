@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,18 +13,19 @@ from obygaze_features.annotations.build import Films, SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.cli import levels_option, table_options
-from obygaze_features.common.tables import Table, map_columns, read_mapped_table
+from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_table
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
 from obygaze_features.manifests.importers.options import film_table_option, source_argument
-from obygaze_features.manifests.importers.reading import parse_time
+from obygaze_features.manifests.importers.reading import film_of_file, parse_time
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
 TIMES = ("start", "end")
 #: The alternative column names for each meaning.
 MEANINGS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("film", "annotator", *TIMES, "concepts", "comment"), ()),
+    "film": ("file", "media", "video"),
+    **dict.fromkeys(("annotator", *TIMES, "concepts", "comment"), ()),
     "level": ("label",),
 }
 
@@ -45,8 +47,9 @@ def import_timelines(
 
     Each row is a segment. Columns called film, annotator, start, end, level, concepts and comment
     are recognised; map other names with --column. Times are in seconds (75.5) or h:mm:ss
-    (0:01:15.5). Separate several concepts in a cell by bars or commas. Exits with code 3 if rows
-    were left out.
+    (0:01:15.5). Separate several concepts in a cell by bars or commas. A column file, media or
+    video also names the film: "New Moon.mp4" belongs to New Moon. Exits with code 3 if rows were
+    left out.
 
     \b
     Examples:
@@ -76,6 +79,8 @@ def import_timelines(
         command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
         raise AnnotationError(f"{source} looks like MObyGaze's table; import it with: {command}")
     table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
+    films_of_rows = map_cells(film_of_file, table["film"])
+    table = replace(table, columns={**table.columns, "film": films_of_rows})
     width = len(table.columns)
     rows: list[SourceRow | Remark] = []
     for line, cells in bad_rows:

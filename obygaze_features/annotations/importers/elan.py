@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
-from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, Remark
+from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, TIER, Remark
 from obygaze_features.annotations.timelines import ORIGIN, Film, Segment, Timelines
 from obygaze_features.common.cli import PATH, levels_option, renamed_option
 from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
@@ -44,6 +44,9 @@ FILE, SCHEME = "obygaze file", "obygaze scheme"
 #: The properties of an ELAN file that describe its data set, by their names in `Timelines`.
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
 ReadTier = tuple[Tier, list[Segment]]
+CONCEPTS_REMEDY = (
+    "if it holds concepts, make it depend on the tier of levels (in ELAN: Tier > Reparent Tier)"
+)
 #: The default names of tiers in ELAN and in our template.
 UNNAMED_TIERS = ("annotator1", "default")
 #: The field that a dependent tier holds, by a word in the tier's name (in the singular).
@@ -291,9 +294,8 @@ def _rows(
                 f"has no known level in {counted(len(segments), 'annotation')} "
                 f"(the first: {shorten(tier.annotations[0].value)})"
             )
-            if not any(have_levels):
-                problem += f"; {hints[tier.name]}"
-            yield Remark(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT)
+            problem += f"; {CONCEPTS_REMEDY if any(have_levels) else hints[tier.name]}"
+            yield Remark(f"{file}, tier {shorten(tier.name)}", film, who, problem, LEFT_OUT, TIER)
 
 
 def _film_of(document: Document) -> Film:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from obygaze_features.common.cli import levels_option, table_options
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
-from obygaze_features.common.text import join_some
+from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items import items
 from obygaze_features.items.items import Items, are_ids, id_problem, media_stem, name_film, safe_id
@@ -24,7 +24,7 @@ from obygaze_features.manifests.importers.options import (
     name_option,
     source_argument,
 )
-from obygaze_features.manifests.importers.reading import item_of_file, parse_time
+from obygaze_features.manifests.importers.reading import item_of_file, parse_time, relative_path
 from obygaze_features.manifests.labels import (
     Concept,
     LabelScheme,
@@ -110,6 +110,7 @@ def import_manifest(
     named = next((pair for pair in files if media_stem(pair[0]) != pair[1]), None)
     if named:
         notes.append("ids: {} is {}".format(*named))
+    notes += _describe_repeats(all_items, source)
     manifest = Manifest(name or source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:
         return manifest
@@ -118,6 +119,28 @@ def import_manifest(
     label_name = safe_id(annotator or "annotations")
     label_set = _label_set(label_name, label_table, chosen, _made_by(annotator))
     return manifest.with_parts(labels=[label_set])
+
+
+def _describe_repeats(all_items: Items, source: Path) -> Iterator[str]:
+    """Yield a note if items have the same film and span, as in a table of several annotators."""
+    repeats = all_items.repeats
+    if not repeats:
+        return
+    row, first_row = next(iter(repeats.items()))
+    pair = f"{all_items.ids[row]} is the same span as {all_items.ids[first_row]}"
+    note = f"{counted(len(repeats), 'item repeats', 'items repeat')} an earlier item ({pair})"
+    columns = {
+        name: len(set(cells))
+        for name, cells in all_items.extra.items()
+        if all(cells[row] != cells[first_row] for row, first_row in repeats.items())
+    }
+    command = f"obygaze annotations import csv {for_shell(source)}"
+    if columns:
+        column = min(columns, key=lambda name: columns[name])
+        note += f"; they differ in the column {column!r}"
+        if column.casefold() != "annotator":
+            command += f" --column {for_shell(f'annotator={column}')}"
+    yield f"warning: {note}. If several people annotated the same clips, use: {command}"
 
 
 def read_labels(
@@ -205,7 +228,7 @@ def _with_items(table: Table) -> Table:
 def _plain_names(table: Table) -> dict[str, list[str]] | None:
     """Return the columns as they are, or None if an id is unsafe or a file name has folders."""
     ids, films = table.get("id"), table.get("film")
-    media = map_cells(_relative, table.get("media"))
+    media = map_cells(relative_path, table.get("media"))
     if not are_ids(ids) or "." in "".join(ids) or any("/" in name for name in {*media}):
         return None
     if not all(films):
@@ -233,7 +256,7 @@ def _safe_names(table: Table) -> dict[str, list[str]]:
     for identifier, film, media, start in zip(
         *map(table.get, ("id", "film", "media", "start")), strict=True
     ):
-        identifier, media = _relative(identifier), _relative(media)
+        identifier, media = relative_path(identifier), relative_path(media)
         is_file = "/" in identifier or _suffix(identifier) in MEDIA_SUFFIXES
         if is_file or not identifier:
             safe = item_of_file(identifier or media, film).id
@@ -254,12 +277,6 @@ def _safe_names(table: Table) -> dict[str, list[str]]:
 
 def _suffix(name: str) -> str:
     return "".join(name.rpartition(".")[1:]).lower()
-
-
-def _relative(path: str) -> str:
-    """Return a path with forward slashes, or only the file name if the path is absolute."""
-    path = path.strip().replace("\\", "/").removeprefix("./")
-    return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
 
 
 def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:

@@ -15,7 +15,7 @@ from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import MAX_TIME_S, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
-from obygaze_features.items.items import Item, media_stem, safe_id
+from obygaze_features.items.items import Item, media_stem, name_film, safe_id
 from obygaze_features.items.media import MEDIA_SUFFIXES, id_from_file
 
 MAX_DOWNLOAD_BYTES = 256 * 2**20
@@ -124,6 +124,27 @@ def published(dataset: str) -> dict[str, Any]:
     source = f"{about['repository']} at {about['revision']}"
     facts = {key: about[key] for key in ("licence", "citation")}
     return {"name": dataset, "source": source, **facts}
+
+
+def relative_path(path: str) -> str:
+    """Return a path with forward slashes, or only the file name if the path is absolute."""
+    path = path.strip().replace("\\", "/").removeprefix("./")
+    return path.rpartition("/")[2] if path.startswith("/") or path[1:3] == ":/" else path
+
+
+def film_of_file(name: str) -> str:
+    """Return the film that a span of this file belongs to; other names are returned unchanged.
+
+    Examples
+    --------
+    >>> film_of_file("New Moon.mp4"), film_of_file("Juno/part 1.mp4"), film_of_file("Dr. No")
+    ('New Moon', 'Juno', 'Dr. No')
+    """
+    path = relative_path(name)
+    if PurePosixPath(path).suffix.lower() not in MEDIA_SUFFIXES:
+        return name
+    item = item_of_file(path)
+    return name_film(item.film, item.media)
 
 
 @contextlib.contextmanager
