@@ -153,7 +153,7 @@ def source_or_download(
 def download_pinned(url: str, path: Path, *, sha256: str) -> None:
     """Download `url` to `path`; raise without writing if the checksum differs.
 
-    The address must start with http or https, so that it cannot read local files.
+    The address must start with http or https, so that no local file can be read.
     """
     if not url.startswith(("https://", "http://")):
         raise ManifestError(f"{url} is not an http address")
@@ -170,7 +170,7 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
             error.close()
         raise ManifestError(
             f"{url} cannot be downloaded ({reason or type(error).__name__}); "
-            "download it by other means and pass its path as SOURCE"
+            "download the file by other means and pass its path as SOURCE"
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
