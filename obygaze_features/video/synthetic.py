@@ -52,7 +52,7 @@ def write_synthetic_dataset(
     """Write clips and their annotations, and return the path of ``annotations.csv``.
 
     Clips are files ``videos/FILM/FILM_scene_N.mp4``. Of every four scenes of a film, two are Sure,
-    one is Easy Negative and one is Hard Negative. The column ``heard`` is ``voice`` or ``tone``.
+    one is Easy Negative and one is Hard Negative. The ``heard`` column is ``voice`` or ``tone``.
     With `titles`, each title is a whole film in the file ``videos/TITLE.mp4``, with subtitles in
     ``videos/TITLE.srt``, and the clips are spans of it. With `overwrite`, an earlier synthetic data
     set is replaced.
