@@ -18,7 +18,7 @@ from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.models import LanguageModel, SentenceEncoder
 
 MASK = "[MASK]"
-"""The placeholder for a caption's gender word."""
+"""The placeholder for a caption's gendered word."""
 
 _NOUNS: Mapping[tuple[str, str], str] = {
     ("man", "woman"): "man boy guy gentleman woman girl lady",
@@ -75,7 +75,7 @@ class CaptionScores:
 def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     """Read a CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
 
-    If there is a column ``confidence`` or ``P(c)``, it must have numbers from 0 to 1. If
+    If there is a ``confidence`` or ``P(c)`` column, its cells must be numbers from 0 to 1. If
     `with_variants`, captions without variants are left out.
     """
     path = Path(path)

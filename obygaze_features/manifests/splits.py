@@ -297,7 +297,7 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
 
 
 def describe_neighbours(items: Items, split: Split) -> str:
-    """Describe clips within `NEIGHBOUR_S` of a clip in another fold; return "" if there are none."""
+    """Describe clips within `NEIGHBOUR_S` of a clip in another fold, or return "" if none are."""
     near = neighbours(items, split, NEIGHBOUR_S)
     if not near:
         return ""

@@ -29,7 +29,7 @@ EXCERPT_CHARACTERS = 240
 
 @dataclass(frozen=True, eq=False)
 class Clips:
-    """Information about clips; the film and time come from the first of the `sources` with a clip.
+    """Information about clips; film and time come from the first of `sources` that has the clip.
 
     `levels` has the name and the colour of each level. `link` is the address of clips in a report,
     without the id at its end, or "".
