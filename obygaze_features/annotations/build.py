@@ -105,7 +105,7 @@ def build_timelines(
     known_films = {safe_id(film): details for film, details in films.items()}
     read = set(film_ids.values())
     if unread := [film for film in films if safe_id(film) not in read]:
-        problem = f"no rows of {counted(len(unread), 'film')}: {join_some(unread)}"
+        problem = f"no rows for {counted(len(unread), 'film')}: {join_some(unread)}"
         problem += did_you_mean([safe_id(film) for film in unread], read)
         remarks.append(Remark("films", "", "", problem, "not used"))
     scheme = scheme or obygaze_scheme()

@@ -43,7 +43,7 @@ from obygaze_features.items.media import find_videos
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 
-#: Without this mark, Excel reads UTF-8 files in the local encoding.
+#: The mark without which Excel reads UTF-8 files in the local encoding.
 BYTE_ORDER_MARK = "\ufeff"
 
 

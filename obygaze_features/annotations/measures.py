@@ -206,7 +206,7 @@ def cohen_kappas(counts: np.ndarray) -> np.ndarray:
 
 
 def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | None:
-    """Return Krippendorff's alpha for two annotators who both labelled every clip, or None.
+    """Return Krippendorff's alpha for two annotators who labelled every clip; None if undefined.
 
     Parameters
     ----------
@@ -260,7 +260,10 @@ class Ratings:
 
     @cached_property
     def sure(self) -> Gamma | None:
-        """Gamma without clips that either annotator calls Not Sure; None for other levels."""
+        """Gamma without clips that either annotator calls Not Sure.
+
+        It is None if the levels are not the paper's.
+        """
         if self.distances.name != "paper":
             return None
         pairs = zip(self.a, self.b, strict=True)

@@ -199,7 +199,7 @@ class Timelines:
     def project(
         self, grid: float | str | Path | Manifest, threshold: float = 0.2
     ) -> ProjectedLabels:
-        """Label clips with the segments that cover them, with one label set per annotator.
+        """Label clips by the segments that cover them; return one label set per annotator.
 
         An annotator's label set covers all clips of the films that the annotator marked.
 

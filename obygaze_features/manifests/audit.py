@@ -20,7 +20,7 @@ from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
 
 @dataclass(frozen=True)
 class Leak:
-    """The test items of a split that another split, or one of its runs, trains on.
+    """The test items of a split that are training items of another split or of its runs.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of a
     run. `ids` are the test items found there; `by_class` maps each class to the number of `ids` and
@@ -111,7 +111,7 @@ def describe_leaks(leaks: Sequence[Leak]) -> str:
         rows.append([f"{pool.test} fold {pool.test_fold}", pool.train, in_pool, by_class, in_runs])
     verdict = "No test item is in any training pool."
     if any(leak.ids for leak in leaks):
-        verdict = "Test items are in training pools, so scores of these pairs also measure memory."
+        verdict = "Test items are in training pools, so these scores also measure memorisation."
     for leak in leaks:
         if leak.neighbours and leak.where == "pool":
             verdict += (

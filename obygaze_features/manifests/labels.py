@@ -441,12 +441,12 @@ class LabelSet(IdTable):
 
     @property
     def merged_from(self) -> list[str]:
-        """The names of the label sets that this one was merged from, if any."""
+        """The names of the label sets that this label set was merged from, if any."""
         return list(_sources_of(self.about))
 
     @property
     def merged_annotators(self) -> list[str]:
-        """The annotators' label sets that this one was merged from, directly or indirectly."""
+        """The annotators' label sets that this set was merged from, directly or indirectly."""
         return list(dict.fromkeys(_annotators_in(self.about)))
 
     @cached_property

@@ -212,7 +212,7 @@ class RunSet:
 
 
 def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
-    """Return each item's stretch of its file, or the item's id if `gap` is 0 or it has no times.
+    """Return the stretch that each item is in, or its id if `gap` is 0 or the item has no times.
 
     A stretch is named after its first item, and is about as long as the gap plus an item. Stretches
     of long files are longer, so that most clips remain after the gaps around a tenth of the
@@ -297,7 +297,10 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
 
 
 def describe_neighbours(items: Items, split: Split) -> str:
-    """Describe clips within `NEIGHBOUR_S` of a clip in another fold, or return "" if none are."""
+    """Describe the clips within `NEIGHBOUR_S` of a clip in another fold.
+
+    Return "" if there are no such clips.
+    """
     near = neighbours(items, split, NEIGHBOUR_S)
     if not near:
         return ""
@@ -364,7 +367,7 @@ def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int
 def _deal_groups(
     levels: Sequence[str], groups: Sequence[str], folds: int, seed: int
 ) -> dict[str, int]:
-    """Assign groups to folds, the largest first, each to the fold with the fewest of its levels.
+    """Assign groups to folds, largest first, each to the fold with the fewest items of its levels.
 
     The computation uses only integers, so every machine gets the same result.
     """

@@ -52,14 +52,17 @@ _TOO_LONG = f"has a clip of more than {MAX_SECONDS // 3600} hours; split it into
 
 
 Ranges = Sequence[tuple[int, int]]
-"""The first sample of each stretch and the sample after its last, ascending, without overlap."""
+"""The first sample of each range and the sample after its last, ascending, without overlap."""
 Windows = Callable[[int, int], Ranges]
 """A function that takes a rate and a clip's number of samples and returns the ranges to keep."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """The excerpts of a clip at each rate, and its `track` (``2 of 3 (fra)``) if it has several."""
+    """The excerpts of a clip at each rate, and a label of the sound track.
+
+    `track` is ``2 of 3 (fra)``, for instance, or "" if the file has a single sound track.
+    """
 
     excerpts: dict[int, Excerpts]
     track: str
@@ -251,7 +254,7 @@ class _Reader:
         return not is_sought
 
     def _refuse_absurd(self, rate: int, second: float, begin: float, until: float) -> None:
-        """Raise if the sound would take more memory or time than that of any real film."""
+        """Raise if the sound would take more memory or time to decode than any real film's sound."""
         if rate not in RATES:
             bounds = f"{RATES[0]:,} to {RATES[-1]:,}"
             reason = f"has sound with {rate:,} samples per second; only {bounds} are supported"

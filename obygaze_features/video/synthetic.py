@@ -37,7 +37,7 @@ _SPREAD = 0.5
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 """The number of concepts in a scene of each level."""
 _SAID = ("Where were you?", "", "Look at me.", "Not here, please.", "Say something!")
-"""The words that voices say, in a repeating pattern; in some scenes there are none."""
+"""The words that voices say, in a repeating pattern; some scenes have no words."""
 
 
 def write_synthetic_dataset(

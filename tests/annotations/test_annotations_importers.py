@@ -248,5 +248,5 @@ def test_times_and_tables_of_spreadsheets_are_read(tmp_path):
     films = read_films(write(tmp_path / "films.csv", "film,title,end", "leon,Léon,0:01"))
     result = read(tmp_path, "Léon,a,0,61,S", films=films)
     assert result.films == {"Leon": Film("Léon", name="Léon")}
-    wrong = "no rows of 1 film: leon; did you mean Leon?"
+    wrong = "no rows for 1 film: leon; did you mean Leon?"
     assert remarks(result) == [("films", wrong, "not used")]

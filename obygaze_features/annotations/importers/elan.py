@@ -186,7 +186,7 @@ def _update(before: Film, new: Film) -> Film:
 
 
 def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield each file with its folder's name, or "" if it is directly in the only source."""
+    """Yield each file with its folder's name, or "" for a file directly in the only source."""
     several = len(sources) > 1
     for source in sources:
         if source.is_dir():

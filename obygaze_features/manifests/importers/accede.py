@@ -19,7 +19,7 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
 
-#: If a clip is in files of both, MediaEval's file takes precedence.
+#: The families of files; for a clip in files of both, MediaEval's file takes precedence.
 FAMILIES = ("ACCEDE", "MEDIAEVAL")
 SETS = {"1": "learning", "2": "validation", "0": "test"}
 #: The lowest and highest value in ACCEDEranking.txt for each scale.
@@ -200,7 +200,10 @@ def _labels(
 
 
 def _splits(sets: _Rows) -> list[Split]:
-    """Return two splits: one with a fold per official set (test last), one with only two folds."""
+    """Return a split with one fold per official set, and a split for development and test.
+
+    The second split, which needs all three sets, merges learning and validation into one fold.
+    """
     set_of = {media_stem(name): cells["set"] for name, cells in sets.rows.items()}
     present = [name for name in SETS.values() if name in set_of.values()]
     folds_of = {"official": present} if present else {}

@@ -89,7 +89,7 @@ def decimal_point(text: str, delimiter: str) -> str:
 
 
 def item_of_file(path: str, film: str = "", *, by_name: bool = False) -> Item:
-    """Return the clip for a file's path; the outermost folder is its film.
+    """Return the clip for a file's path; the outermost folder is the clip's film.
 
     A file named like a MovieGraphs clip gets that clip's id, unless `by_name` is true.
 
