@@ -205,7 +205,7 @@ def read_films(source: Films) -> dict[str, Film]:
                 raise AnnotationError(f"duplicate film {shorten(name)}")
             end = parse_time(end_text, "end", table.delimiter) if end_text else None
             if end == 0:
-                raise AnnotationError(f"film {shorten(name)} ends where it starts")
+                raise AnnotationError(f"the end of film {shorten(name)} must be above 0")
         seen.add(safe_id(name))
         films[name] = Film(cells.get("title", "").strip(), end)
     return films

@@ -115,7 +115,7 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
         present = ", ".join(labels.name for labels in chosen) or "none"
         raise UsageError(
             f"merging needs label sets from at least two annotators (got {present}); choose "
-            "them: --labels A --labels B"
+            "label sets: --labels A --labels B"
         )
     for labels in chosen:
         if repeated := sorted({label_set.name for label_set in chosen} & set(labels.merged_from)):

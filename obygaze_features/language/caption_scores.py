@@ -217,7 +217,7 @@ def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
         elif item in seen:
             yield row, f"duplicate id {shorten(item)}"
         elif MASK in cells["caption"] and not with_variants:
-            yield row, f"the caption of {item} has {MASK}; fill it with --variants"
+            yield row, f"the caption of {item} has {MASK}; fill the mask with --variants"
         elif not _is_share(share):
             value = shorten(share)
             yield row, f"the confidence of {item} must be a number from 0 to 1 (got {value})"

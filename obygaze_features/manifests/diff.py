@@ -117,7 +117,7 @@ def _fold_texts(split: Split) -> dict[str, str]:
 def _changes(
     left: Mapping[str, P], right: Mapping[str, P], describe: Callable[[P], Mapping[str, str]]
 ) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return the left and right text of each difference by name and id; missing texts are "none"."""
+    """Return both texts of each difference by name and id, left first; missing texts are "none"."""
     changes: dict[str, dict[str, tuple[str, str]]] = {}
     for name in dict.fromkeys([*left, *right]):
         part, other_part = left.get(name), right.get(name)

@@ -109,7 +109,7 @@ def describe_clips(
     `labels` is a label set of the manifest (default: the manifest's default).
     """
     if manifest is None and labels is not None:
-        raise UsageError(f"the label set {labels} needs a manifest; pass one: --manifest MANIFEST")
+        raise UsageError(f"the label set {labels} needs its manifest: --manifest MANIFEST")
     manifest = Manifest.load(manifest) if isinstance(manifest, Path) else manifest
     sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
     titles = {

@@ -498,5 +498,5 @@ def _frames_in_order(
                 yield from rest
     if index.container == "avi" and received + empty < fed:
         raise VideoError(
-            path, "is damaged: some of its packets gave no frame, so frames cannot be counted"
+            path, "is damaged: some packets decode to no frame, so frames cannot be counted"
         )

@@ -254,7 +254,7 @@ class _Reader:
         return not is_sought
 
     def _refuse_absurd(self, rate: int, second: float, begin: float, until: float) -> None:
-        """Raise if the sound would take more memory or time to decode than any real film's sound."""
+        """Raise if the sound would take more memory or time to decode than any real film's."""
         if rate not in RATES:
             bounds = f"{RATES[0]:,} to {RATES[-1]:,}"
             reason = f"has sound with {rate:,} samples per second; only {bounds} are supported"

@@ -159,7 +159,7 @@ def test_impossible_options_are_refused(tmp_path, obygaze):
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     for option in (["--column", "film"], ["--delimiter", "ab"]):
         assert obygaze(*command, *option).exit_code == 2
-    for row, fact in [("f,T,0", "ends where it starts"), (" é,T,1:00", "duplicate film 'é'")]:
+    for row, fact in [("f,T,0", "must be above 0"), (" é,T,1:00", "duplicate film 'é'")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
         refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
     for rows, fact in [

@@ -108,5 +108,5 @@ def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
                 path.name.encode()
             except UnicodeEncodeError:
                 name = repr(os.fsencode(path))
-                raise ManifestError(f"the name of {name} is not valid UTF-8; rename it") from None
+                raise ManifestError(f"the name of {name} is not UTF-8; rename the file") from None
             yield path
