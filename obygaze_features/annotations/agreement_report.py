@@ -330,7 +330,7 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
     rows = []
     for concept in agreement.concepts_by_kappa():
         kappa = "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}"
-        if alone := agreement.only_by(concept):  # kappa is always 0 then
+        if alone := agreement.only_by(concept):  # then kappa is always 0
             kappa = f"only {alone}"
         shares = concept.share_first, concept.share_second
         marks = (f"{round(share * agreement.clips):,} ({share:.1%})" for share in shares)

@@ -319,7 +319,7 @@ class _TimedDecoding:
                     self._expected[packet.pts] = position
                 try:
                     self._take(context.decode(packet), since)
-                except MemoryError:  # FFmpeg's, too: the worker's limit, not damage
+                except MemoryError:  # may also come from FFmpeg: the worker's limit, not damage
                     raise
                 except av.FFmpegError:
                     self._damage.append(position)
