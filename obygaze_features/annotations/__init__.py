@@ -1,4 +1,4 @@
-"""Annotators' timelines, and how to project them onto clips, merge them and compare them."""
+"""Import annotators' timelines, project them onto clips, and merge and compare the labels."""
 
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.annotations.timelines import Film, Segment, Timelines

@@ -1,6 +1,6 @@
 """Compare annotators: agreement by film and by concept, and the stretches where they differ.
 
-One annotator's score against the other is a rough guide to what a model can reach, but not a limit.
+An annotator's score against another is a rough guide to what a model can reach, but not a limit.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ MAKERS: dict[Origin, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two label sets in a film.
+    """The levels of a film's clips in two label sets.
 
     `rows` are the manifest's rows of the film's clips, in the order of the film. A level is None if
-    the label set does not have the clip.
+    the label set does not include the clip.
     """
 
     film: str
@@ -72,7 +72,7 @@ class Pair:
 
 
 def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Find each pair of label sets that share clips of a film; remark on films without a pair.
+    """Find pairs of label sets that share clips of a film, with remarks on films without a pair.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ def _describe_second(name: str, manifest: Manifest) -> str:
         return f"{text}; the manifest has no labels from another annotator"
     options = f"--labels {name} --labels {others[0]}"
     if len(others) == 1:
-        return f"{text}; add the other annotator's: {options}"
-    return f"{text}; add another annotator's ({join_some(others)}): {options}"
+        return f"{text}; add the other annotator's label set: {options}"
+    return f"{text}; add another annotator's label set ({join_some(others)}): {options}"
 
 
 def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
@@ -135,7 +135,7 @@ def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
 
 
 def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
-    """Return the rows of each film, by time if the clips are spans, else in manifest order."""
+    """Return each film's rows, sorted by time if all clips have spans, else in manifest order."""
     starts, ends = manifest.items.starts, manifest.items.ends
     films: dict[str, list[int]] = {}
     for row, film in enumerate(manifest.items.span_films):
@@ -149,7 +149,10 @@ def _rows_of_films(manifest: Manifest) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, eq=False)
 class PairAgreement:
-    """The agreement of two label sets in a film, without the `unpaired` clips of only one set."""
+    """The agreement of two label sets on the clips of a film that are in both.
+
+    `unpaired` is the number of clips that are in only one of the label sets.
+    """
 
     film: str
     a: str
@@ -191,9 +194,9 @@ def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = Non
 class Disagreement:
     """Consecutive clips of a film on which two annotators' levels differ.
 
-    `levels_a` and `levels_b` are the levels in the order of the clips, without repeats. `distance`
-    is the mean over the clips. `seconds` is the total duration of the clips, or 0 for clips without
-    spans, whose times are unknown.
+    `levels_a` and `levels_b` are the levels in the order of the clips, without consecutive repeats.
+    `distance` is the mean distance between the two levels over the clips. `seconds` is the total
+    duration of the clips, or 0 if the clips have no spans.
     """
 
     film: str
@@ -213,10 +216,10 @@ class Disagreement:
 def find_disagreements(
     pairs: Iterable[Pair], items: Items, distances: Distances
 ) -> list[Disagreement]:
-    """Return every run of consecutive clips whose levels differ, the longest first.
+    """Return every run of consecutive clips on which two label sets differ, longest first.
 
-    Runs of equal length are ordered by distance. A run ends at a clip that only one label set has,
-    at a clip on which both agree, or at a gap.
+    Runs of equal duration are ordered by number of clips, then by distance, largest first. A run
+    ends at a clip that is in only one label set, at a clip on which both agree, or at a gap.
     """
     runs = []
     for pair in pairs:
@@ -280,9 +283,10 @@ class LabelSetAgreement:
     """The agreement of two label sets on the clips that are in both.
 
     `confusion` maps each pair of levels (in the first set, in the second set) to a number of clips.
-    `equal_levels` is the share of clips with the same level in both, or NaN without clips.
+    `equal_levels` is the share of clips with the same level in both, or NaN if no clip is in both.
     `concepts` has every concept that either set gives to a clip, in the scheme's order, and
-    `by_film_and_concept` has the same for each film. `kappa` is for the levels, over all films.
+    `by_film_and_concept` has the same for each film. `kappa` is Cohen's kappa of the levels
+    over all films.
     """
 
     first: str
@@ -297,7 +301,7 @@ class LabelSetAgreement:
     def f1(self, positives: Collection[str], negatives: Collection[str]) -> float:
         """Return the F1 score of the first label set, taking the second as the truth.
 
-        Counts only clips with a positive or negative level in both sets. The value is the same in
+        Only clips with a positive or negative level in both sets count. The score is the same in
         both directions, and NaN if neither set has a positive clip.
         """
         task = {*positives, *negatives}
@@ -310,7 +314,7 @@ class LabelSetAgreement:
         return 2 * shared / (first + second) if first + second else float("nan")
 
     def in_both(self, levels: Collection[str]) -> int:
-        """Count the clips that have one of these levels in both label sets."""
+        """Count the clips whose levels in both label sets are among `levels`."""
         pairs = self.confusion.items()
         return sum(clips for (a, b), clips in pairs if a in levels and b in levels)
 
@@ -327,7 +331,7 @@ class LabelSetAgreement:
         return self.first if concept.share_first else self.second
 
     def concepts_by_kappa(self) -> list[ConceptAgreement]:
-        """Return the concepts sorted by kappa, highest first; concepts without kappa come last."""
+        """Return the concepts sorted by kappa, highest first; undefined kappas come last."""
         return sorted(
             self.concepts, key=lambda entry: math.inf if entry.kappa is None else -entry.kappa
         )
@@ -348,7 +352,7 @@ class LabelSetAgreement:
 
 
 def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetAgreement:
-    """Compare two label sets of a manifest, by name."""
+    """Compare two label sets of a manifest, given their names."""
     a, b = manifest.labels(first), manifest.labels(second)
     scheme = manifest.shared_scheme([a, b])
     ids = [identifier for identifier in a.ids if identifier in b.level_of]
@@ -382,7 +386,7 @@ def _concept_marks(labels: LabelSet, ids: Sequence[str], scheme: LabelScheme) ->
 def _concept_agreements(
     names: Sequence[str], a: NDArray[np.bool_], b: NDArray[np.bool_]
 ) -> tuple[ConceptAgreement, ...]:
-    """Compare each concept that either array of marks gives to a clip."""
+    """Compute the agreement on each concept that is marked in either array."""
     counts = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]]).sum(axis=2)
     kappas = cohen_kappas(np.moveaxis(counts, -1, 0)).tolist()
     clips = max(1, len(a))
@@ -398,7 +402,7 @@ def _concept_agreements(
 def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the positive and negative levels of the paper's task, EN+HN against S.
 
-    They are the highest level, and all lower levels except Not Sure.
+    The positive level is the highest. The negative levels are all others except Not Sure.
     """
     *below, top = scheme.codes
     is_sure = name_key(scheme.name_of.get(NOT_SURE, "")) != name_key("Not Sure")

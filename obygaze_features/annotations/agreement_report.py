@@ -51,8 +51,9 @@ class AgreementReport:
     """The agreement of every pair of label sets in every film.
 
     `differences` are the stretches where label sets differ, longest first. `overall` compares each
-    pair over all films, also by concept. `titles` are the titles of films, `merged` the label sets
-    that are merges, and `marked` the shares of clips that are marked in each film.
+    pair over all films, by level and by concept. `titles` maps each film to its title. `merged` has
+    the names of the label sets that are merges. `marked` has the shares of each film's clips that
+    annotators mark.
     """
 
     manifest: str
@@ -77,7 +78,7 @@ class AgreementReport:
     def means(self) -> dict[str, float | None]:
         """The mean of each measure over the pairs for which it is defined.
 
-        Pairs with a merge are left out, unless all pairs have one, because a merge's agreement
+        Pairs that include a merge are left out, unless all pairs do, because a merge's agreement
         with its sources says nothing about annotators.
         """
         without_merges = [pair for pair in self.pairs if self.merged.isdisjoint((pair.a, pair.b))]
@@ -86,14 +87,14 @@ class AgreementReport:
 
     @property
     def main_number(self) -> str:
-        """The number to highlight: the share of equal levels, or mean gamma for several pairs."""
+        """The headline: the share of equal levels, or the mean gamma if there are several pairs."""
         if len(self.overall) == 1:
             return f"{self.overall[0].equal_levels:.0%}"
         return f"gamma {digits(self.means['gamma'])}"
 
     @property
     def measures(self) -> list[Measure]:
-        """The measures that apply to these levels."""
+        """The measures that apply to the report's levels."""
         is_paper = self.distances.name == "paper"
         return [measure for measure in MEASURES.values() if is_paper or not measure.paper_only]
 
@@ -125,7 +126,7 @@ class AgreementReport:
         }
 
     def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write all tables as CSV files to a folder."""
+        """Save all tables to a folder as CSV files."""
         codes = self.distances.codes
         header = ("level_a", "level_b", "clips")
         confusions = (
@@ -190,11 +191,11 @@ class AgreementReport:
 
     @property
     def name_columns(self) -> list[str]:
-        """The first columns of a table: the film and, if there are several pairs, annotators."""
+        """The headers of the first columns: film and, if there are several pairs, annotators."""
         return ["film", "annotators"] if len(self.overall) > 1 else ["film"]
 
     def names_of(self, part: PairAgreement | Disagreement) -> list[str]:
-        """Return the cells of `name_columns`."""
+        """Return a row's cells in `name_columns`."""
         title = self.titles.get(part.film, part.film) or "-"
         return [title, f"{part.a}, {part.b}"][: len(self.name_columns)]
 
@@ -202,7 +203,7 @@ class AgreementReport:
 def agreement_report(
     manifest: Manifest, names: Sequence[str] = (), chance: Chance | None = None
 ) -> AgreementReport:
-    """Compare label sets of a manifest by name (default: all annotators'; see `find_pairs`)."""
+    """Compare the named label sets of a manifest (default: all annotators'; see `find_pairs`)."""
     chance = chance or Chance()
     pairs, remarks = find_pairs(manifest, names)
     label_sets = [manifest.labels(n) for n in sorted({n for p in pairs for n in (p.a, p.b)})]
@@ -329,7 +330,7 @@ def _concepts_table(agreement: LabelSetAgreement) -> str:
     rows = []
     for concept in agreement.concepts_by_kappa():
         kappa = "-" if concept.kappa is None else f"{round(concept.kappa, 2) + 0.0:.2f}"
-        if alone := agreement.only_by(concept):  # kappa is always 0 then
+        if alone := agreement.only_by(concept):  # then kappa is always 0
             kappa = f"only {alone}"
         shares = concept.share_first, concept.share_second
         marks = (f"{round(share * agreement.clips):,} ({share:.1%})" for share in shares)

@@ -52,7 +52,7 @@ Films = Mapping[str, Film] | Path | str | None
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A segment, with names as written in the source and times in seconds, and its location."""
+    """A segment and its location in the source, with names as written and times in seconds."""
 
     where: str
     segment: Segment
@@ -74,7 +74,7 @@ def build_timelines(
     Rows are left out if they have no film, no annotator or no known level, if they end before they
     start or start past the end of their film, or if they are duplicates. Segments are cut at the
     end of their film. Overlapping segments of an annotator are kept. Concepts that the scheme does
-    not list are kept as non-visual concepts; a scheme without concepts accepts any.
+    not list are kept as non-visual concepts, or as visual concepts if the scheme lists no concepts.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def build_timelines(
     known_films = {safe_id(film): details for film, details in films.items()}
     read = set(film_ids.values())
     if unread := [film for film in films if safe_id(film) not in read]:
-        problem = f"no rows of {counted(len(unread), 'film')}: {join_some(unread)}"
+        problem = f"no rows for {counted(len(unread), 'film')}: {join_some(unread)}"
         problem += did_you_mean([safe_id(film) for film in unread], read)
         remarks.append(Remark("films", "", "", problem, "not used"))
     scheme = scheme or obygaze_scheme()
@@ -139,7 +139,7 @@ def build_timelines(
 def _with_ids(
     rows: list[SourceRow], film_ids: Mapping[str, str], annotator_ids: Mapping[str, str]
 ) -> list[SourceRow]:
-    """Replace names in rows by ids; empties `rows` to save memory."""
+    """Replace the names in rows with ids, emptying `rows` to save memory."""
     changed = []
     for row in _consume(rows):
         segment = row.segment
@@ -156,7 +156,7 @@ def _sound_rows(
     ends: Mapping[str, float | None],
     remarks: list[Remark],
 ) -> list[SourceRow]:
-    """Return the usable rows, with level codes; empties `rows` and adds to `remarks`."""
+    """Return the usable rows with level codes, emptying `rows` and adding to `remarks`."""
     levels = {row.segment.level for row in rows}
     own = "" if any(map(scheme.has_level, levels)) else f"; {suggest_levels(levels)}"
     sound = []
@@ -184,14 +184,14 @@ def _consume(rows: list[SourceRow]) -> Iterator[SourceRow]:
 
 
 def _by_film(rows: list[SourceRow]) -> Iterator[list[SourceRow]]:
-    """Yield the rows of each film; empties `rows`."""
+    """Yield the rows of each film, emptying `rows`."""
     by_film = group_by(_consume(rows), lambda row: row.segment.film)
     for film in list(by_film):
         yield by_film.pop(film)
 
 
 def read_films(source: Films) -> dict[str, Film]:
-    """Read films from a table ``film,title,end``, in which titles and ends may be missing."""
+    """Read films from a table with a ``film`` column and optional ``title`` and ``end`` columns."""
     if not isinstance(source, str | Path):
         return dict(source or {})
     path = Path(source)
@@ -205,7 +205,7 @@ def read_films(source: Films) -> dict[str, Film]:
                 raise AnnotationError(f"duplicate film {shorten(name)}")
             end = parse_time(end_text, "end", table.delimiter) if end_text else None
             if end == 0:
-                raise AnnotationError(f"film {shorten(name)} ends where it starts")
+                raise AnnotationError(f"the end of film {shorten(name)} must be above 0")
         seen.add(safe_id(name))
         films[name] = Film(cells.get("title", "").strip(), end)
     return films
@@ -214,7 +214,7 @@ def read_films(source: Films) -> dict[str, Film]:
 def _problem(
     segment: Segment, scheme: LabelScheme, film_end: float | None, own: str
 ) -> tuple[str, str] | None:
-    """Return a code and a message if a row must be left out, or None."""
+    """Return a code and a message if a segment must be left out, or None if not."""
     if not scheme.has_level(segment.level):
         names = [level.name for level in scheme.levels]
         if segment.level:
@@ -247,7 +247,7 @@ def _time_problem(segment: Segment, film_end: float | None) -> tuple[str, str] |
 def _with_concepts(
     rows: Sequence[SourceRow], scheme: LabelScheme
 ) -> tuple[dict[Segment, SourceRow], list[Remark]]:
-    """Return the distinct segments, with the scheme's concept names, and their rows."""
+    """Map distinct segments, with the scheme's concept names, to rows; remark on repeats."""
     segments: dict[Segment, SourceRow] = {}
     in_order: dict[tuple[str, ...], tuple[str, ...]] = {}
     remarks = []
@@ -327,9 +327,9 @@ def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
 def _long_stretches(rows: Iterable[SourceRow], scheme: LabelScheme) -> Iterator[Remark]:
     """Yield a remark if an annotator's longest stretch of one level in a film is unusually long.
 
-    Such a stretch lasts at least ten minutes, and three times as long as the next longest. Among
-    MObyGaze's 40 pairs of film and annotator, one gets a remark (3.9 times as long); the next
-    highest ratio is 2.2.
+    The stretch must last at least ten minutes, and at least three times as long as the next
+    longest. Of MObyGaze's 40 pairs of a film and an annotator, one gets a remark, for a stretch 3.9
+    times as long as the next longest. The next highest ratio is 2.2.
     """
     stretches: dict[tuple[str, str], list[SourceRow]] = {}
     for row in sorted(rows, key=lambda row: (row.segment.start, row.segment.end)):
@@ -349,8 +349,8 @@ def _long_stretches(rows: Iterable[SourceRow], scheme: LabelScheme) -> Iterator[
         if longest.seconds >= max(LONG_STRETCH_S, LONG_STRETCH_RATIO * next_s):
             problem = (
                 f"{scheme.name_of[longest.level]} for {longest.seconds / 60:.1f} minutes without "
-                f"a break ({format_time(longest.start)} to {format_time(longest.end)}); the film's "
-                f"next longest is {next_s / 60:.1f}. Please check that this stretch was "
-                "annotated"
+                f"a break ({format_time(longest.start)} to {format_time(longest.end)}); the next "
+                f"longest stretch lasts {next_s / 60:.1f} minutes. Please check that this stretch "
+                "was annotated"
             )
             yield first.remark(problem, KEPT)

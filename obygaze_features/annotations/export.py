@@ -43,19 +43,19 @@ from obygaze_features.items.media import find_videos
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
 from obygaze_features.manifests.manifest import Manifest
 
-#: Without this mark, Excel reads UTF-8 files in the local encoding.
+#: The mark without which Excel reads UTF-8 files in the local encoding.
 BYTE_ORDER_MARK = "\ufeff"
 
 
 def elan_files(
     timelines: Timelines, manifest: Manifest | None = None, links: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """Return an ELAN document for each film, by file name; files are named after film titles.
+    """Return each film's ELAN document by file name; files are named after film titles.
 
     Documents have the same pick-lists as `elan_template`. If there is a manifest, its label sets
-    become further tiers, with a tier for the stretches where annotators differ. `links` has the
-    path to each film's video (default: the media of the manifest's clips). Documents are made on
-    access.
+    become additional tiers, and one more tier marks the stretches where annotators differ. `links`
+    maps each film to the path of its video (default: the media of the manifest's clips). Documents
+    are made on access.
     """
     return _ElanFiles(timelines, manifest, links or {})
 
@@ -170,7 +170,7 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
 
 
 def _format_exact_times(times: Sequence[float]) -> str:
-    """Format the times that are lost in milliseconds, unless two round to the same millisecond."""
+    """Format the times that are not whole milliseconds, unless two round to the same one."""
     distinct = set(times)
     shared = Counter(round(time * 1000) for time in distinct)
     rounded = (time for time in distinct if round(time * 1000) / 1000 != time)
@@ -183,7 +183,7 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
     ``segments.csv`` and ``films.csv`` can be imported again with ``annotations import csv``.
     ``clips.csv`` has a manifest's label sets side by side. The columns ``title``, ``from`` and
     ``to`` are for people, and are ignored by the import. Cells that a spreadsheet would take for a
-    formula are prefixed by an apostrophe.
+    formula are prefixed with an apostrophe.
     """
     segments, films = timelines.segments, timelines.films
     name_of = timelines.scheme.name_of
@@ -251,7 +251,7 @@ def _clips_of(film: str, manifest: Manifest) -> list[Item]:
 def _require_clips(timelines: Timelines, manifest: Manifest) -> None:
     if timelines.by_film.keys().isdisjoint(manifest.items.spans_by_film):
         raise AnnotationError(
-            f"the manifest {manifest.name!r} has no clips with a start and an end in these films"
+            f"the manifest {manifest.name!r} has no clips with spans in the timelines' films"
         )
 
 

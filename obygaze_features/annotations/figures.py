@@ -1,7 +1,7 @@
 """Draw a film's timelines, the agreement of two annotators, and comparisons of films.
 
-A film's figure shows segments, projected labels and merged labels, like the paper's figure 4. Films
-are compared by who marks more, and by which concepts are marked.
+A film's figure shows segments, projected labels and merged labels, like the paper's figure 4.
+Comparisons of films show who marks more and which concepts are marked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 PAGE_HEIGHT = 9.0
 """The maximum height, in inches, of a figure that is as wide as a page."""
 USUAL_IN = 312 / 72
-"""The width of a figure of rows, narrow enough that no text is below 11 px on a phone."""
+"""The width, in inches, of a figure whose text should be at least 11 px high on a phone."""
 ABOUT = "% of a film’s clips that have the concept, averaged over annotators"
 TEXT, BOLD = 9.4, 1.2
 ROW, NEXT_LINE = 16.0, 11.0
@@ -58,7 +58,7 @@ ROW, NEXT_LINE = 16.0, 11.0
 HEAD = 130.0
 """The maximum length, in points, of a column's heading."""
 MAX_FILMS = 30
-"""The maximum number of films in a figure; those where annotators differ most are shown."""
+"""The maximum number of films in a figure, which shows the films where annotators differ most."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ def films_with_clips(timelines: Timelines, manifest: Manifest) -> list[str]:
 
 
 def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band]:
-    """Return rows for each annotator's segments and projected labels, then for merged labels.
+    """Return a band for each annotator's segments and projected labels, then for merged labels.
 
-    An annotator's projected labels are the label set of the same name. They may be missing, as may
-    merged labels.
+    An annotator's projected labels are in the label set named after the annotator. Projected and
+    merged labels may be missing.
     """
     check_levels(manifest.scheme, timelines.scheme)
     clips = [manifest.items[row] for row in manifest.items.spans_by_film[film].tolist()]
@@ -98,7 +98,7 @@ def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band
 
 
 def film_figure(timelines: Timelines, manifest: Manifest, film: str) -> Figure:
-    """Draw the rows of `film_bands`; the higher the level, the taller the bar."""
+    """Draw the bands of a film; the higher the level, the taller the bar."""
     bands = film_bands(timelines, manifest, film)
     levels = timelines.scheme.name_of
     with figure_style():
@@ -205,7 +205,7 @@ def agreement_figure(report: AgreementReport) -> Figure:
 
 
 def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], height: float) -> float:
-    """Draw one dot per row, first row on top; the axis includes 0 and 1. Return its width."""
+    """Draw one dot per row, with the first row on top; return the width available to the plot."""
     for row, value in enumerate(values):
         if value is not None:
             axes.plot(value, -row, "o", color=INK, markersize=6)
@@ -238,10 +238,10 @@ def _shares(axes: Axes, agreement: LabelSetAgreement, height: float) -> None:
 
 
 def levels_by_film(marked: MarkedFilms) -> Figure:
-    """Draw each annotator's share of the highest level, with one row per film."""
+    """Draw the share of clips that each annotator gives the highest level, one row per film."""
     names, films = marked.annotators, marked.by_difference
     if len(names) < 2:
-        raise AnnotationError("no film has two annotators to compare; add another's labels")
+        raise AnnotationError("no film has two annotators to compare; add another annotator's")
     widest = sorted(films, key=lambda film: -abs(marked.difference(film)))[:MAX_FILMS]
     titles = _short_titles(widest)
     drawn = [film for film in films if film.film in titles]
@@ -298,7 +298,7 @@ def _new_figure(width: float = USUAL_IN) -> tuple[Figure, Axes]:
 
 
 def _leader(marked: MarkedFilms, film: FilmShares) -> str:
-    """Return the annotator who marks more, or "" for a tie or if there are more than two."""
+    """Return the annotator who marks more, or "" for a tie or if there are not two annotators."""
     difference = marked.difference(film)
     if len(marked.annotators) != 2 or not difference:
         return ""

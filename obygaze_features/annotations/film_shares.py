@@ -44,7 +44,7 @@ class MarkedFilms:
     films: Sequence[FilmShares]
 
     def difference(self, film: FilmShares) -> float:
-        """Return the first share minus the second, or the widest gap if there are more than two."""
+        """Return the first share minus the second, or the range if there are not two annotators."""
         shares = [*film.level.values()]
         if len(self.annotators) == 2:
             return shares[0] - shares[-1]
@@ -62,7 +62,7 @@ class MarkedFilms:
 
     @cached_property
     def by_marks(self) -> list[FilmShares]:
-        """The films, sorted by concepts per clip, most first."""
+        """The films, sorted by the number of concepts per clip, highest first."""
         return sorted(self.films, key=lambda film: -sum(film.concepts.values()))
 
     @cached_property
@@ -97,7 +97,7 @@ def count_shares(
     film_of: Mapping[str, str],
     titles: Mapping[str, str],
 ) -> MarkedFilms:
-    """Compute the share of each film's clips that have the levels, and each concept.
+    """Compute the shares of each film's clips that have one of the levels, and each concept.
 
     Parameters
     ----------

@@ -33,9 +33,9 @@ _LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
 
 
 def number_stretches(starts: Iterable[float | None], ends: Iterable[float | None]) -> list[int]:
-    """Return the number of each clip's stretch, for clips sorted by time; a gap starts a new one.
+    """Return each clip's stretch number, for clips sorted by time; a gap starts a new stretch.
 
-    A clip without an end may last until the end of the film.
+    A clip without an end is taken to last until the end of the film, so no gap follows it.
     """
     begins = np.array([*starts], dtype=float)  # None becomes NaN
     latest_ends = np.maximum.accumulate(np.array([*ends], dtype=float))  # NaN stays NaN

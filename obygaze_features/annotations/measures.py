@@ -1,16 +1,16 @@
 """Measures of agreement between two sequences of levels: the paper's gamma, kappa and alpha.
 
 gamma = 1 - d/e, where d is the mean distance between two annotators' levels over their common
-clips, and e is the same for random sequences. The paper does not say how it draws random sequences,
-so there are two ways:
+clips, and e is that mean distance for random sequences. The paper does not say how it draws random
+sequences, so there are two ways:
 
 ``shuffled``
     One annotator's levels in random order, so each level is as frequent as before.
 ``uniform``
     Two sequences of levels in which all levels are equally likely.
 
-For both, the limit of e for many sequences has a closed form, which is also reported. An undefined
-measure is None, such as kappa if both annotators give the same level to every clip.
+For both, the limit of e for many sequences has a closed form, which is also reported. A measure
+that is undefined is None: for example, kappa if both annotators give every clip the same level.
 
 To add a measure, write a function of `Ratings` at the end of this file and decorate it with a
 `Measure`. The measure then appears in tables, JSON, CSV files and the documentation.
@@ -95,10 +95,10 @@ class Chance:
 
 @dataclass(frozen=True)
 class Gamma:
-    """Gamma and the numbers it is made of; undefined numbers are None.
+    """Gamma and the numbers that it is computed from; undefined numbers are None.
 
     `expected` is the mean distance over random sequences, and `closed` is its closed form. `p` is
-    the share of sequences that agree at least as well, counting the observed sequence.
+    the share of sequences that agree at least as well as the annotators, counting the observed one.
     """
 
     clips: int
@@ -163,7 +163,7 @@ def gamma(
 
 
 def gamma_ratio(distance: float, expected: float) -> float | None:
-    """Return 1 - distance / expected, or 1 if the distance is 0."""
+    """Return 1 - distance / expected; 1 if `distance` is 0, or None if only `expected` is 0."""
     if distance == 0:
         return 1.0
     return 1 - distance / expected if expected else None
@@ -206,7 +206,7 @@ def cohen_kappas(counts: np.ndarray) -> np.ndarray:
 
 
 def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | None:
-    """Return Krippendorff's alpha for two annotators who both labelled every clip.
+    """Return Krippendorff's alpha for two annotators who labelled every clip; None if undefined.
 
     Parameters
     ----------
@@ -260,7 +260,10 @@ class Ratings:
 
     @cached_property
     def sure(self) -> Gamma | None:
-        """Gamma without clips that either annotator calls Not Sure; None for other schemes."""
+        """Gamma without clips that either annotator calls Not Sure.
+
+        It is None if the levels are not the paper's.
+        """
         if self.distances.name != "paper":
             return None
         pairs = zip(self.a, self.b, strict=True)

@@ -31,9 +31,9 @@ MERGE_RULE = (
 class MergedLabels:
     """A merged label set, with remarks on films that have only one annotator.
 
-    The label set's column ``annotators`` has the number of annotators of each clip. `of_all` is the
-    number of clips, by level, that have this level in all label sets; `sources` is the number of
-    label sets.
+    The label set's ``annotators`` column has the number of annotators of each clip. `of_all` maps
+    each level to the number of clips that have it in all label sets. `sources` is the number of
+    label sets that were merged.
     """
 
     labels: LabelSet
@@ -115,7 +115,7 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
         present = ", ".join(labels.name for labels in chosen) or "none"
         raise UsageError(
             f"merging needs label sets from at least two annotators (got {present}); choose "
-            "them: --labels A --labels B"
+            "label sets: --labels A --labels B"
         )
     for labels in chosen:
         if repeated := sorted({label_set.name for label_set in chosen} & set(labels.merged_from)):
@@ -187,7 +187,10 @@ def check_levels(grid: LabelScheme, timelines: LabelScheme) -> None:
 
 
 def common_scheme(grid: Manifest, timelines: LabelScheme) -> LabelScheme:
-    """Return the grid's scheme plus the timelines' concepts; use the timelines' if it is unused."""
+    """Return the grid's scheme plus the timelines' concepts.
+
+    If the grid has different levels but no labels, return the timelines' scheme.
+    """
     if not grid.label_names and grid.scheme.codes != timelines.codes:
         return timelines
     check_levels(grid.scheme, timelines)

@@ -85,7 +85,7 @@ def project(
 ) -> ProjectedLabels:
     """Project segments onto clips; see `Timelines.project`."""
     if not 0 < threshold <= 1:
-        raise UsageError(f"threshold must be a share of a clip, above 0, up to 1 (got {threshold})")
+        raise UsageError(f"threshold is a share of a clip: above 0 and at most 1 (got {threshold})")
     clips, remarks = read_grid(grid, timelines)
     scheme = common_scheme(clips, timelines.scheme)
     by_film = clips.items.spans_by_film
@@ -115,7 +115,7 @@ def project(
             if reached < end / 2:
                 problem = (
                     f"nothing is marked after {format_time(reached)} of {format_time(end)}; "
-                    "please check if the annotator stopped there"
+                    "please check whether the annotator stopped there"
                 )
                 done = f"the rest counts as {scheme.levels[0].name}"
                 remark = Remark(timelines.name, film, annotator, problem, done, "stopped-early")

@@ -1,6 +1,6 @@
 """Remarks on anything unusual in a source or in a result, and what was done about it.
 
-They are saved as ``remarks.csv`` with the columns where, film, annotator, what, done and code.
+Remarks are saved in ``remarks.csv`` with the columns where, film, annotator, what, done and code.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Remark:
     """Something unusual in a source or in a result.
 
     `where` is, for instance, a file and line. `done` says what was done: a segment was left out,
-    cut, or kept. Remarks with the same `code` differ only in their numbers; without a code, each
-    text is a kind of its own.
+    cut, or kept. Remarks with the same `code` are of the same kind and differ only in numbers.
+    Remarks without a code are of the same kind if `what` is the same.
     """
 
     where: str
@@ -60,9 +60,9 @@ def sort_remarks(remarks: Sequence[Remark]) -> list[Remark]:
 def describe_remarks(
     remarks: Sequence[Remark], rest: str, titles: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yield lines for a terminal, rows that were left out first.
+    """Yield remarks as lines for a terminal, starting with rows that were left out.
 
-    Many remarks of the same kind share a line, with the first remark and the number of others.
+    If many remarks are of the same kind, one line has the first remark and the number of others.
     `rest` tells the user where to find remarks that are not shown.
     """
     titles = known_titles() | dict(titles or {})
@@ -95,7 +95,7 @@ def remarks_csv(remarks: Sequence[Remark]) -> str:
 
 
 def read_remarks(path: Path) -> list[Remark]:
-    """Read a table that `remarks_csv` wrote; return [] if it does not exist."""
+    """Read a table that `remarks_csv` wrote; return [] if the file does not exist."""
     if not path.exists():
         return []
     table = read_table(path, required=COLUMNS[:5])
@@ -103,9 +103,9 @@ def read_remarks(path: Path) -> list[Remark]:
 
 
 def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
-    """Return remarks on label sets that do not fit together well.
+    """Return remarks on label sets that should not be combined without care.
 
-    That is, a merge together with its sources, or label sets from different timelines.
+    These are merges together with their sources, and label sets from different timelines.
     """
     where, remarks, names_of = manifest.name, list[Remark](), dict[str, list[str]]()
     for labels in sorted(label_sets, key=attrgetter("name")):

@@ -86,7 +86,7 @@ class Timelines:
     """The segments that annotators marked in films.
 
     Segments are sorted by film, annotator, start, end and level. Films are in the order of `films`.
-    `names` has the annotators' names in the source, if these are not valid ids.
+    `names` maps annotators to their names in the source, if these are not valid ids.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Timelines:
         return replace(self, segments=segments, remarks=remarks, films=about)
 
     def named_as(self, films: Iterable[str]) -> Timelines:
-        """Return the timelines with film ids replaced by the names that they were made from."""
+        """Return the timelines with film ids replaced by the names that the ids were made from."""
         names = {safe_id(film): film for film in films}
         segments = [replace(s, film=names.get(s.film, s.film)) for s in self.segments]
         about = {names.get(film, film): details for film, details in self.films.items()}
@@ -199,7 +199,7 @@ class Timelines:
     def project(
         self, grid: float | str | Path | Manifest, threshold: float = 0.2
     ) -> ProjectedLabels:
-        """Label clips with the segments that cover them, with one label set per annotator.
+        """Label clips by the segments that cover them; return one label set per annotator.
 
         An annotator's label set covers all clips of the films that the annotator marked.
 
@@ -208,8 +208,8 @@ class Timelines:
         grid
             The clips: a length in seconds, or a manifest (or its folder) whose items have spans.
         threshold
-            The share of a clip, above 0 and up to 1, that a segment must cover to count. Two
-            microseconds less also count, because times are rounded.
+            The share of a clip, above 0 and up to 1, that a segment must cover to count. A
+            shortfall of up to two microseconds is ignored, because times are rounded.
         """
         from obygaze_features.annotations.project import project
 
@@ -321,7 +321,7 @@ def _covered(segments: Iterable[Segment]) -> float:
 
 
 def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
-    """Read a table of segments by column or, to report the line of a bad cell, by row."""
+    """Read a table of segments, by column if all cells are valid, else by row to name the line."""
     segments = _convert_columns(read_table(path, required=COLUMNS[:5]), scheme)
     if segments is None:
         segments = _convert_rows(read_table(path, required=COLUMNS[:5]), scheme)
@@ -329,7 +329,7 @@ def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
 
 
 def _convert_columns(table: Table, scheme: LabelScheme) -> list[Segment] | None:
-    """Make segments from a table, removing its times; return None if any cell is invalid."""
+    """Make segments from a table, removing its time columns; return None if any cell is invalid."""
     films, annotators = table["film"], table["annotator"]
     if not are_ids([*{*films, *annotators}]):
         return None
@@ -362,7 +362,7 @@ def _convert_rows(table: Table, scheme: LabelScheme) -> list[Segment]:
             start, end = parse_time(start_text, "start"), parse_time(end_text, "end")
             if not start < end:
                 raise AnnotationError(
-                    f"the segment ends ({end_text}) before it starts ({start_text})"
+                    f"the segment must end ({end_text}) after it starts ({start_text})"
                 )
             concepts = scheme.in_order(map(scheme.concept, split_concepts(names)))
             level = scheme.level(level)

@@ -43,9 +43,9 @@ clip_options = join_options(
 
 @contextlib.contextmanager
 def resumable(
-    message: str = "Finished work is kept; the same command resumes.",
+    message: str = "Finished work is kept; run the same command again to resume.",
 ) -> Iterator[None]:
-    """Print a message if the block is interrupted, so that users know no finished work is lost."""
+    """Print a message if the block is interrupted, to tell users that no finished work is lost."""
     try:
         yield
     except ObygazeError:

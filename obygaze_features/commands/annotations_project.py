@@ -50,7 +50,7 @@ grid_option = click.option(
 @click.option(
     "--threshold",
     default="0.2",
-    help="The share of a clip that a segment must cover for it to count.",
+    help="The share of a clip that a segment must cover for the segment to count.",
 )
 @json_option
 def project(
@@ -60,8 +60,9 @@ def project(
 
     A segment counts for a clip if it covers at least --threshold of it. The highest level among
     these segments wins, with the concepts of all segments that have it. A clip without such a
-    segment gets the lowest level. Each annotator becomes a label set over the clips of their films;
-    `obygaze annotations merge` combines label sets. Exits with code 3 if anything was left out.
+    segment gets the lowest level. Each annotator's labels become a label set over the clips of the
+    films that they marked; `obygaze annotations merge` combines label sets. Exits with code 3 if
+    anything was left out.
 
     \b
     Examples:
@@ -74,7 +75,7 @@ def project(
     clips = projected.grid
     folder = output or clips.folder
     if folder is None:
-        raise UsageError(f"{grid} is not a manifest that can hold labels; pass one: -o MANIFEST")
+        raise UsageError(f"{grid} is not a manifest that can hold labels; add -o MANIFEST")
     saved = projected.save(folder, overwrite=overwrite)
     remarks = [*projected.remarks, *_removed_remarks(saved)]
     if as_json:
@@ -219,15 +220,15 @@ def agreement(
     clips that either annotator calls Not Sure; the confusion of levels; and the longest stretches
     where annotators differ.
 
-    gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e the same for
-    random sequences. The paper does not say how it draws these: 'shuffled' shuffles one annotator's
-    levels; 'uniform' draws two sequences in which all levels are equally likely. 'closed' is the
-    limit for many random sequences; p is the share of sequences that agree at least as well.
+    gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
+    for random sequences. The paper does not say how it draws these: 'shuffled' shuffles one
+    annotator's levels; 'uniform' draws two sequences in which all levels are equally likely.
+    'closed' is the limit for many random sequences; p is the share of sequences that agree at least
+    as well.
 
     Only annotators are compared: label sets that were projected from timelines, imported with
     --annotator, or named by you. Label sets that a rule made from other label sets say nothing
-    about
-    how much people agree, and are refused.
+    about how much people agree, and are refused.
 
     Films without a second annotator are listed and left out; the exit code is then 3.
 

@@ -101,7 +101,7 @@ def doctor(as_json: bool) -> None:
 
 
 def check_extra(extra: str) -> dict[str, Any]:
-    """Return which of an extra's requirements are installed or missing, and how to install it."""
+    """Return an extra's installed and missing requirements, and the command that installs it."""
     installed: dict[str, str] = {}
     missing = []
     for requirement in _requirements(extra):

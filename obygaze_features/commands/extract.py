@@ -112,10 +112,10 @@ _ray_options = join_options(
     type=click.FloatRange(min=0, min_open=True),
     help="Stop cleanly this long after the start; the same command resumes later.",
 )
-@click.option("--part", metavar="I/N", help="Only every Nth block from the Ith, for job arrays.")
+@click.option("--part", metavar="I/N", help="Extract every Nth block from the Ith, for job arrays.")
 @_ray_options
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
-@click.option("--dry-run", is_flag=True, help="Only report the plan, its size and duration.")
+@click.option("--dry-run", is_flag=True, help="Only report the plan, with its size and duration.")
 @json_option
 def extract(
     manifest: Path,
@@ -222,9 +222,9 @@ def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:
         echo(line, err=True)
     left = counted(summary.left, noun)
     if summary.ended == "time":
-        echo(f"Time is up, with {left} left; the same command resumes.")
+        echo(f"Time is up, with {left} left; run the same command again to resume.")
     elif summary.left:
-        echo(f"Other runs are computing {left}; the same command does the rest.")
+        echo(f"Other runs are computing {left}; run the same command again for the rest.")
     requested, sizes = counted(summary.wanted, noun), map(format_size, summary.bytes.values())
     stores = [f"{path} ({size})" for path, size in zip(summary.stores, sizes, strict=True)]
     if set(summary.done_in.values()) == {summary.done}:

@@ -217,7 +217,7 @@ def saliency(
     "--variants",
     "with_variants",
     is_flag=True,
-    help="Also score each caption with man and with woman instead of [MASK] or its gender word.",
+    help="Also score each caption with man and with woman instead of [MASK] or its gendered word.",
 )
 @device_option
 @json_option
@@ -236,10 +236,9 @@ def caption_scores(
     The scores are the input of obygaze bias gender-score. TABLE is a CSV file with the columns id,
     caption, object (the label of the object in the picture) and confidence (the classifier's
     confidence in that label); other columns are kept. OUTPUT has two more columns: probability (the
-    mean probability of the caption's tokens) and similarity (of caption and object). With
-    --variants,
-    OUTPUT also scores each caption with man and with woman instead of its gender word; captions
-    without such a word are listed and left out.
+    mean probability of the caption's tokens) and similarity (of the caption to the object).
+    With --variants, OUTPUT also scores each caption with man and with woman instead of its gendered
+    word; captions without such a word are listed and left out.
 
     Captions that are too long for the language model are listed and left out; the exit code is then
     3.
@@ -266,7 +265,7 @@ def caption_scores(
     echo_items(result.cut, "caption", only_start)
     echo_items(result.too_long, "caption", f"left out (too long for {model.name})")
     if "confidence" not in captions.table.columns:
-        echo("the table has no column confidence, which obygaze bias gender-score needs", err=True)
+        echo("the table has no 'confidence' column; obygaze bias gender-score needs it", err=True)
     echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
     exit_if(result.too_long)
 
@@ -325,8 +324,8 @@ def prefetch(names: tuple[str, ...]) -> None:
     """Download backbones for a machine without network access.
 
     NAME is a backbone from `obygaze features backbones`, a model for `obygaze features
-    caption-scores`, or OWNER/NAME on the Hugging Face Hub. The command prints the folder of each.
-    Cached files are not downloaded again; HF_HOME sets the Hub's cache.
+    caption-scores`, or OWNER/NAME on the Hugging Face Hub. The command prints the folder of each
+    model. Cached files are not downloaded again; HF_HOME sets the Hub's cache.
 
     \b
     Examples:

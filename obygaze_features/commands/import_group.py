@@ -80,7 +80,7 @@ class ImportGroup(click.Group):
         return [*ours, *sorted(self.plugins().keys() - ours)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the importer called `cmd_name`, or at ``module:command``; import plug-ins."""
+        """Return the importer called `cmd_name`, or at ``module:command``, importing plug-ins."""
         if importer := self.own.get(cmd_name):
             return self._with_saving(cmd_name, importer.command)
         if command := super().get_command(ctx, cmd_name):

@@ -57,8 +57,8 @@ def save_options(importer: str) -> Callable[[Command], Command]:
 def import_() -> None:
     """Make a manifest from annotations, films, images or a table.
 
-    Importers from other packages are listed last. To call one that is not listed, use
-    module:function as its name.
+    Importers from other packages are listed last. To call an importer that is not listed,
+    use module:function as its name.
 
     \b
     Examples:
@@ -184,7 +184,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     words = of.Manifest.load(manifest).with_subtitles(source, **options)
     words.save(output, overwrite=overwrite)
     silent = words.items.texts.count("")
-    echo(f"{words.describe_size()} -> {output}; {silent:,} have no words")
+    echo(f"{words.describe_size()} -> {output}; {silent:,} without words")
     for note in words.notes:
         echo(note, err=True)
     echo(f"next: obygaze features extract {for_shell(output)} --backbone words")
@@ -202,9 +202,9 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
 def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     """Add the labels of a TABLE to a manifest.
 
-    Each row of the CSV table identifies a clip by its id, file path or file name (in a column id,
-    media, video, file_name ...) and gives its level (in a column level or label). Exits with code 3
-    if any row matches no clip.
+    Each row of the CSV table identifies a clip by its id, file path or file name (in a column
+    named id, media, video, file_name ...) and gives its level (in a column named level or label).
+    Exits with code 3 if any row matches no clip.
 
     \b
     Examples:
@@ -363,7 +363,7 @@ def thesaurus(
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
-    """Look for each clip's video, and list missing and ambiguous ones.
+    """Look for each clip's video, and list missing and ambiguous files.
 
     A clip's file is FILM/STEM.* or STEM.*, with any extension. Exits with code 3 if any files are
     missing or ambiguous.
@@ -427,7 +427,7 @@ def set_(manifest: Path, **texts: str | None) -> None:
     "--by",
     metavar="COLUMN",
     help="Keep the clips of a group in one fold: film, media (file), or another column of "
-    "items.csv. Makes one fold per group, or --folds.",
+    "items.csv. There is one fold per group, unless you pass --folds.",
 )
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
 @click.option("--folds", type=int, help="The number of folds.  [default: 10]")
@@ -445,8 +445,8 @@ def split(
 ) -> None:
     """Split the labelled clips into folds.
 
-    The levels are spread evenly. All experiments use the same column of folds, so training and test
-    clips never mix. Use --by media if spans overlap in time (for instance, spans of two
+    The levels are spread evenly. All experiments use the same folds, so training and test clips
+    never mix. Use --by media if spans overlap in time (for instance, spans of two
     annotators), or if consecutive spans of a file are alike.
 
     \b

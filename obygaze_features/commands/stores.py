@@ -229,9 +229,8 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
 
     A damaged final store is reopened and keeps every intact block; fill it and finalise it again.
     No process may write to the store during a repair. Files that extraction does not make
-    (zarr.json,
-    items.csv ...) are not repaired: restore them from a copy. Files left by killed writers are
-    harmless, and finalise leaves them out.
+    (zarr.json, items.csv ...) are not repaired: restore them from a copy. Files left by killed
+    writers are harmless, and finalise leaves them out.
 
     \b
     Examples:
@@ -272,7 +271,7 @@ def subset(
 ) -> None:
     """Make a new store from some films or items of a store.
 
-    Separate names by commas; @FILE reads names from a file, one per line. The new store is open;
+    Separate names with commas; @FILE reads names from a file, one per line. The new store is open;
     finalise it before you share it.
 
     \b
@@ -369,7 +368,7 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
     if facts["state"] == "final":
         return f"obygaze stores verify {for_shell(path)} (reads every file)"
     if "://" in str(path):
-        return "ask its owner to finalise it, or copy the finished rows: obygaze stores subset"
+        return "ask the store's owner to finalise it, or copy finished rows: obygaze stores subset"
     if facts["rows"]["to_do"]:
         return "run the extraction again to resume it, or join parts: obygaze stores merge"
     return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"

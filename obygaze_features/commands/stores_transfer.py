@@ -93,8 +93,9 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
     """Write a store as HDF5 or Parquet.
 
-    For programs that cannot read Zarr. An HDF5 file has one dataset per array; a Parquet file has
-    one row per clip and one column per array. Unfinished rows are NaN in HDF5 and null in Parquet.
+    Use this for programs that cannot read Zarr. An HDF5 file has one dataset per array; a Parquet
+    file has one row per clip and one column per array. Unfinished rows are NaN in HDF5 and null in
+    Parquet.
 
     \b
     Examples:
@@ -119,10 +120,10 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
 def push(store: Path, target: Path | str, as_json: bool) -> None:
     """Send a final STORE to a folder, to S3, or to the Hugging Face Hub.
 
-    TARGET is a folder, into which the store is copied under its own name, as with cp; or NAME.zarr,
-    to rename it. On the Hub, it is a data set of its own. Nothing is sent if the target contains
-    other files. The same command resumes an interrupted push. Finally, every uploaded file is
-    verified.
+    TARGET is a folder, into which the store is copied under its own name (as with cp), or NAME.zarr
+    to rename the copy. On the Hub, TARGET is a separate data set. Nothing is sent if the target
+    contains other files. The same command resumes an interrupted push. Finally, every uploaded file
+    is verified.
 
     \b
     Examples:
@@ -247,14 +248,14 @@ _import_options = join_options(
     output_option("The store, NAME.zarr; an interrupted import is resumed."),
     click.option("--recipe", type=PATH,
                  help="A TOML or JSON file that describes the features: precision, and the tables "
-                 "backbone (name, family, revision, weights_sha256, config), preprocessing."),
+                 "backbone (name, family, revision, weights_sha256, config) and preprocessing."),
     click.option("--backbone", metavar="NAME",
                  help="The backbone that made the features; a name from obygaze features "
                  "backbones, or any other name."),
     click.option("--preprocessing", metavar="MODE", help="The preprocessing of the frames."),
     click.option("--precision", metavar="NAME", help="The number format of the computation."),
     names_option("--columns", metavar="NAME,...",
-                 help="The names of a vector's columns, for arrays of this width."),
+                 help="The names of the columns of each vector, for arrays of this width."),
     click.option("--retry-failed", is_flag=True, help="Retry rows that failed before."),
     json_option,
 )  # fmt: skip
@@ -268,8 +269,8 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
     """Import folders of PyTorch files, FILM/STEM.pth.
 
     A file holds a tensor, or a dictionary with a tensor under the array's name. The shape and type
-    of most files are taken as correct. Code in a file is never executed. A folder becomes the array
-    native unless you name an array.
+    of most files are assumed to be correct. Code in a file is never executed. A folder becomes
+    the array native unless you name an array.
 
     \b
     Examples:
@@ -285,7 +286,7 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
 @click.option(
     "--ids",
     type=PATH,
-    help="The id of each row: a text file with one id per line, or CSV with a column id.",
+    help="The id of each row: a text file with one id per line, or CSV with an id column.",
 )
 @click.option("--in-order", is_flag=True, help="Row i is item i of the manifest.")
 @_import_options
@@ -294,7 +295,7 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
 
     A file or folder becomes the array native unless you name an array. For a file, --ids lists the
     id of each row. A folder contains files FILM/STEM.npy; the shape and type of most files are
-    taken as correct. Files that hold Python objects are refused.
+    assumed to be correct. Files that hold Python objects are refused.
 
     \b
     Examples:

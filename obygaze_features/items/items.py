@@ -115,7 +115,7 @@ class Items:
 
     @classmethod
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
-        """Make items from a CSV table that has at least the column ``id``.
+        """Make items from a CSV table that has at least an ``id`` column.
 
         If `check` is false, rows may be invalid; `problems` and `seconds_problems` report them.
         """
@@ -151,7 +151,7 @@ class Items:
     def columns(self) -> dict[str, list[str]]:
         """The columns by which items can be grouped: ``film``, ``media``, ``kind`` and `extra`.
 
-        Each ``media`` is prefixed by its film.
+        Each ``media`` is prefixed with its film.
         """
         places = zip(self.films, self.media, strict=True)
         media = [f"{film}/{name}" if film and name else name for film, name in places]
@@ -354,12 +354,12 @@ class NamedItems(Protocol):
 
 
 def group_noun(column: str) -> str:
-    """Return what to call a group of items with the same value in a column, for messages."""
+    """Return the noun for a group of items with the same value in a column, for messages."""
     return {"media": "file"}.get(column, column)
 
 
 def raise_first(table: Table, problems: Iterable[tuple[int, str]]) -> None:
-    """Raise an error for the first problem of a table, if there are any."""
+    """Raise an error for the first problem of a table, if it has any."""
     for row, message in sorted(problems)[:1]:
         raise table.problem(row, message)
 
@@ -371,7 +371,7 @@ def pick_rows(columns: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]
 
 
 def id_problem(identifier: str) -> str | None:
-    """Return what is wrong with an id, or None if it is valid."""
+    """Return the problem with an id, or None if the id is valid."""
     if _ID.fullmatch(identifier) and len(identifier) <= MAX_ID_LENGTH:
         return None
     if not identifier:
@@ -415,7 +415,7 @@ def safe_id(name: str) -> str:
 
 
 def media_problem(name: str) -> str | None:
-    """Return what is wrong with a file's name (or path within the film's folder), or None."""
+    """Return the problem with a file's name (or path within the film's folder), or None."""
     if _NAME.fullmatch(name) or all(part and _NAME.fullmatch(part) for part in name.split("/")):
         return None
     return (

@@ -200,7 +200,7 @@ def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) ->
     Parameters
     ----------
     items
-        The clips. Only spans of a film are also looked for by the film's title.
+        The clips. Spans of a film are also searched for by the film's title.
     titles
         The title of each film.
     root

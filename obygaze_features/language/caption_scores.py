@@ -18,7 +18,7 @@ from obygaze_features.errors import BiasError, UsageError
 from obygaze_features.language.models import LanguageModel, SentenceEncoder
 
 MASK = "[MASK]"
-"""The placeholder for a caption's gender word."""
+"""The placeholder for a caption's gendered word."""
 
 _NOUNS: Mapping[tuple[str, str], str] = {
     ("man", "woman"): "man boy guy gentleman woman girl lady",
@@ -75,7 +75,7 @@ class CaptionScores:
 def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     """Read a CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
 
-    If there is a column ``confidence`` or ``P(c)``, it must have numbers from 0 to 1. If
+    If there is a ``confidence`` or ``P(c)`` column, its cells must be numbers from 0 to 1. If
     `with_variants`, captions without variants are left out.
     """
     path = Path(path)
@@ -217,7 +217,7 @@ def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
         elif item in seen:
             yield row, f"duplicate id {shorten(item)}"
         elif MASK in cells["caption"] and not with_variants:
-            yield row, f"the caption of {item} has {MASK}; fill it with --variants"
+            yield row, f"the caption of {item} has {MASK}; fill the mask with --variants"
         elif not _is_share(share):
             value = shorten(share)
             yield row, f"the confidence of {item} must be a number from 0 to 1 (got {value})"

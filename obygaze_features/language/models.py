@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOKENS_PER_BATCH = 2048
-"""The maximum tokens in a batch; for each, the model outputs one number per vocabulary entry."""
+"""The maximum tokens in a batch; the model outputs one number per vocabulary entry and token."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
 _ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
@@ -178,7 +178,7 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
 
 
 def is_text_model(name: str) -> bool:
-    """Return True if a name is that of a text model, either a known model or one on the Hub."""
+    """Return True if a name belongs to a text model, either a known model or a model on the Hub."""
     if name in LANGUAGE_MODELS or name in SENTENCE_ENCODERS:
         return True
     if not is_repository(name) or Path(name).exists():

@@ -1,7 +1,7 @@
 """Find leakage: test items that are in a training pool or in a run's training set.
 
 A span of a film also leaks if a training item shows some of the same seconds. Even if each file of
-a published protocol is sound, a model that is trained on one file and tested on another may leak.
+a published protocol is sound, training on one file and testing on another may leak.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
 
 @dataclass(frozen=True)
 class Leak:
-    """Test items of one split that another split, or a run on it, trains on.
+    """The test items of a split that are training items of another split or of its runs.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of a
-    run. `ids` are the test items found there; `by_class` counts these and all test items per class.
-    `neighbours` are the remaining test items that touch, or nearly touch, a training item of the
-    same file.
+    run. `ids` are the test items found there; `by_class` maps each class to the number of `ids` and
+    of all test items. `neighbours` are the remaining test items that touch, or nearly touch, a
+    training item of the same file.
     """
 
     test: str
@@ -52,7 +52,7 @@ def audit(
     test_fold: int | None = None,
     gap: float = NEIGHBOUR_S,
 ) -> list[Leak]:
-    """Pair every training split with every test split, and find the items that are in both.
+    """Find the test items that are also training items, for each pair of training and test splits.
 
     By default, the last fold of every split is a test set, and the training splits are those with
     runs, or all splits if none has runs. Neighbours are at most `gap` seconds apart.
@@ -101,7 +101,7 @@ def _leaks_of_pair(
 
 
 def describe_leaks(leaks: Sequence[Leak]) -> str:
-    """Format the leaks as a table for a terminal, with a range for the runs of a training split."""
+    """Format the leaks as a table for a terminal, with a range over a training split's runs."""
     rows = []
     for pool, *runs in group_by(leaks, lambda leak: (leak.test, leak.train)).values():
         names = list(pool.by_class)
@@ -111,7 +111,7 @@ def describe_leaks(leaks: Sequence[Leak]) -> str:
         rows.append([f"{pool.test} fold {pool.test_fold}", pool.train, in_pool, by_class, in_runs])
     verdict = "No test item is in any training pool."
     if any(leak.ids for leak in leaks):
-        verdict = "Test items are in training pools, so scores of these pairs also measure memory."
+        verdict = "Test items are in training pools, so these scores also measure memorisation."
     for leak in leaks:
         if leak.neighbours and leak.where == "pool":
             verdict += (

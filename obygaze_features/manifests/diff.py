@@ -45,9 +45,9 @@ class ManifestDiff:
         if self.same:
             return "No difference: same items in the same order, same labels and splits."
         lines = [
-            "the items are the same (equal digests), so stores of one fit the other"
+            "the items are the same (equal digests), so their stores are interchangeable"
             if self.same_digest
-            else "the items differ (different digests), so stores of one do not fit the other"
+            else "the items differ (different digests), so their stores are not interchangeable"
         ]
         fields = dict.fromkeys(name for changes in self.changed.values() for name in changes)
         for ids, text in (
@@ -117,7 +117,7 @@ def _fold_texts(split: Split) -> dict[str, str]:
 def _changes(
     left: Mapping[str, P], right: Mapping[str, P], describe: Callable[[P], Mapping[str, str]]
 ) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return the left and right text of each difference by name and id, or "none" if missing."""
+    """Return both texts of each difference by name and id, left first; missing texts are "none"."""
     changes: dict[str, dict[str, tuple[str, str]]] = {}
     for name in dict.fromkeys([*left, *right]):
         part, other_part = left.get(name), right.get(name)

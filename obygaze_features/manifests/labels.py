@@ -162,7 +162,7 @@ class LabelScheme:
         return name_key(text) in self._concept_of
 
     def with_concepts(self, concepts: Iterable[Concept]) -> LabelScheme:
-        """Return the scheme with the concepts that it lacks added, each in its first spelling."""
+        """Return the scheme plus the concepts that it lacks, each in its first spelling."""
         added: dict[str, Concept] = {}
         for concept in concepts:
             if not self.has_concept(concept.name):
@@ -200,7 +200,7 @@ class LabelScheme:
 
     @classmethod
     def from_json(cls, value: Any) -> LabelScheme:
-        """Read a scheme from JSON as in manifests and shipped files.
+        """Read a scheme from JSON in the format of manifests and shipped files.
 
         A level or a concept may be written as just its name.
         """
@@ -257,7 +257,7 @@ def _entry_json(entry: Level | Concept, shipped: Mapping[Any, Any]) -> dict[str,
 
 @cache
 def _shipped_entries() -> dict[Any, Any]:
-    """Return ObyGaze's levels and concepts, to look up an equal one with its descriptions."""
+    """Map ObyGaze's levels and concepts to themselves, to look up an equal entry's descriptions."""
     scheme = obygaze_scheme()
     return {entry: entry for entry in (*scheme.levels, *scheme.concepts)}
 
@@ -301,8 +301,8 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
 
     A string with commas is a list of levels; a string without commas is a path. A path leads to a
     TOML or JSON file with a scheme as in manifests (where a level or a concept may be just a
-    string), to the header of a manifest, of timelines or of a label set, or to the folder of such a
-    header.
+    string), to the header of a manifest, of timelines or of a label set, or to the folder that
+    contains such a header.
     """
     if isinstance(levels, str) and "," in levels:
         levels = list(filter(None, map(str.strip, levels.split(","))))
@@ -367,7 +367,7 @@ def _sources_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _annotators_in(about: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the annotators' label sets that a merge was made from, directly or by other merges."""
+    """Yield the annotators' label sets that a merge includes, directly or through other merges."""
     for name, source in _sources_of(about).items():
         origin = origin_of(source) if isinstance(source, Mapping) else ""
         if origin == "merge":
@@ -441,12 +441,12 @@ class LabelSet(IdTable):
 
     @property
     def merged_from(self) -> list[str]:
-        """The names of the label sets that this one was merged from, if any."""
+        """The names of the label sets that this label set was merged from, if any."""
         return list(_sources_of(self.about))
 
     @property
     def merged_annotators(self) -> list[str]:
-        """The annotators' label sets that this one was merged from, directly or indirectly."""
+        """The annotators' label sets that this set was merged from, directly or indirectly."""
         return list(dict.fromkeys(_annotators_in(self.about)))
 
     @cached_property
@@ -469,8 +469,8 @@ class LabelSet(IdTable):
     ) -> Iterator[tuple[int, str]]:
         """Yield every row that does not fit the scheme, with its problem.
 
-        `default` is the manifest's scheme. Yields nothing if neither the labels nor the manifest
-        has a readable scheme.
+        `default` is the manifest's scheme. Nothing is yielded if neither the labels nor the
+        manifest has a readable scheme.
         """
         path = table.path.with_suffix(".json")
         with errors_as(ManifestError, str(path)):
@@ -520,7 +520,7 @@ class LabelSet(IdTable):
 
 
 def _unknown(texts: Iterable[str], look_up: Callable[[str], str]) -> list[str]:
-    """Return the error messages of the texts that `look_up` does not know."""
+    """Return the error messages for the texts that `look_up` rejects."""
     problems = []
     for text in texts:
         try:
@@ -548,7 +548,7 @@ def parse_concepts(text: str) -> tuple[str, ...]:
 
 
 def format_concepts(names: Sequence[str]) -> str:
-    """Join concepts for `parse_concepts`, by commas, or by bars if any name has a comma.
+    """Join concepts for `parse_concepts`: with commas, or with bars if a name has a comma.
 
     Examples
     --------

@@ -214,7 +214,7 @@ class Manifest:
     ) -> Manifest:
         """Return a copy of the manifest with another name, version, source, licence or citation.
 
-        The folder that the manifest was loaded from, if any, is changed too.
+        The folder that the manifest was loaded from, if any, is updated too.
         """
         texts = {"name": name, "version": version, "source": source}
         texts |= {"licence": licence, "citation": citation}
@@ -303,7 +303,7 @@ class Manifest:
         shift
             Shift all subtitles by this many seconds; a negative number makes them earlier.
         films
-            A table (columns film, file) for files with other names.
+            A table with the columns film and file, for subtitle files with other names.
         """
         from obygaze_features.manifests.subtitles import with_subtitles
 
@@ -451,7 +451,7 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def _read_description(path: Path) -> dict[str, Any]:
-    """Read the JSON description of a table; return {} if it does not exist."""
+    """Read the JSON description of a table; return {} if the file does not exist."""
     json_path = path.with_suffix(".json")
     about = read_json(json_path, ManifestError) if json_path.exists() else {}
     if not isinstance(about, dict):

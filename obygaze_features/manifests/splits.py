@@ -31,7 +31,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Split(IdTable):
-    """A fold for each id; `classes` holds the classes in the split's source, if it had any.
+    """A fold for each id; `classes` holds the classes from the split's source, if it has any.
 
     Folds keep their numbers when rows are selected by `where` or `take`.
     """
@@ -147,7 +147,7 @@ class Split(IdTable):
 
 @dataclass(frozen=True)
 class Run:
-    """The ids that a model was trained on, and the ids that chose its best epoch."""
+    """The ids that a model was trained on, and the ids used to choose its best epoch."""
 
     name: str
     train: list[str]
@@ -212,10 +212,11 @@ class RunSet:
 
 
 def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
-    """Return the stretch of its file that each item is in, or its id if it has no times or no gap.
+    """Return the stretch that each item is in, or its id if `gap` is 0 or the item has no times.
 
-    A stretch is named by its first item, and is about as long as the gap plus an item. In a much
-    longer file it is longer, so that the gaps around a tenth of the stretches leave most clips.
+    A stretch is named after its first item, and is about as long as the gap plus an item. Stretches
+    of long files are longer, so that most clips remain after the gaps around a tenth of the
+    stretches are left out.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = np.array([*map(items.row, ids)], dtype=np.int64)
@@ -296,7 +297,10 @@ def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str
 
 
 def describe_neighbours(items: Items, split: Split) -> str:
-    """Describe the clips within `NEIGHBOUR_S` of a clip in another fold; return "" if none are."""
+    """Describe the clips within `NEIGHBOUR_S` of a clip in another fold.
+
+    Return "" if there are no such clips.
+    """
     near = neighbours(items, split, NEIGHBOUR_S)
     if not near:
         return ""
@@ -319,8 +323,8 @@ def stratified(
 
     The items of a level are shuffled and assigned to the folds in turn. The next level continues
     where the previous one stopped, so fold sizes, in total and within each level, differ by at most
-    one. Items are shuffled by the SHA-256 of "seed:id", so a split that a paper identifies by its
-    seed is the same for everybody, with any release of any library.
+    one. Items are shuffled by the SHA-256 of "seed:id", so a seed stated in a paper
+    gives the same split on every machine and with every version of every library.
 
     With `groups`, a column of the items such as ``film`` or ``media``, all items of a group are in
     one fold, and the levels are spread as evenly as whole groups allow. With a `gap` (the seconds
@@ -363,7 +367,7 @@ def _deal_items(levels: Sequence[str], ids: Sequence[str], folds: int, seed: int
 def _deal_groups(
     levels: Sequence[str], groups: Sequence[str], folds: int, seed: int
 ) -> dict[str, int]:
-    """Assign groups to folds, the largest first, each to the fold with the fewest of its levels.
+    """Assign groups to folds, largest first, each to the fold with the fewest items of its levels.
 
     The computation uses only integers, so every machine gets the same result.
     """

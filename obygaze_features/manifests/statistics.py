@@ -195,7 +195,7 @@ def describe_manifest(manifest: Manifest) -> dict[str, Any]:
 
 
 def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
-    """Return everything that the manifest knows about an item."""
+    """Return an item's fields, labels, concepts, folds and extra columns."""
     item = manifest[identifier]
     row = manifest.items.row(identifier)
     facts: dict[str, Any] = {**vars(item)}
@@ -281,7 +281,7 @@ def _draw_shares(
 
 
 def _draw_concepts(axes: Axes, stats: Statistics) -> None:
-    """Draw a row of dots per concept, one dot per level; the most telling concepts are on top."""
+    """Draw one dot per concept and level; concepts typical of the top level come first."""
     codes = [code for code in stats.scheme.codes if any(stats.all.concepts[code].values())]
     colours = dict(zip(stats.scheme.codes, level_colours(stats.scheme.codes), strict=True))
 

@@ -96,7 +96,7 @@ def with_subtitles(
 def read_subtitles(path: Path) -> tuple[list[Line], list[str]]:
     """Return the subtitles of an SRT or WebVTT file, ordered by time, without style tags.
 
-    Also return the lines of the file whose times cannot be read or end before they start.
+    Also return the lines of the file whose times cannot be read, or whose end precedes the start.
     """
     lines, broken = [], []
     times: re.Match[str] | None = None
@@ -127,7 +127,7 @@ def _read(
     films: Path | str | None,
     problems: list[str],
 ) -> Iterator[tuple[str, list[Line]]]:
-    """Yield each film with its subtitles; add a message to `problems` for any that is unusable."""
+    """Yield each film with its subtitles; add a message to `problems` for each unusable file."""
     if not source.exists():
         raise ManifestError(f"{source} does not exist")
     if source.suffix == ".sql" or (source / DUMP).is_file():
@@ -153,7 +153,7 @@ def _read(
             if broken:
                 problems.append(
                     f"{name}: {counted(len(broken), 'subtitle')} ignored, because the times cannot "
-                    f"be read or end before they start: {join_some(broken, 2)}"
+                    f"be read, or the end precedes the start: {join_some(broken, 2)}"
                 )
         except UsageError:
             problems.append(
@@ -231,8 +231,8 @@ def _assign(
         last = format_time(float(np.nanmax(ends)))
         problems.append(
             f"{film}: {len(outside):,} of {counted(len(lines), 'subtitle')} are in no clip (first "
-            f"at {format_time(outside[0].start)}; the last clip ends at {last}). Check that film "
-            "and cut are the same; --shift SECONDS shifts all subtitles"
+            f"at {format_time(outside[0].start)}; the last clip ends at {last}). Check that the "
+            "film and the cut are the same; --shift SECONDS shifts all subtitles"
         )
     return words
 

@@ -23,7 +23,7 @@ def sources() -> dict[str, str]:
 
 
 def thesaurus_json(scheme: LabelScheme, concepts: Sequence[Concept]) -> dict[str, Any]:
-    """Return the thesaurus as JSON; sub-constructs and levels only if all concepts are included."""
+    """Return the thesaurus as JSON, with sub-constructs and levels if all concepts are included."""
     rest = {"sub_constructs": dict(scheme.sub_constructs), "levels": to_builtins(scheme.levels)}
     entries = {"concepts": to_builtins(concepts), "sources": sources()}
     return entries if len(concepts) < len(scheme.concepts) else rest | entries

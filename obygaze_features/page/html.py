@@ -18,7 +18,7 @@ from obygaze_features.errors import UsageError
 _STYLE = files("obygaze_features.page") / "style.css"
 WIDTH, LANE, GAP = 1000, 12, 3
 NOTE = "NOT-TO-BE-SHARED.txt"
-"""The file, in a folder of pictures from films, that says why they must not be shared."""
+"""The file, in a folder of pictures from films, that says why the pictures must not be shared."""
 _JPEG = b"\xff\xd8\xff"
 
 

@@ -47,16 +47,16 @@ MARKERS = "o^sDvP"
 """The marker shapes for groups; each comes in six colours."""
 UNLABELLED, OTHERS, OTHER_FILMS = "no label", "others", "other films"
 MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
-"""The maximum number of a column's values, most common first, that get marks of their own."""
+"""The maximum number of a column's values, most common first, that get their own marks."""
 UMAP_AXES = (
     "UMAP places similar clips near each other; the distances between far clips mean little."
 )
 PIECE = 4096
 """The number of clips whose facts are converted to JSON at a time."""
 _DATA = Html("<!-- data -->")
-"""Marks where the facts of the clips go in a page."""
+"""The placeholder for the clips' facts in a page."""
 MAX_CIRCLES = 5000
-"""The most clips that a page draws as elements; more would slow browsers, so a canvas is used."""
+"""The maximum number of clips that a page draws as elements; for more, it uses a canvas."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +255,7 @@ def _draw_dots(places: NDArray[np.float64], colours: NDArray[Any], words: Iterab
 def _clip_json(
     places: NDArray[np.float64], colours: NDArray[Any], words: Iterable[str]
 ) -> Iterator[str]:
-    """Yield pieces of the JSON that the page's script draws; it is never whole in memory."""
+    """Yield the JSON that the page's script draws, in pieces to save memory."""
     names = [*dict.fromkeys(colours)]
     numbers = {name: number for number, name in enumerate(names)}
     columns: dict[str, Iterable[Any]] = {
@@ -297,7 +297,7 @@ def _find_groups(
         names = dict.fromkeys(sorted(cells) if color == "film" else cells)
         return cells, {name: f"s{n % len(SERIES) + 1}" for n, name in enumerate(names)}
     if len(clips.sources) == 1:
-        raise UsageError(f"to color by {color}, pass a manifest that has it: --manifest")
+        raise UsageError(f"to color by {color}, pass the clips' manifest: --manifest MANIFEST")
     scheme = manifest.label_scheme(labels)
     if color == "level":
         colours = dict(clips.levels.values())
@@ -322,7 +322,9 @@ def _project(store: Store, array: str, method: str) -> tuple[list[str], NDArray[
         raise UsageError(f"unknown method {method!r}; choose from {', '.join(METHODS)}")
     if method == "pca":
         ids, points, share = _principal_points(store, array)
-        axes = f"The two axes show {share:.0%} of the differences between clips, and hide the rest."
+        axes = (
+            f"The two axes show {share:.0%} of the variance, so clips that look close may differ."
+        )
         return ids, points, axes
     umap: Any = need("umap", extra="umap")
     blocks = list(_directions(store, array))

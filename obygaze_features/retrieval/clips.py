@@ -29,7 +29,7 @@ EXCERPT_CHARACTERS = 240
 
 @dataclass(frozen=True, eq=False)
 class Clips:
-    """Information about clips; the film and time come from the first of the `sources` with a clip.
+    """Information about clips; film and time come from the first of `sources` that has the clip.
 
     `levels` has the name and the colour of each level. `link` is the address of clips in a report,
     without the id at its end, or "".
@@ -109,7 +109,7 @@ def describe_clips(
     `labels` is a label set of the manifest (default: the manifest's default).
     """
     if manifest is None and labels is not None:
-        raise UsageError(f"the label set {labels} needs a manifest; pass one: --manifest MANIFEST")
+        raise UsageError(f"the label set {labels} needs its manifest: --manifest MANIFEST")
     manifest = Manifest.load(manifest) if isinstance(manifest, Path) else manifest
     sources = [*filter(None, [manifest]), *(Manifest("", store.items) for store in stores)]
     titles = {

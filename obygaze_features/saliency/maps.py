@@ -65,7 +65,7 @@ Values = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SaliencyResult:
-    """The numbers of images by group, the failures, the cut texts, and the ids without a group."""
+    """The number of images in each group, failures, texts cut off, and ids without a group."""
 
     groups: dict[str, int]
     failed: dict[str, str]
@@ -346,7 +346,7 @@ def _interpolate(values: Values, colours: Sequence[tuple[int, int, int]]) -> NDA
 
 @dataclass(frozen=True)
 class GradCamModel:
-    """A backbone that embeds images and texts, with its numbers of rows and columns of patches."""
+    """A backbone that embeds images and texts; `grid` is the rows and columns of patches."""
 
     backbone: Backbone
     grid: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Parse packets to find out if decoding can start there, and if other frames need them.
+"""Parse packets to determine if decoding can start at them and if other frames need them.
 
 A container's keyframe flag is only a hint. For instance, x264's intra refresh also sets it,
 although complete pictures build up only gradually after it. Therefore, packets of common codecs are
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _STARTS_AT_FLAGS = {"mpeg4", "mpeg2video", "vp9", "mjpeg", "prores", "dnxhd"}
-"""Codecs in which no frame shown after a keyframe refers to a frame before the keyframe.
+"""The codecs in which no frame shown after a keyframe refers to a frame before the keyframe.
 
 MPEG-2 is included because, if its frames were counted, lost frames in a damaged file would go
 unnoticed and later frames would get wrong numbers.

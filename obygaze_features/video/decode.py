@@ -37,7 +37,7 @@ SEEK_PACKETS = 200
 EMPTY_MPEG4_BYTES = 20
 """The size below which an MPEG-4 packet may stand for a frame that the encoder skipped."""
 MAX_PIXELS = 100_000_000
-"""The most pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K film has 33 million."""
+"""The maximum pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K film has 33 million."""
 _CHANGED = "does not match its index; it may have changed in the meantime"
 
 
@@ -132,7 +132,7 @@ def divide_frames(
 
 
 def max_pixels() -> int:
-    """Return the most pixels per picture: OBYGAZE_MAX_PIXELS if set, or else `MAX_PIXELS`."""
+    """Return the maximum pixels per picture: OBYGAZE_MAX_PIXELS if set, or else `MAX_PIXELS`."""
     text = os.environ.get("OBYGAZE_MAX_PIXELS") or str(MAX_PIXELS)
     try:
         limit = int(text)
@@ -268,7 +268,7 @@ def _begins(index: FrameIndex, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 class _TimedDecoding:
-    """Decodes pieces of a film and identifies frames by their times.
+    """A decoder of pieces of a film, which identifies frames by their times.
 
     If `fast`, frames that no other frame needs are skipped, and any damage raises `_IndexMismatch`.
     Otherwise, damaged frames are refused at the end.
@@ -319,7 +319,7 @@ class _TimedDecoding:
                     self._expected[packet.pts] = position
                 try:
                     self._take(context.decode(packet), since)
-                except MemoryError:  # FFmpeg's, too: the worker's limit, not damage
+                except MemoryError:  # may also come from FFmpeg: the worker's limit, not damage
                     raise
                 except av.FFmpegError:
                     self._damage.append(position)
@@ -337,14 +337,14 @@ class _TimedDecoding:
     def _take(self, frames: Iterable[VideoFrame], since: int) -> None:
         for frame in frames:
             if frame.pts is None:
-                raise _IndexMismatch("has frames without a time")
+                raise _IndexMismatch("has frames without timestamps")
             if frame.pts < since:
                 continue  # the frame refers to packets that were not read
             if self._fast and frame.interlaced_frame:
                 # Other frames may need one of the frame's fields, which may have been skipped.
                 raise _IndexMismatch("is interlaced")
             if (position := self._expected.pop(frame.pts, None)) is None:
-                raise _IndexMismatch("has frames at times that its packets do not have")
+                raise _IndexMismatch("has frames whose timestamps match no packet")
             if frame.is_corrupt:
                 self._damage.append(position)
             if frame.pts in self._numbers:
@@ -498,5 +498,5 @@ def _frames_in_order(
                 yield from rest
     if index.container == "avi" and received + empty < fed:
         raise VideoError(
-            path, "is damaged: some of its packets gave no frame, so frames cannot be counted"
+            path, "is damaged: some packets decode to no frame, so frames cannot be counted"
         )

@@ -250,7 +250,7 @@ def index_file(
         raise VideoError(path, "has no video frames")
     if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
         if not rate:
-            raise VideoError(path, "has neither frame times nor a frame rate")
+            raise VideoError(path, "has neither timestamps nor a frame rate")
         times, step = np.arange(len(pts)) / float(rate), 1 / float(rate)
     else:
         times = (pts - begin) * unit.numerator / unit.denominator
@@ -274,7 +274,7 @@ def index_file(
 def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
     """Collect FFmpeg's error messages about a file's structure in the block.
 
-    FFmpeg skips damaged parts of a Matroska file, and such a message is the only sign of it.
+    FFmpeg skips damaged parts of a Matroska file, and such a message is the only sign of damage.
     """
     level, errors = av.logging.get_level(), list[str]()
     av.logging.set_level(av.logging.ERROR)
@@ -326,7 +326,7 @@ def _read_packets(
 
 
 def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
-    """Return why the packets' times do not determine the order of frames, or None if they do."""
+    """Return the reason why packets' times do not determine the order of frames, or None."""
     if kind == "avi":
         return "AVI does not say when frames are shown"
     if kind not in TIMED:
@@ -334,9 +334,9 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
     if codec not in PARSED_CODECS:
         return f"obygaze cannot parse the codec {codec}"
     if (packets.pts == NO_TIME).any():
-        return "some of its frames have no time"
+        return "some of its frames have no timestamp"
     if len(np.unique(packets.pts)) < len(packets.pts):
-        return "some of its frames have the same time"
+        return "some of its frames have the same timestamp"
     if len(packets.pts) and (packets.starts[:1] != [0] or packets.pts.min() < packets.pts[0]):
         return "it does not begin with a keyframe"
     return None

@@ -1,9 +1,8 @@
 """Decode the sound of a film (or a span of it) in mono, at the rates that networks need.
 
 Samples are numbered by the film's clock, which has the same zero as `index.FrameIndex.times`:
-sample
-n is heard at n / rate seconds. FFmpeg trims an encoder's priming samples. If the track has no sound
-(before it starts, in a gap, or after its end), samples are silent.
+sample n is heard at n / rate seconds. FFmpeg trims an encoder's priming samples. If the track has
+no sound (before it starts, in a gap, or after its end), samples are silent.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ RATES = range(1_000, 1_000_001)
 MARGIN_S = 1.0
 """The extra seconds to keep around the last window if only the file's header states the end."""
 MAX_READINGS = 3
-"""The most times to read a clip: a seek may miss its start, and a header may misstate its end."""
+"""The maximum readings of a clip: a seek may miss its start, a header may misstate its end."""
 COMPUTING_S, COMPUTING_PER_SECOND = 60.0, 0.1
 """The processor time that decoding may take, plus an allowance for each second of sound. Usually,
 sound is decoded about a hundred times as fast as it plays.
@@ -53,14 +52,17 @@ _TOO_LONG = f"has a clip of more than {MAX_SECONDS // 3600} hours; split it into
 
 
 Ranges = Sequence[tuple[int, int]]
-"""The first sample of each stretch and the sample after its last, ascending, without overlap."""
+"""The first sample of each range and the sample after its last, ascending, without overlap."""
 Windows = Callable[[int, int], Ranges]
 """A function that takes a rate and a clip's number of samples and returns the ranges to keep."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """The excerpts of a clip at each rate, and the `track` (``2 of 3 (fra)``), if several."""
+    """The excerpts of a clip at each rate, and a label of the sound track.
+
+    `track` is ``2 of 3 (fra)``, for instance, or "" if the file has a single sound track.
+    """
 
     excerpts: dict[int, Excerpts]
     track: str
@@ -90,7 +92,7 @@ def decode_sound(
     seconds
         The end of the film's pictures. Sound may be missing up to there.
     tick
-        Called at every packet.
+        A function that is called at every packet.
     windows
         The parts of the clip to keep (default: all).
     allocate
@@ -193,7 +195,7 @@ def _choose_track(
 
 
 class _Reader:
-    """Reads a sound track as runs of consecutive samples."""
+    """A reader of a sound track as runs of consecutive samples."""
 
     def __init__(
         self, path: Path, container: InputContainer, stream: AudioStream, tick: Callable[[], None]
@@ -252,7 +254,7 @@ class _Reader:
         return not is_sought
 
     def _refuse_absurd(self, rate: int, second: float, begin: float, until: float) -> None:
-        """Raise if the sound would take more memory or time than that of any real film."""
+        """Raise if the sound would take more memory or time to decode than any real film's."""
         if rate not in RATES:
             bounds = f"{RATES[0]:,} to {RATES[-1]:,}"
             reason = f"has sound with {rate:,} samples per second; only {bounds} are supported"
@@ -269,7 +271,7 @@ class _Reader:
             raise VideoError(self._path, reason)
 
     def _measure_frames(self) -> None:
-        """Find out on which samples frames start, if the file's clock is coarser than a sample.
+        """Determine on which samples frames start, if the file's clock is coarser than a sample.
 
         After a seek, the clock alone would place frames up to a millisecond off. Most codecs have
         frames of equal length.
@@ -281,7 +283,7 @@ class _Reader:
             self._grid = (position, frame.samples) if frame else None
 
     def _frames(self, since: float, begin: float) -> Iterator[AudioFrame]:
-        """Yield frames, starting at the packet before `since`; raise if one after `begin` is lost.
+        """Yield frames, starting at the packet before `since`; raise if any after `begin` is lost.
 
         Losses at the end of the file are allowed, because the file may be cut short.
         """
@@ -301,13 +303,13 @@ class _Reader:
                     damaged = begin if due.pts is None else self.time(due.pts)
                     continue
                 if frames and begin <= damaged:
-                    reason = f"has sound that cannot be decoded at {damaged:.3f} s; it is damaged"
-                    raise VideoError(self._path, f"{reason} there")
+                    reason = f"has damaged sound at {damaged:.3f} s, which cannot"
+                    raise VideoError(self._path, f"{reason} be decoded")
                 yield from frames
             held = None
 
     def _place(self, frames: Iterator[AudioFrame]) -> Iterator[tuple[int, AudioFrame]]:
-        """Yield each frame after the number of its first sample."""
+        """Yield the number of each frame's first sample, and the frame."""
         expected, rate, is_anchored = 0.0, 0, False
         for frame in frames:
             expected *= frame.sample_rate / (rate or 1)

@@ -37,7 +37,7 @@ _SPREAD = 0.5
 _CONCEPTS = {"EN": 0, "HN": 1, "S": 3}
 """The number of concepts in a scene of each level."""
 _SAID = ("Where were you?", "", "Look at me.", "Not here, please.", "Say something!")
-"""The words that voices say, in a repeating pattern; in some scenes there are none."""
+"""The words that voices say, in a repeating pattern; some scenes have no words."""
 
 
 def write_synthetic_dataset(
@@ -52,7 +52,7 @@ def write_synthetic_dataset(
     """Write clips and their annotations, and return the path of ``annotations.csv``.
 
     Clips are files ``videos/FILM/FILM_scene_N.mp4``. Of every four scenes of a film, two are Sure,
-    one is Easy Negative and one is Hard Negative. The column ``heard`` is ``voice`` or ``tone``.
+    one is Easy Negative and one is Hard Negative. The ``heard`` column is ``voice`` or ``tone``.
     With `titles`, each title is a whole film in the file ``videos/TITLE.mp4``, with subtitles in
     ``videos/TITLE.srt``, and the clips are spans of it. With `overwrite`, an earlier synthetic data
     set is replaced.

@@ -40,7 +40,7 @@ from obygaze_features.video.index import FrameIndex, fingerprint, index_file, op
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
-"""The maximum number of full-size frames in an answer, and of bytes. For the other parts of a
+"""The maximum numbers of full-size frames and of bytes in an answer. For the other parts of a
 clip, the caller sends further requests, to any worker, with the ``skips`` from the first answer."""
 MEMORY_BYTES, MEMORY_BYTES_PER_PIXEL = 2**30, 32
 """The memory that a worker may use, plus an allowance per pixel of the largest picture. The total
@@ -131,7 +131,7 @@ class _Heartbeat:
 
 
 class Worker:
-    """Answers requests, and keeps the state that is needed for the next part of a clip.
+    """A worker that answers requests, and keeps the state for the next part of a clip.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ class Worker:
 
 
 def frames_per_part(picture_bytes: int) -> int:
-    """Return how many pictures of this size fit into an answer.
+    """Return the number of pictures of this size that fit into an answer.
 
     Examples
     --------

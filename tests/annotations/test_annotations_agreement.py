@@ -306,7 +306,7 @@ def test_one_label_set_needs_a_second(agreement, obygaze, tmp_path):
     films = {"one": {"ann": A, "bea": B}}
     output = agreement(films, "--labels", "ann", "--labels", "ann", code=2)
     assert "only 'ann' was named" in output
-    assert "add the other annotator's: --labels ann --labels bea" in " ".join(output.split())
+    assert "annotator's label set: --labels ann --labels bea" in " ".join(output.split())
     make_manifest(films | {"two": {"ann": A, "cleo": B}}).save(tmp_path / "three")
     result = obygaze("annotations", "agreement", tmp_path / "three", "--labels", "cleo")
     refused(result, "(ann, bea)", "--labels cleo --labels ann", code=2)

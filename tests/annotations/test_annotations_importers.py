@@ -172,7 +172,7 @@ def test_impossible_options_are_refused(tmp_path, obygaze):
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
     for option in (["--column", "film"], ["--delimiter", "ab"]):
         assert obygaze(*command, *option).exit_code == 2
-    for row, fact in [("f,T,0", "ends where it starts"), (" é,T,1:00", "duplicate film 'é'")]:
+    for row, fact in [("f,T,0", "must be above 0"), (" é,T,1:00", "duplicate film 'é'")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
         refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
     for rows, fact in [
@@ -261,5 +261,5 @@ def test_times_and_tables_of_spreadsheets_are_read(tmp_path):
     films = read_films(write(tmp_path / "films.csv", "film,title,end", "leon,Léon,0:01"))
     result = read(tmp_path, "Léon,a,0,61,S", films=films)
     assert result.films == {"Leon": Film("Léon", name="Léon")}
-    wrong = "no rows of 1 film: leon; did you mean Leon?"
+    wrong = "no rows for 1 film: leon; did you mean Leon?"
     assert remarks(result) == [("films", wrong, "not used")]

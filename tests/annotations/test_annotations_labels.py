@@ -189,7 +189,7 @@ def test_left_out_segments_are_named_with_exit_code_3(annotations, tmp_path, spa
     late = segments("late", [(0, 90, "S", "Look"), (211, 260, "HN")])
     text = annotations("project", saved(tmp_path / "t", early, late), "--grid", spans)
     stopped = "film early: nothing is marked after 0:03:25 of 0:07:00"
-    assert f"{stopped}; please check if the annotator stopped there (the rest counts as" in text
+    assert f"{stopped}; please check whether the annotator stopped there (the rest counts" in text
     assert "film late: nothing" not in text
 
 

@@ -120,7 +120,7 @@ def test_unusually_long_segments_are_named():
     [remark] = timelines.remarks
     assert (remark.film, remark.annotator, remark.done) == ("juno", "ben", "kept")
     assert "Easy Negative for 47.7 minutes without a break" in remark.what
-    assert "the film's next longest is 4.0" in remark.what
+    assert "the next longest stretch lasts 4.0 minutes" in remark.what
     assert "0:20:45 to 1:08:26" in remark.what
     assert long_stretches(240, 700).remarks == ()  # not three times as long
     assert long_stretches(100, 599).remarks == ()  # under ten minutes

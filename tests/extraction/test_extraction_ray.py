@@ -306,7 +306,7 @@ def test_a_signal_stops_the_run_and_its_cluster(
         whom(process.pid, number)
         _, stderr = process.communicate(timeout=600)
     assert process.returncode == code
-    message = "Finished work is kept; the same command resumes."
+    message = "Finished work is kept; run the same command again to resume."
     assert stderr.splitlines()[-2:] == [message, word]
     assert left_of(process.pid, pids) == []
     finish_locally(manifest, films, tiny, tmp_path / "stores", whole_store)

@@ -252,7 +252,7 @@ def test_only_exchangeable_words_are_exchanged(caption, variants):
     (f"{HEAD}a,x,y,.5,man,\na,x,y,.5,man,\n", "line 3: duplicate id 'a'"),
     (f"{HEAD}a,,y,.5,man,\n", "line 2: 'a' has no caption"),
     (f"{HEAD}a,x,y,nan,man,\n", "from 0 to 1 (got 'nan')"),
-    (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK]; fill it with --variants"),
+    (f"{HEAD}a,a [MASK],y,.5,man,\n", "a has [MASK]; fill the mask with --variants"),
     ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
     (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "all 2 captions are longer than the 64 "
      "tokens that mine can read"),

@@ -47,9 +47,9 @@ def import_timelines(
 
     Each row is a segment. Columns called film, annotator, start, end, level, concepts and comment
     are recognised; map other names with --column. Times are in seconds (75.5) or h:mm:ss
-    (0:01:15.5). Separate several concepts in a cell by bars or commas. A column file, media or
-    video also names the film: "New Moon.mp4" belongs to New Moon. Exits with code 3 if rows were
-    left out.
+    (0:01:15.5). Separate several concepts in a cell with bars or commas. A `file`, `media` or
+    `video` column also names the film: "New Moon.mp4" belongs to New Moon. Exits with code 3 if
+    rows were left out.
 
     \b
     Examples:
@@ -103,7 +103,7 @@ def read_rows(
     read_span: Callable[[Mapping[str, str]], Iterable[float]],
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
 ) -> Iterator[SourceRow | Remark]:
-    """Yield a segment, or a remark if it cannot be read, for each row of a table.
+    """Yield a segment for each row of a table, or a remark if the row cannot be read.
 
     Columns must have the names in `MEANINGS`.
     """

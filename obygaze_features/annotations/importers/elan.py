@@ -2,8 +2,8 @@
 
 Each tier belongs to one annotator: the tier's annotator, or else its participant, or else the
 tier's own name. If files in several folders use that name for a tier, the folder's name is used. An
-annotation has a level and, after a colon, concepts: ``Sure: Body, Look``. Alternatively, dependent
-tiers whose names contain level, concepts or comment hold these.
+annotation has a level and, after a colon, concepts: ``Sure: Body, Look``. Alternatively, levels,
+concepts and comments are in dependent tiers whose names contain these words.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def import_timelines(
     SOURCE, or else the tier's own name.
 
     An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
-    dependent tiers whose names contain level, concepts or comment hold these. Tiers without any
-    level are left out. Files from `obygaze annotations export`, and files made from a template of
-    `obygaze manifests thesaurus`, contain their levels and concepts, so they need no option.
-    Nothing that a file refers to is fetched. Exits with code 3 if anything was left out.
+    levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
+    without any level are left out. Files from `obygaze annotations export`, and files made from a
+    template of `obygaze manifests thesaurus`, contain their levels and concepts, so they need no
+    option. Nothing that a file refers to is fetched. Exits with code 3 if anything was left out.
 
     \b
     Examples:
@@ -88,8 +88,8 @@ def import_timelines(
     sources
         ``.eaf`` files, or folders of them.
     films
-        Titles and lengths of the films, or the path of a table with them; they take precedence
-        over those in the files.
+        Titles and lengths of the films, or the path of a table with them. They take precedence over
+        the titles and lengths in the files.
     film
         The film of all files (default: the film that each file is named after).
     levels
@@ -151,12 +151,12 @@ def _parse_scheme(text: str, path: Path) -> LabelScheme:
         return LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
     except ManifestError as error:
         raise AnnotationError(
-            f"{path}: its label scheme cannot be read ({error}); pass one: --scheme FILE"
+            f"{path}: its label scheme cannot be read ({error}); pass a scheme: --scheme FILE"
         ) from None
 
 
 def _shared_scheme(schemes: Mapping[Path, LabelScheme]) -> LabelScheme | None:
-    """Return the files' common scheme, with the concepts of all; raise if their levels differ."""
+    """Return the files' common scheme, with the concepts of all files; raise if levels differ."""
     scheme = None
     for path, own in schemes.items():
         scheme = scheme or own
@@ -171,7 +171,7 @@ def _shared_scheme(schemes: Mapping[Path, LabelScheme]) -> LabelScheme | None:
 
 
 def _about(paths: Sequence[Path], documents: Mapping[Path, Document]) -> dict[str, str]:
-    """Return what the files say about their data set; if files differ, join their statements."""
+    """Return the properties of the data set that the files state; join them if files differ."""
     stated = {
         name: [*dict.fromkeys(d.properties[key] for d in documents.values() if key in d.properties)]
         for name, key in ABOUT.items()
@@ -189,7 +189,7 @@ def _update(before: Film, new: Film) -> Film:
 
 
 def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield each file with its folder's name; "" for files directly in the only source."""
+    """Yield each file with its folder's name, or "" for a file directly in the only source."""
     several = len(sources) > 1
     for source in sources:
         if source.is_dir():
@@ -228,7 +228,7 @@ def _check_film_names(segments: Sequence[Segment]) -> Iterator[Remark]:
 
 
 def field_of(tier: str) -> str | None:
-    """Return the field of a segment that a dependent tier holds, according to its name.
+    """Return the field of a segment that a dependent tier holds, according to the tier's name.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def field_of(tier: str) -> str | None:
 
 
 def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[ReadTier]:
-    """Return the tiers that people annotated, with their segments (without an annotator)."""
+    """Return the tiers that people annotated, with segments whose annotator is not yet set."""
     exact = _parse_exact_times(document.properties.get(TIMES, ""))
     offered = {text for texts in document.pick_lists.values() for text in texts}
     return [
@@ -253,7 +253,7 @@ def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[Read
 def _suggestions(
     documents: Mapping[Path, Document], read: Mapping[Path, Sequence[ReadTier]]
 ) -> dict[str, str]:
-    """Return, for each tier name, a hint how to read levels that the scheme does not have."""
+    """Return, for each tier name, a hint on how to import levels that the scheme does not have."""
     texts_of: dict[str, set[str]] = {}
     order: dict[str, Sequence[str]] = {}
     for path, tiers in read.items():
@@ -274,7 +274,7 @@ def _rows(
 ) -> Iterator[SourceRow | Remark]:
     """Yield the rows of a document.
 
-    If only one tier has a `shared` name, it belongs to the annotator called `folder`.
+    If only one tier has a `shared` name, that tier belongs to the annotator called `folder`.
     """
     have_levels = [any(scheme.has_level(s.level) for s in segments) for _, segments in read]
     unnamed = [
@@ -308,7 +308,7 @@ def _film_of(document: Document) -> Film:
 def film_name(document: Document, stem: str) -> str:
     """Return the film's name as written by `annotations export`, or else the file's name.
 
-    If the file was renamed, its current name counts.
+    If the file was renamed after the export, return its current name.
     """
     name, written = (document.properties.get(key, "") for key in (NAME, FILE))
     return name if name and safe_id(stem) in (safe_id(name), safe_id(written)) else stem
@@ -343,7 +343,7 @@ def _segment(
 
 
 def _parse_exact_times(text: str) -> dict[int, float]:
-    """Return the exact times by millisecond; times that were moved in ELAN are not among them."""
+    """Map milliseconds to exact times in seconds. Times that were changed in ELAN are not found."""
     exact = {}
     for word in text.split():
         if re.fullmatch(r"[0-9]{1,10}\.[0-9]{1,6}", word):

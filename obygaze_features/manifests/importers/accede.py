@@ -19,7 +19,7 @@ from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
 
-#: If a clip is in both, MediaEval's file takes precedence.
+#: The families of files; for a clip in files of both, MediaEval's file takes precedence.
 FAMILIES = ("ACCEDE", "MEDIAEVAL")
 SETS = {"1": "learning", "2": "validation", "0": "test"}
 #: The lowest and highest value in ACCEDEranking.txt for each scale.
@@ -49,7 +49,7 @@ class _Rows(NamedTuple):
 @click.option(
     "--threshold",
     type=float,
-    help="Without a file of affect classes, the score above which clips are positive or active.",
+    help="The score above which clips are positive or active, if there is no affect file.",
 )
 @click.option(
     "--values",
@@ -61,8 +61,8 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     """Read the violence, valence and arousal labels of LIRIS-ACCEDE.
 
     SOURCE is the folder with the text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
-    MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the same for ACCEDE. Without a file of affect
-    classes, the classes are computed from the values in ACCEDEranking.txt.
+    MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the corresponding ACCEDE files. If there
+    is no file of affect classes, they are computed from the values in ACCEDEranking.txt.
 
     \b
     Examples:
@@ -73,14 +73,14 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     Parameters
     ----------
     source
-        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both; at least one file of sets,
-        affect, violence or ranking.
+        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both. It must contain at least one file
+        of sets, affect, violence or ranking.
     threshold
-        Without a file of affect classes, clips with scores above `threshold` are positive or
+        If there is no file of affect classes, clips with scores above `threshold` are positive or
         active, and clips with scores below ``-threshold`` are negative or calm.
     scale
         The scale of values in ``ACCEDEranking.txt``: from 1 to 5 (the score is then (v - 3) / 2,
-        which is our assumption, because the files do not say so), or scores from -1 to 1.
+        which is our assumption, because the files do not state the scale), or scores from -1 to 1.
     """
     folder = Path(source)
     if not 0 <= threshold < 1:
@@ -110,7 +110,7 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     if not sets.rows:
         files = " or ".join(f"{family}sets.txt" for family in reversed(FAMILIES))
         notes.append(
-            f"NOTE: there is no official split without {files}; put it next to the other files and "
+            f"NOTE: there is no official split without {files}; put one next to the others and "
             "import again, or make folds (obygaze manifests split)"
         )
     return Manifest(
@@ -132,7 +132,7 @@ def _classes(scheme: LabelScheme) -> dict[str, str]:
 
 
 def _read(folder: Path, kind: str, columns: Mapping[str, Mapping[str, str]]) -> _Rows:
-    """Read one kind of file, and translate its columns by the mappings in `columns`."""
+    """Read the files of one kind, replacing cells by the mappings in `columns`."""
     rows: dict[str, Mapping[str, str]] = {}
     files = []
     for path in (folder / f"{family}{kind}.txt" for family in FAMILIES):
@@ -200,7 +200,10 @@ def _labels(
 
 
 def _splits(sets: _Rows) -> list[Split]:
-    """Return two splits: the official sets as folds (test last), and one training fold and test."""
+    """Return a split with one fold per official set, and a split for development and test.
+
+    The second split, which needs all three sets, merges learning and validation into one fold.
+    """
     set_of = {media_stem(name): cells["set"] for name, cells in sets.rows.items()}
     present = [name for name in SETS.values() if name in set_of.values()]
     folds_of = {"official": present} if present else {}

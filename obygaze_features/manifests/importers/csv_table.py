@@ -64,8 +64,8 @@ def import_manifest(
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
     and concepts are recognised; map other names with --column. If ids are missing, or are file
     names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
-    concepts in a cell by a bar: Body|Look. A row without a level is an unlabelled clip. Spans of a
-    file (start, end) that have no film belong to the film that the file is named after.
+    concepts in a cell with a bar: Body|Look. A row without a level is an unlabelled clip. Spans of
+    a file (start, end) that have no film belong to the film that the file is named after.
 
     \b
     Examples:
@@ -180,7 +180,7 @@ def read_labels(
         matches = [manifest.ids[match] for match in find_rows(film, cell)]
         if len(matches) > 1:
             raise table.problem(
-                row, f"{cell!r} matches {join_some(matches)}; add folders to it, or use the id"
+                row, f"{cell!r} matches {join_some(matches)}; include the folder, or use the id"
             )
         if matches:
             rows.append(row)
@@ -226,7 +226,7 @@ def _with_items(table: Table) -> Table:
 
 
 def _plain_names(table: Table) -> dict[str, list[str]] | None:
-    """Return the columns as they are, or None if an id is unsafe or a file name has folders."""
+    """Return ids, films and files; None if an id is unsafe or a file name has folders."""
     ids, films = table.get("id"), table.get("film")
     media = map_cells(relative_path, table.get("media"))
     if not are_ids(ids) or "." in "".join(ids) or any("/" in name for name in {*media}):
@@ -280,7 +280,7 @@ def _suffix(name: str) -> str:
 
 
 def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
-    """Return a function that finds the rows for a film and an id or file as written in a table."""
+    """Return a function that finds the rows for a film and an id or file name from a table."""
     row_of_id = {identifier.casefold(): [row] for row, identifier in enumerate(all_items.ids)}
     rows_of_file: dict[str, list[int]] = {}  # also under paths without their first folders
     rows_of_path: dict[str, list[int]] = {}
@@ -332,7 +332,7 @@ def _label_set(
 
 
 def _choose_scheme(table: Table, levels: OwnLevels) -> LabelScheme | None:
-    """Return the chosen scheme; if it has no concepts, add those in the table."""
+    """Return the chosen scheme; if the scheme has no concepts, add the table's concepts."""
     chosen = choose_scheme(table.path.stem, levels)
     if chosen is None or chosen.concepts:
         return chosen

@@ -55,8 +55,8 @@ def import_manifest(
     source
         The folder. A file's film is the outermost folder that contains it within `source`.
     ids
-        ``names``: the id is the file's name, prefixed by its film unless it already starts with
-        the film. By default, tt0108160_scene_1.avi becomes tt0108160-001.
+        ``names``: the id is the file's name, prefixed with its film unless it already starts
+        with the film. By default, tt0108160_scene_1.avi becomes tt0108160-001.
     kind
         ``clip`` or ``image`` (default: clips, or images in a folder without videos).
     """
@@ -108,5 +108,5 @@ def _files(folder: Path, suffixes: Collection[str]) -> Iterator[Path]:
                 path.name.encode()
             except UnicodeEncodeError:
                 name = repr(os.fsencode(path))
-                raise ManifestError(f"{name} has a name that is not in UTF-8; rename it") from None
+                raise ManifestError(f"the name of {name} is not UTF-8; rename the file") from None
             yield path

@@ -1,7 +1,7 @@
 """Import the authors' files of ObyGaze12: annotations of 1,914 clips, splits and runs.
 
-The paper's released code draws its training folds in an unusual way. This module reproduces it, so
-that results can be compared with exactly the published runs.
+The paper's released code draws its training folds in an unusual way. This module reproduces that
+code, so that results can be compared with exactly the published runs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "
 @click.command()
 @source_or_download_options
 @click.option(
-    "--rule", type=click.Choice([*RULES]), help="The default label set; all three are saved."
+    "--rule", type=click.Choice([*RULES]), help="The default label set; all three sets are saved."
 )
 def import_manifest(
     source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
@@ -176,8 +176,8 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
         tenths = {name: count // 10 for name, count in Counter(r[2] for r in pool).items()}
         if scarce := [name for name, tenth in tenths.items() if not tenth]:
             raise ManifestError(
-                f"the split {split.name!r} has fewer than ten clips of class {scarce[0]!r} in "
-                "training, but the released code draws tenths of each class"
+                f"the split {split.name!r} has fewer than 10 training clips of class "
+                f"{scarce[0]!r}, but the released code counts each class in tenths"
             )
         wheel = [fold for fold in range(1, test + 1) if fold != validation + 1]
         chosen = {}

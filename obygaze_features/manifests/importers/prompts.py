@@ -55,9 +55,10 @@ def import_manifest(
 ) -> Manifest:
     """Make texts by putting each stimulus into each template.
 
-    SOURCE is a CSV table with the column stimulus, and optionally set; or a battery of
-    association tests: emotion, professions or a JSON file. The manifest keeps set, stimulus and
-    template, so that you can select texts by them. An id consists of the set and the text.
+    SOURCE is a CSV table with a stimulus column and optionally a set column; or a battery of
+    association tests: emotion, professions or a JSON file. The manifest has columns for the set,
+    stimulus and template of each text, so that you can select texts by them. An id consists of
+    the set and the text.
 
     \b
     Examples:
@@ -70,8 +71,8 @@ def import_manifest(
     Parameters
     ----------
     source
-        A table with the column ``stimulus``, and optionally ``set`` (other columns are kept); or a
-        battery of association tests, as a JSON file or the name of a built-in battery.
+        A table with a ``stimulus`` column and optionally a ``set`` column (other columns are kept);
+        or a battery of association tests, as a JSON file or the name of a built-in battery.
     templates
         Texts with ``{}`` for the stimulus (default: the battery's, or `TEMPLATES`).
     article
@@ -123,7 +124,7 @@ def import_manifest(
 
 
 def with_article(template: str, stimulus: str, article: str = "letter") -> str:
-    """Return a template with ``{}`` replaced by a stimulus, and an article before it adapted.
+    """Put a stimulus in place of the ``{}`` of a template, and adapt the article before it.
 
     Examples
     --------

@@ -89,7 +89,7 @@ def decimal_point(text: str, delimiter: str) -> str:
 
 
 def item_of_file(path: str, film: str = "", *, by_name: bool = False) -> Item:
-    """Return the clip for a file's path; the outermost folder is its film.
+    """Return the clip for a file's path; the outermost folder is the clip's film.
 
     A file named like a MovieGraphs clip gets that clip's id, unless `by_name` is true.
 
@@ -174,7 +174,7 @@ def source_or_download(
 def download_pinned(url: str, path: Path, *, sha256: str) -> None:
     """Download `url` to `path`; raise without writing if the checksum differs.
 
-    The address must start with http or https, so that it cannot read local files.
+    The address must start with http or https, so that no local file can be read.
     """
     if not url.startswith(("https://", "http://")):
         raise ManifestError(f"{url} is not an http address")
@@ -191,7 +191,7 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
             error.close()
         raise ManifestError(
             f"{url} cannot be downloaded ({reason or type(error).__name__}); "
-            "download it by other means and pass its path as SOURCE"
+            "download the file by other means and pass its path as SOURCE"
         ) from None
     digest = hashlib.sha256(data).hexdigest()
     if digest != sha256:
