@@ -183,7 +183,7 @@ class BlockClaims:
     def take(
         self, block: int, rows: Mapping[str, Sequence[int]], *, retry_failed: bool = False
     ) -> dict[str, list[int]]:
-        """Claim a block in every store that still needs some of its rows.
+        """Claim a block in every store that still lacks some of the block's rows.
 
         Returns the missing rows by store name. The result is empty if another process has claimed
         or already written the block.
@@ -201,6 +201,6 @@ class BlockClaims:
         return {name: left for name, left in missing.items() if left}
 
     def release(self, block: int, names: Sequence[str]) -> None:
-        """Release a block in these stores."""
+        """Release a block in the stores with these `names`."""
         for name in names:
             self._claims[name].release(block)

@@ -56,7 +56,7 @@ def make_server(
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Handles the requests of one connection."""
+    """The handler of one connection's requests."""
 
     root: Path
     origins: frozenset[str]

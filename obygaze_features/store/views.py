@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TIMES = "frame_time"
 RUN_ROWS = 32
-"""The number of neighbouring rows that a stream reads together, behind a URL in one request."""
+"""The number of neighbouring rows that a stream reads together (one request behind a URL)."""
 
 
 def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
@@ -119,7 +119,7 @@ class StoreDataset:
     """
 
     classes: tuple[str, ...] = ()
-    """The levels, in the order of their labels; empty without a manifest."""
+    """The levels, in the order of their labels; empty if there is no manifest."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class StoreDataset:
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return several entries at once, which data loaders call for each batch."""
+        """Return several entries at once; data loaders call this for each batch."""
         store, rows = self._store(), self._rows[np.asarray(indices, np.intp)]
         values = store.read_rows(self.array, rows)
         if self._facts:
