@@ -293,7 +293,7 @@ class Backbone:
         return self.text_tower.load_tokenizer()
 
     def image_text_embedding(self) -> ArraySpec:
-        """Return the array for embeddings of images and texts; raise `UsageError` without one."""
+        """Return the array for images and texts; raise `UsageError` if the backbone has none."""
         if self.embedding is None:
             raise self._reads_no("texts or single images")
         return self.embedding

@@ -110,7 +110,7 @@ def move_to_device(module: Module, device: str, name: str) -> None:
 
 
 _tf32_lock = threading.RLock()
-"""Held while GPU work is enqueued, because TF32 can only be switched for the whole process."""
+"""A lock for enqueuing GPU work, because TF32 can only be switched for the whole process."""
 
 
 @contextlib.contextmanager

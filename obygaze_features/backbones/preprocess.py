@@ -62,7 +62,7 @@ class Preprocessing:
         The height and width to which frames are resized first, ignoring their aspect ratio and
         without antialiasing.
     middle
-        How to round half of an odd margin: ``down``, or to the nearest ``even`` number.
+        The rounding of half of an odd margin: ``down``, or to the nearest ``even`` number.
     mode
         One of `MODES`.
     transform

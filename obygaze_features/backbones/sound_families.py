@@ -90,7 +90,7 @@ def load_sound(
     path, model, options
         The folder, the name of the model's class, and its options, as for `load_model`.
     extractor, masked
-        As for `SoundPreprocessing`.
+        See `SoundPreprocessing`.
     window
         A function that returns the seconds per window, given the settings.
     """

@@ -38,7 +38,7 @@ TOKENIZER_FILES = (
 """The files that a tokenizer may have. A checkpoint has some of them."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
 _LOADING = threading.Lock()
-"""Held while a network loads, because transformers then patches its classes for all threads."""
+"""A lock for loading networks, because transformers then patches its classes for all threads."""
 GENERATION = 2
 """The version of the random weights. Increase it when they change, so old caches are not used."""
 

@@ -245,7 +245,7 @@ def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
 
 
 def _one_character(delimiter: str | None) -> str | None:
-    """Return the delimiter; a typed ``\t`` means a tab."""
+    r"""Return the delimiter; a typed ``\t`` means a tab."""
     delimiter = "\t" if delimiter == "\\t" else delimiter
     if delimiter is not None and len(delimiter) != 1:
         raise UsageError(f"--delimiter takes one character (got {delimiter!r})")

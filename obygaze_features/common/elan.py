@@ -494,7 +494,7 @@ def refuse_edited(paths: Iterable[Path]) -> None:
 
 
 def keep_preferences(files: MutableMapping[Path, str]) -> Iterator[str]:
-    """Drop each ``.pfsx`` from `files` that the user has changed, and yield a message about it."""
+    """Drop from `files` each ``.pfsx`` that the user has changed, and yield a message about it."""
     for path in [path for path in files if path.suffix == ".pfsx" and path.exists()]:
         if path.read_bytes() != files[path].encode():
             del files[path]

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ONLY_FOR_THE_COMMAND = re.compile(r"\n *\x08\n.*?(?=\f|\Z)|\f", re.DOTALL)
-"""A pattern for the command's examples, which start with ``\b``, and for the end of its help."""
+r"""A pattern for the command's examples, which start with ``\b``, and for the end of its help."""
 
 
 class Importer(staticmethod):  # type: ignore[type-arg]  # a staticmethod, for documentation tools
-    """A static method that calls an importer in the folder ``importers`` next to its class.
+    r"""A static method that calls an importer in the folder ``importers`` next to its class.
 
     The importer's module has a click command that returns an instance of the class, for example
     ``import_manifest`` for `Manifest`. The command's help ends at ``\f``; the rest of the docstring

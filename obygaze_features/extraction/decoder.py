@@ -132,7 +132,7 @@ class Decoder:
         return [results[number] for number in sorted(results)]
 
     def stop(self) -> None:
-        """Kill the process for good; safe to call from any thread. A pending `ask` fails."""
+        """Kill the process permanently; safe to call from any thread. A pending `ask` fails."""
         self._stopped = True
         if process := self._process:
             process.kill()

@@ -1,4 +1,4 @@
-"""Forward passes of backbones in batches, which are halved when memory runs out."""
+"""Run the forward passes of backbones in batches, which are halved when memory runs out."""
 
 from __future__ import annotations
 

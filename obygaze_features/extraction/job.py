@@ -249,7 +249,7 @@ def plan_job(
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """Raise `UsageError` if two backbones have the same name, or a name cannot name a store."""
+    """Raise `UsageError` if two backbones have the same name, or if a name is not allowed."""
     for name in names:
         check_store_name(name)
     if duplicates := [name for name in names if names.count(name) > 1]:
@@ -269,7 +269,7 @@ def _shared_block_rows(stores: Iterable[Store]) -> int | None:
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
-    """Raise `UsageError` if a manifest has items of other kinds."""
+    """Raise `UsageError` if a manifest has items that are not of these `kinds`."""
     for item in manifest:
         if item.kind not in kinds:
             plural = " and ".join(f"{kind}s" for kind in kinds)

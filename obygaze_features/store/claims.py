@@ -6,8 +6,8 @@ record when it resumes.
 
 A claim is a file that is created exclusively. Its modification time is the heartbeat. Its age is
 measured by the file system's clock, which is the same for all machines that share the file system.
-A claim is free once its lease has expired, or as soon as its process has died if that process ran
-on this host.
+A claim is free once its lease has expired or, if its process ran on this host, as soon as that
+process has died.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Claims:
     def active_hosts(self) -> dict[str, int]:
         """Return the number of blocks that writers on each machine have claimed.
 
-        Uses this machine's clock and writes nothing, so read access to the store is enough.
+        This uses the clock of this machine and writes nothing, so read access to the store is
+        enough.
         """
         now = time.time()
         claims = [self._read(path) for path in self._files() if not self._is_free(path, now)]

@@ -159,7 +159,7 @@ def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
 
 
 def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
-    """Read the outcomes of these rows of the new store from their source stores."""
+    """Read the outcomes of some rows of the new store from their source stores."""
     outcomes: dict[int, Done | Failed] = {}
     source = plan.source[rows.start : rows.stop]
     for number in np.unique(source[source != NO_SOURCE]).tolist():

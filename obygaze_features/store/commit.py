@@ -1,6 +1,6 @@
 """Write blocks to disk.
 
-The order of the steps makes it safe to be killed at any moment, and lets only one writer win:
+Because of the order of these steps, a writer can be killed at any moment, and only one writer wins:
 
 1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
 2. publish the commit record, under a name that only one writer can take. Now the block exists;

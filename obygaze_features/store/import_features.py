@@ -46,7 +46,7 @@ from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
 MAX_SAMPLED = 51
-"""The maximum number of files, spread over the manifest, to read for the most common shape."""
+"""The maximum number of files that are sampled to find the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
 """The size, in bytes, up to which an import enlarges blocks, and the minimum number of blocks."""
@@ -96,7 +96,7 @@ def import_features(
     backbone, preprocessing, precision
         The facts of a recipe in a few words. Facts that are omitted are recorded as unknown.
     columns
-        The column names of every array with this number of columns.
+        The column names, for every array that has exactly as many columns.
     retry_failed
         Retry rows that failed in an earlier run.
     """

@@ -72,7 +72,7 @@ class RowSource:
     kind
         A description of the kind of source.
     columns
-        The column names of every matrix with this number of columns.
+        The column names, for every matrix that has exactly as many columns.
     """
 
     path: Path

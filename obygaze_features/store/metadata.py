@@ -219,7 +219,7 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
 def read_record(
     location: Location, block: int, ids: Sequence[str], arrays: Sequence[str]
 ) -> BlockRecord | None:
-    """Return a block's commit record, or None if it has none.
+    """Return a block's commit record, or None if the block has none.
 
     Raises `StoreError` if the record is damaged or does not match the block's ids.
     """

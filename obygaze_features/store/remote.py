@@ -1,4 +1,4 @@
-"""Read a store behind a URL: ranges of files, a few in parallel, all from the pinned store."""
+"""Read a store behind a URL by ranges of files, several in parallel, all from the pinned store."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Remote(Location):
         return None
 
     def pin(self) -> None:
-        """Pin the store: check its files against its checksum list, or else by their version."""
+        """Pin the store: later reads check files against its checksum list, or else by version."""
         super().pin()
         self._checksums, self._versions = {}, {}
         if isinstance(self.identity, bytes):

@@ -3,7 +3,7 @@
 This module also defines which files belong to a store, given its arrays and rows.
 
 The SHA-256 of a shard is in its block's record, or in ``checksums.json`` for a final store. Each
-chunk of a shard also has a checksum, which tells which rows are damaged.
+chunk of a shard also has a checksum, which shows which rows are damaged.
 """
 
 from __future__ import annotations
