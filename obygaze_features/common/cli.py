@@ -259,7 +259,7 @@ levels_option = click.option(
     metavar="LOWEST,...,HIGHEST|FILE",
     help="Your own levels, from lowest to highest; or a TOML or JSON file with your levels and "
     "concepts, or the folder of a manifest or of timelines that has them. By default, the levels "
-    "of the manifest that gets labels, or ObyGaze12's.",
+    "of the manifest to be labelled, or else ObyGaze12's.",
 )
 """The option of all commands that read labels."""
 

@@ -314,8 +314,8 @@ def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
         key, keys = next(iter(columns.items()))
         raise ManifestError(
             f"{name} of {key} {shorten(keys[row])} is too long for a table cell, which can hold "
-            f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if it is the "
-            "words of a clip, split the clip"
+            f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if it holds "
+            "the words of a clip, split the clip"
         )
 
 

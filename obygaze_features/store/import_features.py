@@ -133,7 +133,7 @@ def import_features(
         manifest = Manifest.load(manifest)
     opened = _open_source(paths, kind, manifest.items.ids if in_order else ids, manifest)
     if opened.recipe and (recipe or is_stated or columns):
-        raise UsageError(f"{opened.path} is an exported store, which has its own recipe")
+        raise UsageError(f"{opened.path} is an exported store with its own recipe; do not pass any")
     if columns:
         opened = replace(opened, columns=columns)
     features_recipe = opened.recipe or stated

@@ -193,7 +193,7 @@ def _send(files: _Files, name: str, there: Remote) -> None:
         ) from None
     if not is_compared and not _is_right(there, name, sha256):
         remedy = f"run: obygaze stores verify {files.path}"
-        raise StoreError(f"{there.join(name)} is not what was sent; {remedy}")
+        raise StoreError(f"{there.join(name)} differs from what was sent; {remedy}")
 
 
 def _push_files(files: _Files, there: Remote) -> int:
@@ -277,7 +277,7 @@ def _push_to_hub(files: _Files, address: str) -> int:
                 )
             if still := wrong_there():
                 remedy = f"run: obygaze stores verify {files.path}"
-                raise StoreError(f"{address}: {still[0]} is not what was sent; {remedy}")
+                raise StoreError(f"{address}: {still[0]} differs from what was sent; {remedy}")
     return len(wrong)
 
 

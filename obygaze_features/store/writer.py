@@ -209,7 +209,7 @@ def require_resumable(
     if differences := recipe_differences(store.attributes, now):
         raise StoreError(
             f"{store.path} cannot be continued because it was made with different "
-            f"{' and different '.join(differences)}; use the same ones, or another output"
+            f"{' and different '.join(differences)}; use the same settings, or another output"
         )
 
 
