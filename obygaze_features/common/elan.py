@@ -217,7 +217,7 @@ def _roots(parents: Mapping[str, str]) -> dict[str, str]:
     for name in parents:
         path: list[str] = []
         while name in parents and name not in roots:
-            roots[name] = name  # provisional, but final in a ring
+            roots[name] = name  # provisional, but final in a cycle
             path.append(name)
             name = parents[name]
         for child in path:

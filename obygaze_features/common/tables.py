@@ -24,7 +24,7 @@ from obygaze_features.errors import ManifestError, UsageError, translate
 CHUNK_ROWS, CHUNK_CHARS = 128, 1 << 16
 #: A column with more distinct cells than this is no longer searched for equal cells.
 MAX_DISTINCT = 4096
-#: A column of texts, or of wrapped texts, is not made narrower than this for a terminal.
+#: Text columns, wrapped columns and row names are not made narrower than this for a terminal.
 MIN_TEXT, MIN_WRAPPED, MAX_NAME = 10, 30, 44
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 #: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
@@ -138,7 +138,7 @@ def parse_table(
     From then on, the csv module reads row by row, so that messages can name the line.
     """
     reader = csv.reader(file, delimiter=delimiter, strict=True)
-    ends = [0]  # the last line before the first such piece, then where each row of the rest ends
+    ends = [0]  # the last line before the csv module takes over, then each later row's end
     try:
         header = [name.strip() for name in next(filter(None, reader), [])]
         start = ends[0] = reader.line_num
@@ -476,7 +476,7 @@ def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[li
 
 
 def _has_mark(path: Path) -> bool:
-    """Return True if a file has a UTF-8 byte order mark; raise `ManifestError` if it is no text."""
+    """Return True if a file has a UTF-8 byte order mark; raise `ManifestError` if it is binary."""
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
     unreadable = translate(ManifestError, path, "cannot be read: {}", foreign=OSError)

@@ -161,7 +161,7 @@ class RowSource:
     def _read_together(
         self, numbers: Sequence[int], arrays: Mapping[str, ArraySpec]
     ) -> dict[str, NDArray[Any]] | None:
-        """Read several rows of each matrix at once; return None if a row does not fit its array."""
+        """Read some rows of each matrix together; return None if a row does not fit its array."""
         are_arrays = all(isinstance(rows, np.ndarray) for rows in self.matrices.values())
         if not are_arrays or min(numbers) < 0 or not self.without.keys().isdisjoint(numbers):
             return None

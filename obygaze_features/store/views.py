@@ -182,7 +182,7 @@ class StoreDataset:
         """Yield shuffled batches of rows from this dataset and from `others`, in bounded memory.
 
         First, runs of 32 neighbouring rows are shuffled. Then the rows within each window of runs
-        are shuffled. Each window is read at once, so a store behind a URL needs few requests.
+        are shuffled. Each window is read as a whole, so a store behind a URL needs few requests.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class StoreDataset:
         seed
             The same seed gives the same order. Use a different seed for each epoch.
         window
-            The number of rows to read at once. Up to two windows are held in memory.
+            The number of rows to read together. Up to two windows are held in memory.
         part
             The share of the rows to yield in distributed training, as ``(rank, processes)``.
         """
