@@ -32,7 +32,7 @@ BYTE_RESIZING_DEVICES = frozenset({"cpu"})
 FLOAT_RESIZING_DEVICES = frozenset({"cuda"})
 """The kinds of devices on which torch resizes floats with antialiasing; others use the CPU."""
 MAX_FLOAT_REDUCTION = 32
-"""The largest reduction in size on CUDA, where the filter's weights must fit shared memory."""
+"""The largest reduction in size on CUDA, where the filter's weights must fit in shared memory."""
 FRAMES_PER_STEP = 8
 """The number of frames resized together in floating point."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
