@@ -7,14 +7,14 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── ManifestError            a manifest or its source is invalid
 │   └── UnknownItem          an id is not in the manifest
 ├── AnnotationError          timelines or their source are invalid
-├── StoreError               a feature store is damaged, incomplete or does not fit
+├── StoreError               a feature store is damaged, incomplete or incompatible
 │   └── BlockTaken           another writer has written the same block
 ├── StoreUnreadable          a store's file cannot be read now, or the store was replaced
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
-│   └── BrokenBackbone       the code of a backbone failed; other backbones can go on
+│   └── BrokenBackbone       a backbone failed; the other backbones can continue
 ├── ClusterError             a cluster cannot be reached, or its processes were lost
-├── BiasError                a table, a set or a score cannot be used by a bias measure
+├── BiasError                a bias measure cannot use a table, a set or a score
 └── ExperimentError          an experiment, a run or a model is invalid
 
 Messages are written for the user: what is wrong, where, and what to do. Each class also inherits
@@ -72,7 +72,8 @@ class ObygazeError(Exception):
     Parameters
     ----------
     parts
-        The message; or `where` something is wrong (such as a path) and the `reason`.
+        Either the message, or two parts: `where` something is wrong (such as a path), and the
+        `reason`.
     """
 
     exit_code = 1
@@ -129,7 +130,7 @@ class AnnotationError(ObygazeError, ValueError):
 
 
 class StoreError(ObygazeError, ValueError):
-    """The error raised if a feature store is damaged, incomplete or does not fit."""
+    """The error raised if a feature store is damaged, incomplete or incompatible."""
 
 
 class BlockTaken(StoreError):
@@ -139,7 +140,8 @@ class BlockTaken(StoreError):
 class StoreUnreadable(ObygazeError, OSError):
     """The error raised if a store's file cannot be read now, or if the store was replaced.
 
-    It is not a `StoreError`: permissions or the disk may be the cause, so no data may be dropped.
+    It is not a `StoreError`: the cause may be permissions or the disk, so callers must keep all
+    data.
     """
 
 
@@ -152,7 +154,7 @@ class BackboneError(ObygazeError, ValueError):
 
 
 class BrokenBackbone(BackboneError):
-    """The error raised if a backbone's code fails or its arrays are invalid; others can go on."""
+    """The error raised if a backbone fails or its arrays are invalid. Other backbones continue."""
 
 
 class ClusterError(ObygazeError, ConnectionError):
@@ -175,7 +177,7 @@ def translate(
     *,
     foreign: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> Iterator[None]:
-    """Convert exceptions that a library raises in the block to `error`; keep our own errors.
+    """Convert library exceptions in the block to `error`; re-raise `ObygazeError` unchanged.
 
     `where` and `reason` form the message; {} in `reason` is replaced by the first line of the
     library's message. If a package cannot be imported, `MissingExtra` is raised instead.
@@ -204,7 +206,7 @@ def import_errors() -> Iterator[None]:
 def import_failure(problem: BaseException) -> MissingExtra | None:
     """Return an error for the installed package whose import raised `problem`, or None.
 
-    If packages import each other, the innermost is named, because it is the one to repair.
+    If one package imports another, the inner package is named, because it is the one to repair.
     """
     from importlib import metadata
 

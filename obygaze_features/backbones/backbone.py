@@ -1,4 +1,4 @@
-"""The interface of backbones, and what a family of checkpoints has to provide."""
+"""The interface of backbones, and of the families of checkpoints that provide them."""
 
 from __future__ import annotations
 
@@ -69,9 +69,10 @@ class Backbone:
     module
         The module with the weights of the vision tower.
     sampling
-        How frames of a clip are sampled, or windows of its sound.
+        The rule that samples frames of a clip, or windows of its sound.
     preprocessing
-        How frames and images (`Preprocessing`) or sound (`SoundPreprocessing`) become input.
+        The steps that turn frames and images (`Preprocessing`) or sound (`SoundPreprocessing`) into
+        input.
     arrays
         The arrays that `embed_clips` returns.
     encode_clips
@@ -102,7 +103,7 @@ class Backbone:
     device
         The device that the backbone runs on.
     precision
-        The number format in which it computes.
+        The number format in which the backbone computes.
     about
         The ``name``, ``family``, ``revision``, ``weights_sha256``, ``config`` and `CREDITS` that
         the store records.
@@ -172,7 +173,8 @@ class Backbone:
         name
             The name of the store (default: the name of the network's class).
         layer
-            The layer whose output to use, such as ``blocks.10``, as in ``net.named_modules()``.
+            The layer whose output to use, such as ``blocks.10``, named as in
+            ``net.named_modules()``.
         layout
             The layout of the network's input: clips as ``BTCHW`` or ``BCTHW``, or single frames as
             ``BCHW`` (default: the first of these that the network accepts).
@@ -291,7 +293,7 @@ class Backbone:
         return self.text_tower.load_tokenizer()
 
     def image_text_embedding(self) -> ArraySpec:
-        """Return the array for embeddings of images and texts; raise `UsageError` without one."""
+        """Return the array for images and texts; raise `UsageError` if the backbone has none."""
         if self.embedding is None:
             raise self._reads_no("texts or single images")
         return self.embedding
@@ -312,7 +314,7 @@ class Backbone:
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
         """Return the backbone for a store of images and texts, whose only array is `embedding`.
 
-        Raises `UsageError` if the backbone cannot read `texts` or `images` although it should.
+        Raises `UsageError` if `texts` or `images` are requested and the backbone cannot read them.
         """
         if texts:
             self.check_reads_texts()
@@ -326,7 +328,7 @@ class Backbone:
         return self.with_changes(**nothing, device="cpu")
 
     def with_changes(self, **changes: Any) -> Backbone:
-        """Return a copy with changed fields; unlike `dataclasses.replace`, supports subclasses."""
+        """Return a copy with changed fields. `dataclasses.replace` would not support subclasses."""
         clone = copy(self)
         for name in ("tokenizer", "_loaded_text_tower"):
             vars(clone).pop(name, None)
@@ -352,7 +354,7 @@ class KnownCheckpoint:
     title
         A one-line description.
     sampling
-        How frames of a clip or windows of its sound are sampled; `NO_CLIPS` for text models.
+        The rule that samples frames of a clip or windows of its sound; `NO_CLIPS` for text models.
     arrays
         All arrays that a store can have.
     repository

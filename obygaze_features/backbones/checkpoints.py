@@ -88,8 +88,8 @@ def resolve(
     checkpoints
         The known checkpoints, by name.
     accept
-        Called with a folder that only contains ``config.json``; can raise an exception before more
-        is downloaded.
+        A function that is called with a folder that contains only ``config.json``. It can raise an
+        exception before more files are downloaded.
     required
         Files to download in addition to ``config.json`` and the weights: the first file of each
         group that exists.
@@ -126,7 +126,7 @@ def resolve(
 
 
 def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
-    """Return the store name and known checkpoint for a spec if its weights are not here yet."""
+    """Return the store name and known checkpoint for a spec if the weights are not downloaded."""
     name, target = split_name(spec)
     entry = known_checkpoints().get(target)
     if not entry or not entry.arrays or entry.write or (name and Path(target).exists()):
@@ -154,7 +154,7 @@ def family_of(path: Path) -> Family:
     content = read_json(config, BackboneError) if config.is_file() else {}
     model_type = content.get("model_type") if isinstance(content, dict) else None
     for family in families():
-        # Without config.json, it has the only layout without this file.
+        # A checkpoint without config.json has the only layout that lacks this file.
         if family.model_type == model_type and (model_type or not config.is_file()):
             return family
     types = ", ".join(family.model_type for family in families() if family.model_type)
@@ -188,7 +188,7 @@ def _fetch(
 
 
 def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """Return the folder of a checkpoint in the hub's cache if it is complete, without network."""
+    """Return a complete checkpoint's folder in the hub's cache, or None. No network is used."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -287,6 +287,6 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
     cache = os.fspath(constants.HF_HUB_CACHE)
     return (
         f"{repository} is not in the hub's cache ({cache}) and cannot be downloaded ({reason}). "
-        f"On a machine with network run: obygaze features prefetch {name}, and copy its cache, "
+        f"On a machine with network, run: obygaze features prefetch {name}, and copy its cache, "
         f"{or_folder}"
     )

@@ -28,12 +28,12 @@ _OUT_OF_MEMORY = re.compile(
     "out of memory|can't allocate memory|not enough memory|CUDNN_STATUS_INTERNAL_ERROR|"
     "(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
 )
-"""Matches messages of CUDA, its libraries and other allocators when memory runs out."""
+"""A pattern for messages of CUDA, its libraries and other allocators when memory runs out."""
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:(G)i?B?|(M)i?B?)", re.IGNORECASE)
 
 
 def check_precision(precision: str) -> None:
-    """Raise `UsageError` for an unknown precision."""
+    """Raise `UsageError` if the precision is unknown."""
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; use one of {', '.join(PRECISIONS)}")
 
@@ -65,10 +65,10 @@ def choose_device(device: str | None) -> str:
 
 
 def try_device(device: str) -> str:
-    """Compute something on a device; return why it cannot be used, or "".
+    """Compute something on a device; return the reason if the device cannot be used, or "".
 
-    A GPU may be full, reserved by another process, or too old or too new for this torch. This only
-    shows when a result has been computed and awaited.
+    A GPU may be full, reserved by another process, or too old or too new for this torch. Such
+    problems only show when a result has been computed and awaited.
     """
     torch = need("torch", extra="extract")
     try:
@@ -110,15 +110,15 @@ def move_to_device(module: Module, device: str, name: str) -> None:
 
 
 _tf32_lock = threading.RLock()
-"""Held while GPU work is enqueued, because TF32 can only be switched for the whole process."""
+"""A lock for enqueuing GPU work, because TF32 can only be switched for the whole process."""
 
 
 @contextlib.contextmanager
 def arithmetic(device: str, precision: str) -> Iterator[None]:
     """Set the precision in which the ``with`` block computes.
 
-    ``float32`` disables TensorFloat-32, and ``tf32`` enables it. Only CUDA devices have it (since
-    Ampere); on others, ``tf32`` is float32.
+    ``float32`` disables TensorFloat-32, and ``tf32`` enables it. Only CUDA devices have
+    TensorFloat-32 (since Ampere); on other devices, ``tf32`` is float32.
     """
     import torch
 
@@ -165,7 +165,7 @@ def _tf32(allow: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _same_kernels() -> Iterator[None]:
-    """Disable cuDNN features that make results vary: autotuned convolutions and its attention."""
+    """Disable cuDNN features that make results vary: its autotuned convolutions and attention."""
     import torch
 
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn

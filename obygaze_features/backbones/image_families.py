@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAMPLING = Sampling(32)
-"""The frames that the paper's X-CLIP and ViViT take, so that all use the same decoded frames."""
+"""The sampling of the paper's X-CLIP and ViViT, so that all share the same decoded frames."""
 
 
 def frame_arrays(

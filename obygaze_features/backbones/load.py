@@ -1,4 +1,4 @@
-"""`load_backbone`, which loads the backbone that a user names onto a device."""
+"""Load backbones by name, path or object, and move them to a device."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def load_backbone(
         A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face hub; the path of a
         checkpoint with a known layout; the name of a plug-in's entry point, or ``module:Class``;
         ``timm:NAME`` or ``torchvision:NAME``. Prefix with ``NAME=`` to rename the store. Files that
-        are not in the hub's cache are downloaded. Or an object: a `Backbone`, a function that
-        returns one, or a torch module with a `transform`.
+        are not in the hub's cache are downloaded. It can also be an object: a `Backbone`, a
+        function that returns one, or a torch module with a `transform`.
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     mode
@@ -192,7 +192,7 @@ def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | 
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
-    """Return the requested ones among a backbone's available arrays."""
+    """Return the requested arrays of a backbone; raise `UsageError` if one is unknown."""
     names = [spec.name for spec in available]
     chosen = requested_arrays(requested, name)
     if chosen is None:

@@ -2,7 +2,8 @@
 
 A checkpoint may come from anybody. Other settings can make transformers fetch and run packages and
 attention kernels, so they are not passed on. Before a network is built, its sizes are compared with
-the weights: it may not have more layers than there are tensors, nor more parameters than numbers.
+the weights: a network may not have more layers than the weights have tensors, nor many more
+parameters than the weights have numbers.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from obygaze_features.errors import BackboneError, translate
 RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantization_config")
 """Settings that make transformers fetch and run code that a checkpoint names."""
 BUFFER_NUMBERS = 50_000_000
-"""The limit of a network's numbers in addition to its weights."""
+"""The numbers that a network may have beyond its weights, such as buffers."""
 POSITION_NUMBERS = 2**22
-"""The limit of numbers in position tables beyond those in the weights; some are computed singly."""
+"""The numbers that position tables may have beyond the weights. Computing some tables is slow."""
 _REPEATED = re.compile(r"layer|depth|stage|block")
-"""Settings that are a number of modules, which are built one by one."""
+"""A pattern for settings that are a number of modules, which are built one by one."""
 
 
 def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
@@ -162,7 +163,7 @@ def loading(folder: Path) -> Iterator[None]:
 
 
 def _integers(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield each integer in nested settings with its name; also the length of each list."""
+    """Yield each integer, and the length of each list, in nested settings with its name."""
     for name, value in settings.items():
         label = f"{prefix}{name}"
         if isinstance(value, Mapping):

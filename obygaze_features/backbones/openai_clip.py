@@ -46,7 +46,7 @@ class _Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A stack of pre-norm attention blocks over tokens of this width."""
+    """A stack of pre-norm attention blocks over tokens of width `width`."""
 
     def __init__(self, width: int, layers: int, eps: float = 1e-5) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Backbones from torch modules: a user's own, or models of timm and torchvision by name.
 
-Models of a library are preprocessed as timm's data configuration or torchvision's weights say, but
-with the same code as for every other backbone. Pixels differ by at most one level (of 256) from the
-library's own preprocessing.
+Inputs of timm and torchvision models are preprocessed with the library's settings (timm's data
+configuration, torchvision's weights) but with the code that every other backbone uses. Pixels
+differ by at most one level (of 256) from the library's own preprocessing.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
 def load_library(spec: str, mode: str) -> Backbone:
     """Load ``timm:NAME`` or ``torchvision:NAME``, or with ``@LAYER`` the output of a layer.
 
-    The weights are the library's default for NAME, or for a tag as the library writes it
-    (``NAME.TAG``). ``NAME.random`` has untrained weights, which are the same each time.
+    The weights are the library's default for NAME, or the weights with a tag (``NAME.TAG``, as the
+    library writes it). ``NAME.random`` has untrained weights, which are the same each time.
     """
     library, _, rest = spec.partition(":")
     model, _, layer = rest.partition("@")
@@ -160,7 +160,7 @@ def load_library(spec: str, mode: str) -> Backbone:
     except Exception as problem:  # errors of the library, the hub or the network
         if failure := import_failure(problem):
             raise BrokenBackbone(f"{spec} cannot be loaded: {failure}") from problem
-        remedy = "check the name; or load it on a machine with network, and copy the cache"
+        remedy = "check the name, or load it on a machine with network and copy the cache"
         if isinstance(problem, ImportError):
             remedy = f"install it: pip install {library}"
         raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None

@@ -32,7 +32,7 @@ BYTE_RESIZING_DEVICES = frozenset({"cpu"})
 FLOAT_RESIZING_DEVICES = frozenset({"cuda"})
 """The kinds of devices on which torch resizes floats with antialiasing; others use the CPU."""
 MAX_FLOAT_REDUCTION = 32
-"""The largest reduction on CUDA, which keeps the filter's weights in small shared memory."""
+"""The largest reduction in size on CUDA, where the filter's weights must fit in shared memory."""
 FRAMES_PER_STEP = 8
 """The number of frames resized together in floating point."""
 _FILTERS = {2: "bilinear", 3: "bicubic"}
@@ -62,7 +62,7 @@ class Preprocessing:
         The height and width to which frames are resized first, ignoring their aspect ratio and
         without antialiasing.
     middle
-        How to round half of an odd margin: ``down``, or to the nearest ``even`` number.
+        The rounding of half of an odd margin: ``down``, or to the nearest ``even`` number.
     mode
         One of `MODES`.
     transform
@@ -114,7 +114,7 @@ class Preprocessing:
 
 
 MAX_EDGE, MAX_SCALE = 4096, 1e6
-"""Limits for a checkpoint's settings: the pixels of an edge, and the values of means and so on."""
+"""Limits for a checkpoint's settings: the pixels of an edge, and values such as means."""
 CLIP_TORCHVISION = Preprocessing(
     shortest_edge=224,
     filter="bicubic",
@@ -171,7 +171,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
 
 
 def _require_numbers(own: Preprocessing, path: Path) -> None:
-    """Raise `BackboneError` if sizes are impossible, or means and the like are not numbers."""
+    """Raise `BackboneError` if sizes are impossible, or if values such as means are not numbers."""
     edges = (*own.crop, *([] if own.shortest_edge is None else [own.shortest_edge]))
     if not all(type(edge) is int and 0 < edge <= MAX_EDGE for edge in edges):
         raise BackboneError(f"{path}: sizes must be from 1 to {MAX_EDGE} pixels (got {edges})")
@@ -182,7 +182,7 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
 
 
 def processor_file(checkpoint: Path) -> Path:
-    """Return a checkpoint's processor file; the one for videos if there is no other."""
+    """Return the file of a checkpoint's image processor or, if there is none, video processor."""
     video = checkpoint / VIDEO_CONFIG
     return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
 
@@ -256,7 +256,7 @@ def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool
 def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None = None) -> Tensor:
     """Normalise bytes of shape ``[..., 3, h, w]`` as in the backbone's training.
 
-    If `out` is given, the result is written to it; it may be on another device.
+    With `out`, the result is written to that tensor, which may be on another device.
     """
     values = torch.empty(pixels.shape, device=pixels.device) if out is None else out
     mean = _per_channel(tuple(preprocessing.mean), values.device)
@@ -301,7 +301,7 @@ def _geometry(config: Mapping[str, Any], path: Path) -> tuple[int | None, tuple[
     edge = size["shortest_edge"] if isinstance(size, Mapping) else size
     height, width = _sides(config.get("crop_size", edge))
     if max(height, width) > edge:
-        raise BackboneError(f"{path} crops to {height}x{width} after scaling down to {edge}")
+        raise BackboneError(f"{path}: the crop {height}x{width} is larger than the frames ({edge})")
     return edge, (height, width)
 
 

@@ -66,7 +66,7 @@ def known_checkpoints() -> dict[str, KnownCheckpoint]:
 
 @cache
 def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
-    """Return the families and makers of plug-ins, and the reasons why others are not used."""
+    """Return the families and makers of plug-ins, and the reasons why other plug-ins are unused."""
     plugins: dict[Plugin, Any] = {}
     problems: dict[Plugin, str] = {}
     used_names = {item.name for family in own_families() for item in family.checkpoints}

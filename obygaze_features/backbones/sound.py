@@ -27,8 +27,9 @@ SHORTEST_S = 0.025
 FRAMES_PER_STEP = 64
 """The number of frames transformed together, so that they fit the processor's cache."""
 SINGLE_THREADED = 1 << 18
-"""The most multiplications that OpenBLAS does in the calling thread. Beyond this, it starts threads
-that compete with those of other windows, and the result would depend on their number.
+"""The maximum number of multiplications that OpenBLAS does in the calling thread. Beyond this, it
+starts threads that compete with those of other windows, and the result would depend on their
+number.
 """
 
 Samples = NDArray[np.float32]
@@ -36,7 +37,7 @@ Samples = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Excerpts:
-    """The pieces that were kept of a clip's sound, and the number of all its samples.
+    """The pieces of a clip's sound that were kept, and the number of samples in the clip.
 
     Each of `pieces` is a (number of the first sample, samples) pair; the last may extend beyond the
     clip's end.
@@ -154,7 +155,7 @@ class SoundPreprocessing:
     Parameters
     ----------
     sampling
-        How windows are chosen.
+        The rule that chooses windows.
     extractor
         The name of the extractor's class.
     settings

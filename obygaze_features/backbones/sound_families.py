@@ -38,7 +38,7 @@ SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
 RATES = range(8_000, 192_001)
 """The sampling rates that a checkpoint may request."""
 MOST = 60 * RATES[-1]
-"""The most numbers that a window, its spectrum or its filters may have."""
+"""The maximum count of numbers in a window, in its spectrum or in its filters."""
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "ClapFeatureExtractor": {
         "sampling_rate": 48_000, "feature_size": 64, "fft_window_size": 1024, "hop_length": 480,
@@ -82,14 +82,15 @@ def load_sound(
     """Load an audio model of transformers; return it, its settings, and a maker of its `Backbone`.
 
     The maker takes the network, a function that embeds windows of sound (``[W,...]`` to ``[W,D]``),
-    the arrays, and further fields. `takes` is the shape of a window, if the network only takes one.
+    the arrays, and further fields. `takes` is the shape of a window, if the network takes only one
+    shape.
 
     Parameters
     ----------
     path, model, options
         The folder, the name of the model's class, and its options, as for `load_model`.
     extractor, masked
-        As for `SoundPreprocessing`.
+        See `SoundPreprocessing`.
     window
         A function that returns the seconds per window, given the settings.
     """

@@ -32,7 +32,7 @@ TINY_XCLIP = {
     "mit_num_attention_heads": 2,
 }
 WORDS = "engineer picture person doctor photo image woman happy angry the and man sad an of a"
-"""The words of small vocabularies, longest first so that merges of shorter ones do no harm."""
+"""The words of small vocabularies, longest first so that merges of shorter words do no harm."""
 _START_END = ("<|startoftext|>", "<|endoftext|>")
 
 

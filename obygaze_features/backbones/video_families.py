@@ -262,8 +262,8 @@ def load_trunk(
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Load a network without its classifier; return it, its part called `head`, and its fields.
 
-    The part is None if the network is not fine-tuned. Only the names of the `tensors` tell if it
-    is, because ``config.json`` may have been copied from the pretrained network.
+    The part is None if the network is not fine-tuned. Only the names of the `tensors` tell if the
+    network is fine-tuned, because ``config.json`` may have been copied from the pretrained network.
     """
     if not any(name.startswith(("classifier.", f"{head}.")) for name in tensors):
         network, fields = load_folder(path, mode, f"{model}Model", **options)

@@ -25,7 +25,7 @@ WEIGHT_FILES = (
     ("model.safetensors", "model.safetensors.index.json"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
-"""The names of a single weight file, or of the index of several, in order of preference."""
+"""The names of a single weight file and of an index of several, in order of preference."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -38,7 +38,7 @@ TOKENIZER_FILES = (
 """The files that a tokenizer may have. A checkpoint has some of them."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
 _LOADING = threading.Lock()
-"""Held while a network loads, because transformers then patches its classes for all threads."""
+"""A lock for loading networks, because transformers then patches its classes for all threads."""
 GENERATION = 2
 """The version of the random weights. Increase it when they change, so old caches are not used."""
 
@@ -70,7 +70,7 @@ def shard_names(index: Path) -> list[str]:
 
 
 def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options: Any) -> Any:
-    """Load a transformers model in float32; raise if any weights do not fit it exactly.
+    """Load a transformers model in float32; raise `BackboneError` if weights do not fit exactly.
 
     `options` are settings that replace those of the configuration, or arguments of the model.
     """

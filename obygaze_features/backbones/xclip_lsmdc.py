@@ -59,7 +59,7 @@ def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
 
 
 def load(path: Path, mode: str) -> Backbone:
-    """Load a checkpoint from a file, or from a folder with only one.
+    """Load a checkpoint from a file, or from a folder with only one checkpoint.
 
     Both preprocessing modes are the same, because the published preprocessing is the authors' own.
     """

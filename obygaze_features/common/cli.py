@@ -132,7 +132,7 @@ PATH = click.Path(path_type=Path)
 
 
 class Seconds(click.ParamType[float]):
-    """A time in seconds of at least `least`, or greater than `least` with `above`."""
+    """A time in seconds of at least `least`; with `above`, it must be greater than `least`."""
 
     name = "seconds"
 
@@ -207,13 +207,13 @@ def _address(value: str | Path) -> str | Path:
     return value if "://" in str(value) else Path(value)
 
 
-#: A store to read: the path of a folder or archive, or its URL as text.
+#: An existing store: the path of a folder or archive, or its URL as text.
 ADDRESS = click.types.FuncParamType(_address)
 ADDRESS.name = "address"
 
 
 def store_argument(name: str) -> Callable[[Command], Command]:
-    """Return a positional argument for a store to read, passed as a `Path` or as a URL string."""
+    """Return an argument that names an existing store; its value is a `Path` or a URL string."""
     return click.argument(name, type=ADDRESS)
 
 
@@ -245,7 +245,7 @@ def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
 
 
 def _one_character(delimiter: str | None) -> str | None:
-    """Return the delimiter; a typed ``\t`` means a tab."""
+    r"""Return the delimiter; a typed ``\t`` means a tab."""
     delimiter = "\t" if delimiter == "\\t" else delimiter
     if delimiter is not None and len(delimiter) != 1:
         raise UsageError(f"--delimiter takes one character (got {delimiter!r})")
@@ -259,7 +259,7 @@ levels_option = click.option(
     metavar="LOWEST,...,HIGHEST|FILE",
     help="Your own levels, from lowest to highest; or a TOML or JSON file with your levels and "
     "concepts, or the folder of a manifest or of timelines that has them. By default, the levels "
-    "of the manifest that gets labels, or ObyGaze12's.",
+    "of the manifest to be labelled, or else ObyGaze12's.",
 )
 """The option of all commands that read labels."""
 
@@ -396,12 +396,12 @@ def _describe_limit(error: BaseException) -> str:
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         return _in_words(error)
     if isinstance(error, MemoryError):
-        return "out of memory; free some, raise the limit (ulimit), or use a larger machine"
+        return "out of memory; free memory, raise the limit (ulimit), or use a larger machine"
     return ""
 
 
 def _interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the signal exception behind an error: in a class body it becomes a RuntimeError."""
+    """Return the signal exception behind an error; class bodies turn it into a RuntimeError."""
     while error is not None and not isinstance(error, KeyboardInterrupt | _Terminated):
         error = error.__cause__
     return error
@@ -435,7 +435,7 @@ def _in_words(error: OSError) -> str:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """SIGINT. A plain KeyboardInterrupt inside exec ends Python by the signal, even if caught."""
+    """SIGINT as an exception. Plain KeyboardInterrupt in exec would end Python even if caught."""
 
 
 class _Terminated(BaseException):

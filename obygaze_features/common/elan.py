@@ -62,7 +62,7 @@ class Annotation:
 
 
 def milliseconds(start: float, end: float) -> tuple[int, int]:
-    """Convert a span in seconds to milliseconds, of which it lasts at least one."""
+    """Convert a span from seconds to milliseconds; make it at least one millisecond long."""
     first = round(start * 1000)
     return first, max(round(end * 1000), first + 1)
 
@@ -96,11 +96,11 @@ class Document:
 def read_eaf(
     path: Path, error: type[ObygazeError]
 ) -> tuple[Document, list[tuple[str, str]], list[str]]:
-    """Read an ``.eaf`` file; raise `error` if it is not one.
+    """Read an ``.eaf`` file; raise `error` if it is not valid.
 
-    Also returns the annotations that are left out, as (location, problem), and the requests in the
-    file that are ignored. Texts in dependent tiers, at any depth, become details of the annotation
-    that has times.
+    Also returns the annotations that are left out, as (location, problem), and descriptions of the
+    requests in the file that are ignored. Texts in dependent tiers, at any depth, become details of
+    the annotation that has times.
     """
     root = parse_eaf(path, error)
     header = root.find("HEADER")
@@ -164,7 +164,7 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
 def _timed_annotations(
     tier: Xml.Element, times: Mapping[str, int], left_out: list[tuple[str, str]]
 ) -> dict[str, Annotation]:
-    """Return the annotations of a tier with times, by id."""
+    """Return the annotations of a tier that have times, by id."""
     annotations = {}
     for note in tier.iter("REF_ANNOTATION"):
         left_out.append((_location(tier, note), "does not refer to an annotation"))
@@ -213,12 +213,12 @@ def _add_details(
 
 
 def _roots(parents: Mapping[str, str]) -> dict[str, str]:
-    """Map each name to its topmost parent; a ring maps to one of its members."""
+    """Map each name to its topmost parent; names in a cycle map to one of its members."""
     roots: dict[str, str] = {}
     for name in parents:
         path: list[str] = []
         while name in parents and name not in roots:
-            roots[name] = name  # provisional, but final in a ring
+            roots[name] = name  # provisional, but final in a cycle
             path.append(name)
             name = parents[name]
         for child in path:
@@ -308,7 +308,7 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
 
 
 class _TierWriter:
-    """Makes XML elements for tiers, with names and ids that a document does not use yet.
+    """A maker of XML elements for tiers, with names and ids that a document does not use yet.
 
     Parameters
     ----------
@@ -415,7 +415,7 @@ def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Elem
 
 
 def _insert(root: Xml.Element, elements: Sequence[Xml.Element]) -> None:
-    """Insert elements where ELAN's schema wants them: after those of the same or earlier kinds."""
+    """Insert elements in the order of ELAN's schema: after those of the same or earlier kinds."""
     for element in elements:
         earlier = ORDER[: ORDER.index(element.tag) + 1]
         positions = [position for position, child in enumerate(root) if child.tag in earlier]
@@ -441,7 +441,7 @@ def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None
 
 
 def with_checksum(root: Xml.Element) -> str:
-    """Return a document's text with a checksum, which tells later if the file was edited."""
+    """Return a document's text with a checksum, which later shows if the file was edited."""
     Xml.indent(root)
     # A reader would turn a literal carriage return into a line feed.
     body = Xml.tostring(root, encoding="unicode").replace("\r", "&#13;") + "\n"
@@ -463,7 +463,7 @@ def _add_properties(header: Xml.Element, properties: Mapping[str, str]) -> None:
 
 
 def fill_template(vocabularies: Vocabularies) -> Xml.Element:
-    """Return obygaze's template with these pick-lists; tiers without one accept any text."""
+    """Return obygaze's template with these pick-lists; tiers that have none accept any text."""
     root = parse_eaf(TEMPLATE, ObygazeError)
     for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]
@@ -485,7 +485,7 @@ def to_pfsx(colours: Iterable[str]) -> str:
 
 
 def refuse_edited(paths: Iterable[Path]) -> None:
-    """Raise `OutputExists` if one of these ``.eaf`` files was edited since obygaze wrote it."""
+    """Raise `OutputExists` if any of the ``.eaf`` files was edited after obygaze wrote it."""
     for path in paths:
         if path.suffix == ".eaf" and path.exists() and not _is_unchanged(path):
             raise OutputExists(
@@ -495,7 +495,7 @@ def refuse_edited(paths: Iterable[Path]) -> None:
 
 
 def keep_preferences(files: MutableMapping[Path, str]) -> Iterator[str]:
-    """Drop each ``.pfsx`` from `files` that the user has changed, and yield a message about it."""
+    """Drop from `files` each ``.pfsx`` that the user has changed, and yield a message about it."""
     for path in [path for path in files if path.suffix == ".pfsx" and path.exists()]:
         if path.read_bytes() != files[path].encode():
             del files[path]

@@ -1,4 +1,4 @@
-"""The style of all figures, and saving them as SVG, PDF or PNG, or inline in a page.
+"""Draw figures in one style, and save them as SVG, PDF or PNG, or inline in a page.
 
 Figures are drawn in light colours on their own background. Text in an SVG stays text. Inline in a
 page, colours are CSS properties of the page, which may switch to dark.
@@ -151,7 +151,8 @@ def figure_style() -> Iterator[None]:
 def level_colour_names(codes: Sequence[str]) -> list[str]:
     """Return the name of each level's colour in figures and pages: higher levels are darker.
 
-    ObyGaze12's Not Sure has its own colour. A class of several levels has the colour of the first.
+    ObyGaze12's Not Sure has its own colour. A class of several levels has the colour of its first
+    level.
     """
     first = [code.partition("+")[0] for code in codes]
     if set(first) <= LEVELS.keys():
@@ -266,7 +267,7 @@ def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines:
 def caption(
     figure: Figure, title: str, text: str = "", keys: Mapping[str, str] | None = None
 ) -> int:
-    """Add a title above all axes, a legend for the first axes, and a text below; `describe` them.
+    """Add a title above all axes, a legend for the first axes, and a text below; call `describe`.
 
     Returns the number of lines of small text that the legend takes.
     """
@@ -318,7 +319,7 @@ def plain(text: str) -> str:
 
 
 def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
-    """Raise an error if a path's suffix is not that of a figure, or the file exists."""
+    """Raise an error if a path does not have a figure's suffix, or if the file exists."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path}: a figure's name must end in one of {', '.join(SUFFIXES)}")
     refuse_to_overwrite(path, overwrite=overwrite)

@@ -37,7 +37,7 @@ VIDEO_SUFFIXES = frozenset([
 """The suffixes of video files."""
 #: The suffix of unfinished files and folders.
 SUFFIX = ".partial"
-#: Marks folders that obygaze generated, so that only those are replaced.
+#: The file that marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"
 #: Suffixes that folders must not have, so that they do not look like files.
 FILE_SUFFIXES = {
@@ -53,7 +53,7 @@ KINDS = {
 }
 """The kinds of folders that commands take, by the file that identifies each."""
 DESCRIBE_USAGE: ContextVar[Callable[[], str]] = ContextVar("DESCRIBE_USAGE", default=str)
-"""Describes the order of the running command's arguments; "" outside of a command."""
+"""A function that describes the order of a command's arguments; it returns "" outside commands."""
 #: The user's umask. It can only be read by setting it, which would later race with other threads.
 _UMASK = os.umask(0o077)
 os.umask(_UMASK)
@@ -92,7 +92,7 @@ def require_folder_name(path: Path, *accepted: str) -> None:
 def disk_errors(
     path: Path, error: type[ObygazeError], unchanged: str = "the old content is unchanged"
 ) -> AbstractContextManager[None]:
-    """Turn errors of a full or read-only disk into a one-line `error`, with what is unchanged."""
+    """Turn errors of a full or read-only disk into a one-line `error` that adds `unchanged`."""
     remedy = f"({unchanged}); free space or check the disk, and run the same command again"
     return translate(error, path, f"cannot be written: {{}} {remedy}", foreign=OSError)
 
@@ -116,8 +116,8 @@ def require_readable(path: Path, error: type[ObygazeError]) -> None:
 def sync_path(path: Path) -> None:
     """Flush a file's content or a folder's entries to disk, so that they survive a power failure.
 
-    Paths in an unfinished folder are skipped. On Windows, folders cannot be opened, which is not
-    needed because renames are journalled; and only files that are open for writing can be flushed,
+    Paths in an unfinished folder are skipped. On Windows, folders cannot be opened, but need not
+    be, because renames are journalled. Only files that are open for writing can be flushed there,
     so read-only files are skipped.
     """
     is_folder, is_windows = path.is_dir(), sys.platform == "win32"
@@ -239,7 +239,7 @@ def _take_turns(path: Path) -> Iterator[None]:
 
 
 def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
-    """Lock a file for this process while it is open; return False if another process has it."""
+    """Lock a file for this process while it is open; return False if it is already locked."""
     if sys.platform == "win32":
         return True
     try:
@@ -330,13 +330,13 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def make_read_only(path: Path) -> None:
-    """Protect a file from accidental changes; not on Windows, where it could not be replaced."""
+    """Make a file read-only, except on Windows, where it could then not be replaced."""
     if sys.platform != "win32":
         path.chmod(READ_ONLY)
 
 
 def link_or_copy(source: Path | str, target: Path | str) -> None:
-    """Give a file a second name by hard link, or copy it if the file system has none."""
+    """Give a file a second name by hard link, or copy it if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:
@@ -368,7 +368,8 @@ def new_folder(
     allow_missing
         Replace the old folder even if it has files that the new one lacks.
     after_swap
-        Called with the replaced folder. If it raises an exception, the old folder is restored.
+        A function that is called with the replaced folder. If it raises an exception, the old
+        folder is restored.
     """
     check_new_folder(path, overwrite=overwrite, marker=marker)
     temporary = Path(tempfile.mkdtemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent))
@@ -400,7 +401,7 @@ def new_folder(
 
 
 def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None = None) -> None:
-    """Raise the errors that `new_folder` would raise early, and create the parent folder."""
+    """Raise early the errors that `new_folder` would raise, and create the parent folder."""
     require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     if path.is_symlink():
@@ -607,6 +608,6 @@ def check_format(
 
 
 def _kind(name: str) -> str:
-    """Return what messages call a format: obygaze-manifest -> manifest."""
+    """Return the name of a format in messages: obygaze-manifest -> manifest."""
     kind = name.removeprefix("obygaze-")
     return "folder of timelines" if kind == "timelines" else kind.removesuffix("s")

@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ONLY_FOR_THE_COMMAND = re.compile(r"\n *\x08\n.*?(?=\f|\Z)|\f", re.DOTALL)
-"""Matches the command's examples, which start with ``\b``, and the marker that ends its help."""
+r"""A pattern for the command's examples, which start with ``\b``, and for the end of its help."""
 
 
 class Importer(staticmethod):  # type: ignore[type-arg]  # a staticmethod, for documentation tools
-    """A static method that calls an importer in the folder ``importers`` next to its class.
+    r"""A static method that calls an importer in the folder ``importers`` next to its class.
 
     The importer's module has a click command that returns an instance of the class, for example
     ``import_manifest`` for `Manifest`. The command's help ends at ``\f``; the rest of the docstring
-    is for Python callers. The module is imported on first use. `obygaze manifests import` lists it.
+    is for Python callers. The module is imported on first use. `obygaze manifests import` lists the
+    importer.
     """
 
     def __init__(self, file: str) -> None:

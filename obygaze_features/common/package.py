@@ -44,7 +44,7 @@ def reference_file(name: str) -> Path:
 
 @cache
 def reference_json(name: str) -> Any:
-    """Read a shipped JSON file once. Treat it as read-only."""
+    """Read a shipped JSON file once. Treat the result as read-only."""
     return read_json(reference_file(name), ManifestError)
 
 
@@ -80,7 +80,7 @@ def cache_folder(name: str) -> Path:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Return how many cores this process may use, by its affinity and the CPU quotas of cgroups.
+    """Return the number of cores that affinity and the CPU quotas of cgroups let this process use.
 
     Containers and Slurm set such quotas. `root` is the root of the file system.
     """
@@ -90,7 +90,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Return how much memory this process may use in bytes: what is free and its cgroups allow."""
+    """Return the memory in bytes that is free and that this process's cgroups let it use."""
     if sys.platform == "win32":
         return WINDOWS_MEMORY
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -20,7 +20,7 @@ from obygaze_features.errors import ObygazeError
 
 MAX_LETTERS = 300
 OBJECT = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
-"""Matches the address of an object, ``module:object``."""
+"""A pattern for the address of an object, ``module:object``."""
 RAISED = (Exception, SystemExit, GeneratorExit)
 """Exceptions to catch from plug-ins, so that they do not end the process."""
 _OWN = ("obygaze_features", "obygaze_models")
@@ -90,7 +90,8 @@ def package_of(path: str) -> str:
 def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
     """Turn exceptions from a plug-in's code into a one-line `error` that names the plug-in.
 
-    An `error` passes unchanged. obygaze's other errors do not, because plug-ins raise them, too.
+    Exceptions of type `error` pass unchanged. Other errors of obygaze are converted, because
+    plug-ins raise them, too.
     """
     try:
         with same_folder():
@@ -109,19 +110,19 @@ def same_folder() -> AbstractContextManager[None]:
 
 
 def passed_through(problem: BaseException, packages: Collection[str]) -> bool:
-    """Return True if an error was raised in code of these packages, or in code they called."""
+    """Return True if an error was raised in the code of `packages`, or in code that they called."""
     return bool(_lines_of(problem, packages))
 
 
 def describe_error(problem: BaseException, packages: Collection[str]) -> str:
-    """Describe an error by its type, its message, and its last line in these packages."""
+    """Describe an error: its type, its message, and its last traceback line in `packages`."""
     text = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": ")
     lines = _lines_of(problem, packages)
     return f"{text} ({lines[-1]})" if lines else text
 
 
 def _lines_of(problem: BaseException, packages: Collection[str]) -> list[str]:
-    """Return the lines in these packages that an error passed through, ``package/module.py:3``."""
+    """Return the traceback lines that are in `packages`, each as ``package/module.py:3``."""
     return [
         f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{line}"
         for frame, line in walk_tb(problem.__traceback__)

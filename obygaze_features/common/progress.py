@@ -57,7 +57,7 @@ def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[...,
 
 @dataclass
 class _Lines:
-    """Prints lines about progress on standard error, even while no step is finished."""
+    """Lines about progress, printed on standard error even while no step is finished."""
 
     total: int | None
     label: str

@@ -66,7 +66,7 @@ def remove_resumable(folder: Path, is_ours: Callable[[str], object]) -> None:
 
 
 def _files_in(folder: Path, is_ours: Callable[[str], object]) -> Iterator[tuple[str, bool]]:
-    """Yield the relative path of each file, and True if it is a regular file that is ours."""
+    """Yield each file's relative path, and True if it is a regular file that `is_ours` accepts."""
     for parent, folders, files in os.walk(folder):
         for path in (Path(parent, name) for name in (*folders, *files)):
             name = path.relative_to(folder).as_posix()

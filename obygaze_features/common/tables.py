@@ -24,10 +24,10 @@ from obygaze_features.errors import ManifestError, UsageError, translate
 CHUNK_ROWS, CHUNK_CHARS = 128, 1 << 16
 #: A column with more distinct cells than this is no longer searched for equal cells.
 MAX_DISTINCT = 4096
-#: A column of texts, or of wrapped texts, is not made narrower than this for a terminal.
+#: Text columns, wrapped columns and row names are not made narrower than this for a terminal.
 MIN_TEXT, MIN_WRAPPED, MAX_NAME = 10, 30, 44
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
-#: Matches a spreadsheet formula, also after the apostrophe of `escape_formula`.
+#: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
 _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
@@ -110,8 +110,8 @@ def read_table(
     required
         Columns that must exist.
     bad_rows
-        A list to which the line and the number of cells of each row are added if it is not as wide
-        as the header. Without it, such a row is an error.
+        A list that receives the line and the number of cells of each row that is not as wide as the
+        header. Without the list, such a row raises `ManifestError`.
     """
     # Decoding as plain UTF-8 is several times faster.
     encoding = "utf-8-sig" if _has_mark(path) else "utf-8"
@@ -134,11 +134,11 @@ def parse_table(
 ) -> Table:
     """Read the columns of an open text, as `read_table` does; `path` names it in messages.
 
-    Lines without quotes are split in pieces. From the first other piece on, the csv module reads
-    row by row, so that messages name the line.
+    Pieces of the text are split at the delimiter as long as they are regular and have no quotes.
+    From then on, the csv module reads row by row, so that messages can name the line.
     """
     reader = csv.reader(file, delimiter=delimiter, strict=True)
-    ends = [0]  # the last line before the first such piece, then where each row of the rest ends
+    ends = [0]  # the last line before the csv module takes over, then each later row's end
     try:
         header = [name.strip() for name in next(filter(None, reader), [])]
         start = ends[0] = reader.line_num
@@ -179,7 +179,7 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
 
 
 class _Columns:
-    """Collects columns of cells; equal cells share one string, as long as many are equal."""
+    """Columns of cells. Equal cells share one string, as long as many cells are equal."""
 
     def __init__(self, width: int) -> None:
         self.cells: list[list[str]] = [[] for _ in range(width)]
@@ -314,8 +314,8 @@ def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
         key, keys = next(iter(columns.items()))
         raise ManifestError(
             f"{name} of {key} {shorten(keys[row])} is too long for a table cell, which can hold "
-            f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if it is the "
-            "words of a clip, split the clip"
+            f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if it holds "
+            "the words of a clip, split the clip"
         )
 
 
@@ -476,7 +476,7 @@ def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[li
 
 
 def _has_mark(path: Path) -> bool:
-    """Return True if a text file has a UTF-8 byte order mark; raise `ManifestError` if not text."""
+    """Return True if a file has a UTF-8 byte order mark; raise `ManifestError` if it is binary."""
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
     unreadable = translate(ManifestError, path, "cannot be read: {}", foreign=OSError)

@@ -1,4 +1,4 @@
-"""Decoding in separate processes, which can be killed, are replaced, and work ahead."""
+"""Decode in separate processes that can be killed and replaced, and that work ahead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
 """Seconds that a process may take to start, because it may import PyAV over a network."""
 EXIT_TIMEOUT_S = 2.0
-"""Seconds to wait for a killed process to end. If it waits for a dead drive, it never does."""
+"""Seconds to wait for a killed process to end. It never ends while it waits for a dead drive."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ class _WorkerDied(Exception):
 class Decoder:
     """A decoding process, which is started on the first request and again if it dies.
 
-    `idle` are other decoders that can help with its tasks.
+    `idle` is a queue of other decoders that can help with tasks.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Decoder:
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request to `video.worker` and return its answer.
 
-        If the request fails, the answer has an ``error``: the reason, without the file's name. It
-        also fails if decoding hangs, or if the process dies twice.
+        If the request fails, the answer has an ``error``: the reason, without the file's name. The
+        request also fails if decoding hangs, or if the process dies twice.
         """
         reason = ""
         for _ in range(2):
@@ -84,7 +84,7 @@ class Decoder:
     def sound(self, length: int, places: Sequence[tuple[int, int, int]]) -> Excerpts:
         """Return the sound of the last answer, which the next request overwrites.
 
-        `places` has the number of each piece's first sample, and the piece's position in memory.
+        `places` gives the number of each piece's first sample, and the piece's position in memory.
         """
         used = max(end for _, _, end in places)
         samples = self._memory.array((4 * used,)).view(np.float32)
@@ -132,7 +132,7 @@ class Decoder:
         return [results[number] for number in sorted(results)]
 
     def stop(self) -> None:
-        """Kill the process for good; safe to call from any thread. A pending `ask` fails."""
+        """Kill the process permanently; safe to call from any thread. A pending `ask` fails."""
         self._stopped = True
         if process := self._process:
             process.kill()
@@ -223,14 +223,14 @@ def _refuse_windows() -> None:
     """Raise `VideoError` on Windows, which cannot pass open sockets and files to a new process."""
     if sys.platform == "win32":
         raise VideoError(
-            "Windows cannot decode clips. Extract on Linux or macOS, or in the Windows Subsystem "
-            "for Linux"
+            "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
+            "Subsystem for Linux"
         )
 
 
 @dataclass
 class MemoryBudget:
-    """Limits the memory taken by results that wait to be used.
+    """A limit on the memory taken by results that wait to be used.
 
     Parameters
     ----------

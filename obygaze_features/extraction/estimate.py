@@ -32,7 +32,7 @@ CLIPS_TRIED = 8
 FRAME_BYTES = 12
 """The size of a frame's number and time in bytes."""
 SAMPLINGS = (Sampling(32), Sampling(12, rate=1))
-"""The number of frames that the paper's three backbones take from a clip."""
+"""The samplings of the paper's three backbones."""
 COLUMNS = (
     "id", "file", "error", "problems", "container", "codec", "width", "height", "rotation",
     "frames", "fps", "seconds", "decode_seconds", "why_slow",
@@ -132,11 +132,11 @@ def estimate(
     - ``stores``: for each store, its path, whether it is new, the rows to compute, their size in
       bytes, and whether the weights are on this machine (if not, the size is taken from the list
       of checkpoints);
-    - ``clips``: the number of clips that any store lacks, and ``missing``: those of them without a
-      file or with several;
+    - ``clips``: the number of clips that any store lacks, and ``missing``: the ids of those clips
+      that have no file or several files;
     - ``free``: the free bytes on the stores' disk;
     - ``seconds``: the time to ``decode``, estimated from a few clips, and the time for ``all``, at
-      the speed of the ``last_run`` in the log of `output` (None without such a run).
+      the speed of the ``last_run`` in the log of `output` (None if there is no such run).
     """
     videos, output = Path(videos), Path(output)
     check_items(manifest)
@@ -212,7 +212,7 @@ def describe_estimate(estimate: Mapping[str, Any]) -> str:
     lines.append(f"disk: {format_size(free)} free{warning}")
     if missing:
         clips = counted(len(missing), "clip")
-        lines.append(f"without a file, or with several: {clips} ({join_some(missing)})")
+        lines.append(f"{clips} without a file or with several files ({join_some(missing)})")
     lines += [f"left out: {problem}" for problem in estimate["broken"].values()]
     if estimate["clips"]:
         seconds, last = estimate["seconds"], estimate["last_run"]

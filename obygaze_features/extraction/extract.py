@@ -120,7 +120,7 @@ def extract(
     output
         The folder for ``log.jsonl`` and for the store ``NAME.zarr`` of each backbone.
     films, limit, ...
-        Which items to extract, how, and on which device: see `Options`.
+        The options that select items and control how and where they are computed: see `Options`.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def load(
     kinds: Sequence[str],
     broken: BrokenBackbones,
 ) -> tuple[list[Backbone], Engine]:
-    """Load the backbones for items of these kinds, and return them with the engine to use."""
+    """Load the backbones for items of these `kinds`, and return them with the engine to use."""
     if not backbones:
         raise UsageError("no backbone; pass at least one")
     is_ray = _check_engine(backbones, options, kinds)
@@ -231,7 +231,7 @@ def _name_of(backbone: Any) -> str:
 def _check_for_clips(
     backbones: Sequence[Backbone], options: Options, broken: BrokenBackbones
 ) -> None:
-    """Raise `UsageError` if a backbone does not embed clips, or an option names an unknown one."""
+    """Raise `UsageError` if a backbone does not embed clips, or if an option fits no backbone."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
         raise UsageError("--audio-track only applies to audio backbones, and none are used")
     names = [backbone.name for backbone in backbones]
@@ -313,7 +313,7 @@ def open_stores(
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """Return the kinds of a manifest's items; raise `UsageError` if they need a media folder."""
+    """Return the kinds of a manifest's items; raise `UsageError` if a media folder is missing."""
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)
@@ -334,8 +334,9 @@ def _describe(job: Job, backbones: Sequence[Backbone]) -> str:
 def probe_frames(count: int) -> NDArray[np.uint8]:
     """Return the frames of the probe, a synthetic clip, as ``[count, 240, 320, 3]``.
 
-    Every store keeps the probe's features in the group ``probe``. If they agree, two labs have the
-    same backbone. The frames are computed rather than decoded, so no codec can make a difference.
+    Every store keeps the probe's features in the group ``probe``. If the features of two labs
+    agree, the labs have the same backbone. The frames are computed rather than decoded, so no codec
+    can make a difference.
     """
     time, y, x = np.ogrid[:count, :240, :320]
     moving = x + 7 * time
@@ -352,7 +353,7 @@ def probe_sound(seconds: float, rate: int) -> NDArray[np.float32]:
 
 
 def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
-    """Return the probe's row in each array: of its frames, of one frame, or of its text."""
+    """Embed the probe (its frames, one frame, sound or text), and return its row in each array."""
     if not backbone.for_clips and backbone.encode_images is None:
         return Forward(backbone, 1)([PROBE_TEXT])[0]
     with explain_out_of_memory(f"the probe of {backbone.name}", backbone.device):

@@ -1,4 +1,4 @@
-"""Forward passes of backbones in batches, which are halved when memory runs out."""
+"""Run the forward passes of backbones in batches, which are halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ Alone = Callable[[], AbstractContextManager[object]]
 Clip: TypeAlias = Tensor | Sequence[Tensor]
 """A clip's resized frames or its windows, in one tensor or in parts that may be on two devices."""
 _Pending = tuple[int, Clip | str, ReadItem]
-"""The number of a row, and its input, which waits for its batch."""
+"""The number of a row, its input, and its item, which wait for their batch."""
 
 
 class Forward:
-    """Runs a backbone over clips, images or texts, in batches of constant size.
+    """A function that runs a backbone over clips, images or texts, in batches of constant size.
 
-    This way, equal inputs give bitwise equal results, unless memory runs out. The default batch
-    size is 8 clips (fewer on a CPU), or all images or texts of a block. Within the context
-    `alone()`, nothing else takes the GPU's memory.
+    Because of the constant size, equal inputs give bitwise equal results, unless memory runs out.
+    The default batch size is 8 clips (fewer on a CPU), or all images or texts of a block. Within
+    the context `alone()`, nothing else takes the GPU's memory.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Forward:
         """Start computing on a GPU, and return a function that waits for the result.
 
         If a batch does not fit into memory, it is tried again after waiting for uploads, for the
-        running batches of this call, and for other batches by calling `collect`, which returns
-        True if there was one. If the batch still does not fit, this and all later batches are
+        running batches of this call, and for other batches by calling `collect`, which returns True
+        if there was such a batch. If the batch still does not fit, this and all later batches are
         halved.
         """
         running: dict[int, Callable[[], Rows]] = {}
@@ -180,7 +180,7 @@ def _default_batch(backbone: Backbone) -> int:
 
 
 class Embedder:
-    """Embeds the items of a block in batches for each backbone, and collects the outcomes.
+    """An object that embeds a block's items in batches for each backbone, and collects outcomes.
 
     Batches never span blocks, so a resumed run forms the same batches.
     """
@@ -188,7 +188,7 @@ class Embedder:
     def __init__(self, forwards: Mapping[str, Forward], broken: BrokenBackbones) -> None:
         self._forwards, self._broken = forwards, broken
         self.cut: dict[int, int] = {}
-        """The token counts of texts that are longer than their backbone reads, by row."""
+        """The token counts of texts that are too long for their backbone, by row."""
         self.seconds = 0.0
         """The seconds spent in `add`, which waits for the devices."""
         self._pending: dict[tuple[str, bool], list[_Pending]] = defaultdict(list)

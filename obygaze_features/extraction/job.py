@@ -70,7 +70,8 @@ class Options:
         clips get more frames. Networks that take clips get the frames in windows.
     frames
         The maximum frames per clip, `MAX_FRAMES` by default; longer clips are sampled evenly. If
-        all backbones are audio backbones and there is no `sampling`, the maximum windows of sound.
+        all backbones are audio backbones and there is no `sampling`, this is the maximum number of
+        windows of sound.
     window, stride
         The frames per window (default: as many as the network takes), and the frames from the start
         of one window to the next (default: no overlap).
@@ -97,8 +98,8 @@ class Options:
         The number of processes on the cluster that run backbones (default: one per GPU, or one per
         machine without GPUs).
     ray_cpus, ray_gpus
-        The CPUs and GPUs of each such process (default: its share of a machine's CPUs, and one GPU
-        if there are any). `ray_gpus` may be a fraction.
+        The CPUs and GPUs of each of these processes (default: its share of a machine's CPUs, and
+        one GPU if there are any). `ray_gpus` may be a fraction.
     """
 
     films: Sequence[str] | str = ()
@@ -228,7 +229,7 @@ def plan_job(
     output: Path,
     options: Options,
 ) -> Job:
-    """Work out which rows the stores in a folder lack; nothing is created.
+    """Work out the rows that the stores in a folder lack, without creating anything.
 
     Each backbone fills the store of the same name. If a backbone is None, only the store's items
     are compared. Raises `StoreError` if a store cannot be continued.
@@ -248,7 +249,7 @@ def plan_job(
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """Raise `UsageError` if two backbones have the same name, or a name cannot name a store."""
+    """Raise `UsageError` if two backbones have the same name, or if a name is not allowed."""
     for name in names:
         check_store_name(name)
     if duplicates := [name for name in names if names.count(name) > 1]:
@@ -262,13 +263,13 @@ def _shared_block_rows(stores: Iterable[Store]) -> int | None:
         described = " and ".join(f"{path} has {size}" for size, path in sizes.items())
         raise UsageError(
             f"stores must have the same block size ({described} rows per block). Extract into each "
-            "separately"
+            "store separately"
         )
     return next(iter(sizes), None)
 
 
 def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
-    """Raise `UsageError` if a manifest has items of other kinds."""
+    """Raise `UsageError` if a manifest has items that are not of these `kinds`."""
     for item in manifest:
         if item.kind not in kinds:
             plural = " and ".join(f"{kind}s" for kind in kinds)
@@ -278,7 +279,7 @@ def check_items(manifest: Manifest, kinds: Sequence[str] = ("clip",)) -> None:
 def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
     """Raise `VideoError` if none of the rows has a media file.
 
-    Otherwise, if the folder were mistyped, every clip would be recorded as missing.
+    This keeps a run with a mistyped folder from recording every clip as missing.
     """
     items = [manifest.items[row] for row in rows.tolist()]
     located = locate(items, media)

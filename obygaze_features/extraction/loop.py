@@ -111,7 +111,7 @@ def claim(job: Job, claims: BlockClaims, progress: Progress) -> Iterator[Block]:
 
 
 class Extractor:
-    """Reads items and embeds them with backbones on their devices.
+    """An object that reads items and embeds them with backbones on their devices.
 
     Processes decode clips, and threads read images. Threads also move frames to the device and
     resize them for each backbone. The calling thread embeds. The amount read ahead is bounded.
@@ -197,7 +197,7 @@ class _Begun:
 
 
 class BlockWriter:
-    """Collects the outcomes of blocks, commits each complete block, and releases its claim.
+    """A writer that collects outcomes, commits each complete block, and releases its claim.
 
     Leaving the ``with`` block, even after an error, also commits the finished rows of incomplete
     blocks and waits for this, so no computed row is lost.

@@ -64,7 +64,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 PORT_TIMEOUT_S = 5.0
 _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The variable that makes Ray listen on loopback or everywhere; despite its name, on any system."""
+"""The variable that decides if Ray listens only on loopback; it works on every system."""
 
 
 class WorkerPlan(NamedTuple):
@@ -96,7 +96,7 @@ def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> Work
 
 
 def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Options) -> int:
-    """Return how many actors fit on a machine."""
+    """Return the number of actors that fit on a machine."""
     cpus = node.get("CPU", 0)
     if gpus and cpus:  # An actor uses only one GPU. Rounded, so that a tenth fits ten times.
         return int(node.get("GPU", 0)) * int(1 / gpus + 1e-9)
@@ -158,7 +158,7 @@ class Setup:
     software: str = field(default_factory=lambda: version("obygaze"))
 
     def check(self) -> None:
-        """Raise an error if this machine has a different obygaze, or cannot see the films."""
+        """Raise an error if this machine has another version of obygaze, or lacks the films."""
         if (installed := version("obygaze")) != self.software:
             raise ClusterError(
                 f"the machine {platform.node()} has obygaze {installed}, but this command runs "
@@ -221,7 +221,7 @@ def _comparable(backbone: Backbone) -> dict[str, Any]:
 
 
 class _Driver:
-    """Gives pieces to actors, and gives them to other actors if an actor is lost."""
+    """A driver that gives pieces to actors, and the pieces of lost actors to other actors."""
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ class _Driver:
         self._report(len(piece.rows))
 
     def _lose(self, reference: Any, problem: Exception) -> None:
-        """Give the pieces of a lost actor to others; give up a piece that was lost too often."""
+        """Give a lost actor's pieces to other actors; give up a piece that was lost too often."""
         reason = describe_failure(problem)
         self._progress.counts.lost[reason] += 1
         actor = self._awaited[reference][1]
@@ -354,7 +354,7 @@ class _Driver:
 
 
 def describe_failure(problem: Exception) -> str:
-    """Describe why work was lost in one line; raise errors that would recur on every machine."""
+    """Describe in one line why work was lost; raise errors that would recur on every machine."""
     cause, text = getattr(problem, "cause", None), str(problem).strip()
     if isinstance(cause, ObygazeError):
         raise cause from None
@@ -391,7 +391,7 @@ def import_ray(address: str | None) -> ModuleType:
 
 @contextlib.contextmanager
 def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
-    """Connect to the cluster at an address or ``auto``; without one, start a cluster here.
+    """Connect to the cluster at an address or ``auto``; if it is None, start a cluster here.
 
     A new cluster has `cpus` and `gpus`, and ends with the ``with`` block. It listens only on this
     machine's loopback address, unless Ray was imported before.

@@ -53,7 +53,7 @@ class ReadItem:
     uploads
         GPU events after which the inputs are on their GPUs.
     counts
-        What reading the item adds to the run's counts.
+        The numbers to add to the run's counts.
     """
 
     source: str | None
@@ -69,7 +69,7 @@ class _Unreadable(Exception):
 
 
 class ItemReader:
-    """Reads clips, images and texts for a set of backbones; several threads may use it.
+    """A reader of clips, images and texts for backbones, which several threads may use.
 
     `media` is the folder of the files, or None if there are only texts.
     """
@@ -238,8 +238,8 @@ def ask_decoder(
 ) -> dict[str, Any]:
     """Ask `video.worker` to ``decode``, ``hear`` or ``examine`` an item's file.
 
-    The answer has the ``file`` (None if the item has no file), and an ``error`` if that failed. The
-    first `skip` frames are left out.
+    The answer has the ``file`` (None if the item has no file), and an ``error`` if the task failed.
+    The first `skip` frames are left out.
     """
     try:
         path = media.find(item)
@@ -287,7 +287,7 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
             refuse_large(path, *image.size)
             # Pillow would keep only the lower 8 of 16 bits.
             if image.mode in ("I", "F") or image.mode.startswith("I;"):
-                raise VideoError(path, "has more than 8 bits per channel; save it with 8")
+                raise VideoError(path, "has more than 8 bits per channel; save it with 8 bits")
             return np.array(ImageOps.exif_transpose(image).convert("RGB"))
     except VideoError:
         raise

@@ -41,12 +41,12 @@ class Counts:
         The number of clips that were sampled evenly, because they have more frames at the requested
         rate than a backbone takes.
     tracks
-        How often each sound track was used, for clips with several tracks: ``1 of 2 (fra)``.
+        The number of clips with several sound tracks, by the track that was used: ``1 of 2 (fra)``.
     silent
         The number of clips with a silent sound track.
     unheard
-        For clips of whose sound only some windows were used: the number of clips, by the number of
-        windows they have.
+        The number of clips whose sound was sampled because it has too many windows, by the number
+        of windows.
     cut
         The token counts of texts that were cut because they were too long, by id.
     lost
@@ -99,7 +99,7 @@ class Progress:
         The start of the run, the end of loading and planning, and the time limit, by the monotonic
         clock.
     started, items
-        The number of items that were claimed, and of those that were read or failed.
+        The number of items that were claimed, and the number of items that were read or failed.
     passed
         The number of items taken by other runs since the progress bar was last updated.
     decode, device, write
@@ -110,7 +110,7 @@ class Progress:
     batches, devices
         The batch size and the device of each backbone.
     waiting_for
-        What the run is waiting for before its first item.
+        A description of what the run waits for before its first item.
     """
 
     broken: BrokenBackbones
@@ -290,7 +290,7 @@ def _describe_failures(stores: Mapping[str, Store], rows: Rows) -> dict[str, dic
 
 
 def log_run(summary: Summary, writers: Mapping[str, StoreWriter], devices: dict[str, str]) -> None:
-    """Append a run to each store's log, and with all failures to the folder's ``log.jsonl``."""
+    """Append a run to each store's log and, with all failures, to the folder's ``log.jsonl``."""
     packages = {name: version(name) for name in ("av", "torch", "transformers")}
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}

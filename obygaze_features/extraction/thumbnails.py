@@ -20,11 +20,11 @@ from obygaze_features.manifests import Item, Manifest
 from obygaze_features.page.html import NOTE
 
 HALVES = Sampling(2)
-"""Samples two frames; the second one is the middle frame."""
+"""The sampling of two frames, of which the second is the middle frame."""
 JPEG_QUALITY = 80
 WARNING = (
-    "These pictures are from films and under the films' copyright. Look at them on this machine, "
-    "but do not share them or a page that contains them."
+    "These pictures are from films and are under the films' copyright. Do not share them or a "
+    "page that contains them; only view them on this machine."
 )
 
 
@@ -51,7 +51,8 @@ def write_thumbnails(
     manifest, videos
         The manifest, and the folder of the clips' files.
     folder
-        The folder for the thumbnails, named by `thumbnail_name`, and for a note not to share them.
+        The folder for the thumbnails, named by `thumbnail_name`, and for a note that asks not to
+        share them.
     options
         Options that select clips and control decoding.
     width

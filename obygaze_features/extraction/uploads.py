@@ -47,7 +47,7 @@ class UploadStream:
 
 
 class FrameResizer:
-    """Resizes clips and images for the backbones on one device; several threads may use it.
+    """A resizer of clips and images for one device's backbones, which several threads may use.
 
     Each clip is uploaded to a GPU once, on a stream separate from the forward passes, which only
     wait for their own clips. For other devices, the CPU resizes the clips.
@@ -62,7 +62,7 @@ class FrameResizer:
     def __call__(
         self, frames: Tensor, views: Mapping[str, View]
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
-        """Return each view of the frames by name, the event to wait for, and if the CPU resized.
+        """Return the views by name, an event to wait for, and True if the CPU resized the frames.
 
         `frames` may be overwritten afterwards.
         """
@@ -108,7 +108,7 @@ class FrameResizer:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[UploadStream | None]:
-        """Yield a stream for uploading in parallel with forward passes; None without a GPU."""
+        """Yield a stream for uploading in parallel with forward passes; None if there is no GPU."""
         if not self._device.startswith("cuda"):
             yield None
             return

@@ -41,11 +41,11 @@ class StoredArray:
     title
         A short description, such as "maximum", and the default meaning of the array.
     pool
-        The function that computes the array by pooling tokens, for arrays that are pooled. The
-        tokens may be those of one frame or of a whole clip.
+        The function that computes the array by pooling tokens; None if the array is not pooled. The
+        tokens may come from one frame or from a whole clip.
     join
-        The function that combines the values of a clip's windows into one; None if the clip's
-        value cannot be computed from them.
+        The function that combines the values of a clip's windows into one value; None if the clip's
+        value cannot be computed from its windows.
     on_request
         True if the array is large and is stored only when a user asks for it by name.
     """

@@ -6,8 +6,8 @@ record when it resumes.
 
 A claim is a file that is created exclusively. Its modification time is the heartbeat. Its age is
 measured by the file system's clock, which is the same for all machines that share the file system.
-A claim is free once its lease has expired, or as soon as its process has died if that process ran
-on this host.
+A claim is free once its lease has expired or, if its process ran on this host, as soon as that
+process has died.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Claims:
     def active_hosts(self) -> dict[str, int]:
         """Return the number of blocks that writers on each machine have claimed.
 
-        Uses this machine's clock and writes nothing, so read access to the store is enough.
+        This uses the clock of this machine and writes nothing, so read access to the store is
+        enough.
         """
         now = time.time()
         claims = [self._read(path) for path in self._files() if not self._is_free(path, now)]
@@ -183,7 +184,7 @@ class BlockClaims:
     def take(
         self, block: int, rows: Mapping[str, Sequence[int]], *, retry_failed: bool = False
     ) -> dict[str, list[int]]:
-        """Claim a block in every store that still needs some of its rows.
+        """Claim a block in every store that still lacks some of the block's rows.
 
         Returns the missing rows by store name. The result is empty if another process has claimed
         or already written the block.
@@ -201,6 +202,6 @@ class BlockClaims:
         return {name: left for name, left in missing.items() if left}
 
     def release(self, block: int, names: Sequence[str]) -> None:
-        """Release a block in these stores."""
+        """Release a block in the stores with these `names`."""
         for name in names:
             self._claims[name].release(block)

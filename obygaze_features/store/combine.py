@@ -159,7 +159,7 @@ def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
 
 
 def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
-    """Read the outcomes of these rows of the new store from their source stores."""
+    """Read the outcomes of some rows of the new store from their source stores."""
     outcomes: dict[int, Done | Failed] = {}
     source = plan.source[rows.start : rows.stop]
     for number in np.unique(source[source != NO_SOURCE]).tolist():
@@ -180,7 +180,7 @@ def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
 
 
 def _plan_parts(stores: Sequence[Store]) -> Plan:
-    """Plan to take each row from the first store that has it done, else from one where it failed.
+    """Plan to take each row from the first store in which it is done, or else in which it failed.
 
     Raises `StoreError` if two stores have different values for a row.
     """
@@ -221,7 +221,7 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
             first = store_of[common[0]]
             raise StoreError(
                 f"{store.where} cannot be merged with {first.where}: their items differ, "
-                f"but {len(common)} ids are in both, such as {common[0]}. Make a subset of one "
+                f"but they share ids ({len(common)}, such as {common[0]}). Make a subset of one "
                 "store without these ids: obygaze stores subset"
             )
         store_of |= dict.fromkeys(store.ids, store)

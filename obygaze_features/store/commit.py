@@ -1,6 +1,6 @@
 """Write blocks to disk.
 
-The order of the steps makes it safe to be killed at any moment, and lets only one writer win:
+Because of the order of these steps, a writer can be killed at any moment, and only one writer wins:
 
 1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
 2. publish the commit record, under a name that only one writer can take. Now the block exists;
@@ -41,7 +41,7 @@ from obygaze_features.store.reader import Store
 from obygaze_features.store.shards import MappedFile, write_shard
 
 MAX_COPIED_ROW = 2**16
-"""The maximum size of rows that are checked together rather than one by one."""
+"""The maximum size, in bytes, of a row that is checked together with others, not one by one."""
 _STAGED = re.compile(r"[0-9]{6,}[.]")
 
 
@@ -185,7 +185,7 @@ def _retire(expected: BlockRecord, path: Path, retired: Path) -> bool:
 
 
 def _withdraw(store: Store, record: BlockRecord) -> None:
-    """Remove the staged shards, unless the winner's shards are identical."""
+    """Remove the staged shards of a losing writer, except those that the winner's record names."""
     winner = store.read_record(record.block)
     for spec in store.specs:
         sha256 = record.shards[spec.name]
@@ -199,7 +199,7 @@ def finish_moves(store: Store) -> None:
     for block in sorted({int(name.split(".")[0]) for name in names if _STAGED.match(name)}):
         retired = store.path / fmt.retired_name(block)
         if retired.exists():
-            # A writer was killed while replacing a record: restore the old one if none is there.
+            # A writer was killed while replacing a record: restore it if there is no new one.
             publish_exclusively(store.path / fmt.record_name(block), retired.read_bytes())
             retired.unlink(missing_ok=True)
         if record := store.read_record(block):
@@ -266,7 +266,7 @@ def _check_row(store: Store, row: Done | Failed | None) -> Done | Failed | None:
         return row
     if row.values.keys() != set(store.arrays):
         there, arrays = ", ".join(row.values), ", ".join(store.arrays)
-        raise StoreError(store.path, f": a row has arrays {there}, but the store has {arrays}")
+        raise StoreError(store.path, f": a row has the arrays {there}, but the store has {arrays}")
     values = {}
     for spec in store.specs:
         computed = np.asarray(row.values[spec.name])

@@ -37,11 +37,12 @@ class Agreement:
     n
         The number of rows that are done in both stores.
     equal
-        The number of those rows that are bitwise equal.
+        The number of rows that are bitwise equal in both stores.
     mean, least
-        The mean and the lowest cosine between the two stores' rows; None without common rows.
+        The mean and the lowest cosine between the two stores' rows; None if there are no common
+        rows.
     worst
-        (id, cosine) of the unequal rows with the lowest cosines.
+        The (id, cosine) pairs of the unequal rows with the lowest cosines.
     """
 
     n: int

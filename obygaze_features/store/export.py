@@ -54,7 +54,7 @@ def export(
     writers = {".h5": _write_hdf5, ".hdf5": _write_hdf5, ".parquet": _write_parquet}
     write = writers.get(output.suffix.lower())
     if write is None:
-        raise UsageError(f"{output}: the name of an export must end in {', '.join(writers)}")
+        raise UsageError(f"{output}: the name of an export must end in one of {', '.join(writers)}")
     store.location.refuse_as_output(output)
     if arrays is None:
         arrays = store.arrays

@@ -61,16 +61,16 @@ HUB_LICENCES = (
 )  # fmt: skip
 """Licence ids that the Hub recognises. Other licences are shown by name."""
 HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
-"""The Hub's size categories for datasets, by the number of rows they must stay below."""
+"""The Hub's size categories for datasets, by their upper limit of rows (exclusive)."""
 _CROISSANT = Path(__file__).with_name("croissant.json")
-"""The JSON-LD context of Croissant 1.0, exactly as specified, and descriptions of the columns."""
+"""The file with Croissant 1.0's JSON-LD context, as specified, and with column descriptions."""
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 
 
 def finalise(
     store: Store | Path | str, *, compress: bool = False, allow_incomplete: bool = False
 ) -> Store:
-    """Finalise an open store, or the store in a folder; see `Store.finalise`."""
+    """Finalise an open store, passed as a `Store` or a path; see `Store.finalise`."""
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
         clear_unfinished(store.path)  # e.g. the open store, if an earlier swap was killed
@@ -154,7 +154,7 @@ def refuse_while_written(store: Store) -> None:
 def refuse_if_written_since(store: Store) -> Callable[[Path], None]:
     """Return a function that raises `StoreError` if blocks have been written since this call.
 
-    The function takes the folder in which the store is by then.
+    The function takes the folder that holds the store when the function is called.
     """
 
     def read_records(folder: Path) -> dict[str, bytes]:
@@ -270,7 +270,7 @@ def write_card(folder: Path, checksums: Mapping[str, str]) -> None:
     folder
         The store's folder.
     checksums
-        The SHA-256 of files that is already known, by file name.
+        The SHA-256 sums that are already known, by file name.
     """
     store = open_store(folder)
     facts = store.info()

@@ -23,7 +23,7 @@ from obygaze_features.store.shards import ShardLayout
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""The maximum rows per block. A kill loses at most a block: 3 minutes' work at 3 clips a second."""
+"""The maximum rows per block. A kill loses at most one block: 3 minutes at 3 clips a second."""
 BLOCKS = 500
 """The approximate number of blocks in a large store. A block has one file per array."""
 ATTRIBUTES = "obygaze"
@@ -36,7 +36,7 @@ CLAIMS = "claims"
 STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
-"""The list of SHA-256 sums of files that never change; in a final store, of all but the log."""
+"""The SHA-256 sums of the files that never change; in a final store, of all files but the log."""
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
@@ -52,7 +52,7 @@ CHUNK_BYTES = 64 * 2**10
 
 
 def default_block_rows(items: int) -> int:
-    """Return the rows per block of a new store: more in large stores, so they need fewer files.
+    """Return the rows per block of a new store. Large blocks give large stores fewer files.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def default_block_rows(items: int) -> int:
 
 
 class Status(IntEnum):
-    """The state of a row. Values from 2 up say why it failed."""
+    """The state of a row. Values from 2 up say why the row failed."""
 
     TODO = 0
     DONE = 1
@@ -127,7 +127,7 @@ class ArraySpec:
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1
 
     def is_fill(self, values: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return a mask of the fill value, which computed rows have only as padding."""
+        """Return a mask of the fill values, which computed rows contain only as padding."""
         fill: NDArray[np.bool_] = np.isnan(values) if math.isnan(self.fill) else values == self.fill
         return fill
 
@@ -170,7 +170,7 @@ class Recipe:
     backbone
         ``name``, ``family``, ``revision``, ``weights_sha256`` and ``config``.
     preprocessing
-        How frames become the backbone's input.
+        The steps that turn frames into the backbone's input.
     precision
         The number format in which the backbone computes.
     arrays
@@ -302,8 +302,8 @@ def array_layout(
 ) -> dict[str, Any]:
     """Return arguments for ``Group.create_array``: chunks in shards, each with a checksum.
 
-    Every setting is explicit, so a new default in Zarr does not change stores. `beside` are all
-    arrays of the store, which name its axes together.
+    Every setting is explicit, so a new default in Zarr does not change stores. `beside` lists all
+    arrays of the store, because the names of the axes depend on all of them.
     """
     # Imported here because zarr is slow to import, and reading a store does not need it.
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
@@ -442,7 +442,7 @@ def decode_ids(table: NDArray[np.uint8]) -> list[str]:
 
 
 def check_ids(table: NDArray[np.uint8]) -> None:
-    """Raise ValueError if `decode_ids` would fail, using less memory."""
+    """Raise ValueError if `decode_ids` would fail. This needs less memory than decoding."""
     is_zero = table == 0
     has_gap = (is_zero[:, :-1] & ~is_zero[:, 1:]).any()
     if is_zero[:, 0].any() or has_gap:

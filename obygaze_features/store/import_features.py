@@ -5,7 +5,7 @@ extraction, a row that cannot be read is recorded as failed, with a reason.
 
 Folders have one file per clip, ``FILM/STEM.pth`` or ``FILM/STEM.npy``. A clip's file is looked up
 like its media file: in the film's folder or in the top folder, by the stem of the media file. For
-spans of a longer film, and if no file has that stem, it is looked up by the item's id.
+spans of a longer film, and if no file has that stem, the file is looked up by the item's id.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 
 MAX_SAMPLED = 51
-"""The number of files, spread over the manifest, sampled to find the most common shape."""
+"""The maximum number of files that are sampled to find the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
-"""The size up to which an import enlarges its blocks, and the minimum number of blocks."""
+"""The size, in bytes, up to which an import enlarges blocks, and the minimum number of blocks."""
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
@@ -87,16 +87,16 @@ def import_features(
     kind
         ``npy``, ``pth`` or ``hdf5`` (default: inferred from the file's name).
     ids
-        The id of each row, if the file has none: a sequence of ids, such as a column of a table,
+        The id of each row, if the file has no ids: a sequence of ids, such as a column of a table,
         or the path of a file that lists them.
     in_order
         True if row i belongs to item i of the manifest.
     recipe
         A TOML or JSON file that describes how the features were made.
     backbone, preprocessing, precision
-        The same facts in a few words. Facts that are not given are recorded as unknown.
+        The facts of a recipe in a few words. Facts that are omitted are recorded as unknown.
     columns
-        The column names, for arrays of exactly this width.
+        The column names, for every array that has exactly as many columns.
     retry_failed
         Retry rows that failed in an earlier run.
     """
@@ -133,7 +133,7 @@ def import_features(
         manifest = Manifest.load(manifest)
     opened = _open_source(paths, kind, manifest.items.ids if in_order else ids, manifest)
     if opened.recipe and (recipe or is_stated or columns):
-        raise UsageError(f"{opened.path} is an exported store, which has its own recipe")
+        raise UsageError(f"{opened.path} is an exported store with its own recipe; do not pass any")
     if columns:
         opened = replace(opened, columns=columns)
     features_recipe = opened.recipe or stated
@@ -171,9 +171,9 @@ def _open_source(
     )
     has_ids = is_folder or kind == "hdf5"
     slips = {
-        "is not a folder or file of features": not first.exists(),
+        "does not exist; pass a folder or file of features": not first.exists(),
         f"is not a kind of file that can be imported ({', '.join(KINDS)})": kind is None,
-        f"already holds all arrays (got {len(paths)} files); import each into its own store": (
+        f"already holds all arrays (got {len(paths)} files); import each file into its own store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),
         "already has ids; use --ids and --in-order only for files without ids": (
@@ -193,7 +193,7 @@ def _open_source(
 def _fill_store(
     source: RowSource, recipe: Recipe, manifest: NamedItems, path: Path, *, retry_failed: bool
 ) -> Store:
-    """Create the store if needed, and write the rows it does not have yet."""
+    """Create the store if needed, and write the rows that it lacks."""
     arrays = source.arrays(manifest)
     if path.exists():
         existing = open_store(path)
@@ -264,7 +264,7 @@ def read_folders(paths: Mapping[str, Path], suffix: str, manifest: NamedItems) -
 
 
 class ClipFolder:
-    """The files of one array. A file that matches several items belongs to the first.
+    """The files of one array. A file that matches several items belongs to the first of them.
 
     The shape and dtype of a row are the most common ones in a sample of the files.
     """
@@ -285,7 +285,7 @@ class ClipFolder:
                 film = f"{item.film}/" if item.film else ""
                 self.missing[row] = f"no {film}{stem}{suffix} in {path.name}"
             elif len(files) > 1:
-                self.missing[row] = f"both {' and '.join(map(self.short, files))} match"
+                self.missing[row] = f"several files match: {' and '.join(map(self.short, files))}"
             elif (owner := owners.setdefault(files[0], item)) is not item:
                 remedy = f"name the files after their items: {owner.id}{suffix}, {item.id}{suffix}"
                 if item.film and item.film.casefold() != owner.film.casefold():
@@ -367,7 +367,7 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
         raise StoreError(f"it holds a {type(tensor).__name__}, not a plain tensor")
     # With strides, a tensor of any size can be backed by a few bytes.
     if tensor.numel() * tensor.element_size() > path.stat().st_size:
-        raise StoreError("it claims to hold more numbers than the file does")
+        raise StoreError("it claims more numbers than the file can hold")
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
     with translate(StoreError, "it holds", f"a tensor of an unsupported type ({tensor.dtype})"):

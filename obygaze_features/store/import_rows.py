@@ -1,6 +1,7 @@
-"""Sources of imported features, and reading them from NumPy files with one row per item.
+"""Read features to import from NumPy files with one row per item.
 
-Also builds the recipe that records how imported features were made, as far as the user says.
+This module also builds the recipe, which records what the user says about how the features were
+made.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class RowSource:
     recipe
         The recipe that the features were made with, if the file is an exported store.
     without
-        The rows without features: the failure, or None for a row that is still to do.
+        The failure of each row without features; None if the row is still to do.
     source_of
         A function that returns the fingerprint of a row's source.
     probe
@@ -71,7 +72,7 @@ class RowSource:
     kind
         A description of the kind of source.
     columns
-        The column names, for matrices of exactly this width.
+        The column names, for every matrix that has exactly as many columns.
     """
 
     path: Path
@@ -89,7 +90,7 @@ class RowSource:
         return {item_id: row for row, item_id in enumerate(self.ids)}
 
     def arrays(self, manifest: NamedItems) -> tuple[ArraySpec, ...]:
-        """Return a spec for each matrix; raise `StoreError` if they do not fit the manifest."""
+        """Return a spec for each matrix; raise `StoreError` if one does not fit the manifest."""
         for slip in self._find_slips(manifest):
             raise StoreError(self.path, slip)
         if self.recipe:
@@ -116,7 +117,7 @@ class RowSource:
             yield "has no rows; pass a file with one row per item"
         widths = {name: rows.shape[-1] for name, rows in self.matrices.items()}
         if self.columns and len(self.columns) not in widths.values():
-            names = ", ".join(f"{name} is {width} wide" for name, width in widths.items())
+            names = ", ".join(f"{name} has {width} columns" for name, width in widths.items())
             yield f": {names} (got {counted(len(self.columns), 'column name')})"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
@@ -124,8 +125,8 @@ class RowSource:
         if self._row_of.keys().isdisjoint(manifest.items.ids):
             yield (
                 f"has none of the {len(manifest.items)} items of {manifest.name}: its ids look "
-                f"like {shorten(self.ids[0])}, but the manifest's like "
-                f"{shorten(manifest.items.ids[0])}; the manifest's items.csv has each file's id"
+                f"like {shorten(self.ids[0])}, but the manifest's ids like "
+                f"{shorten(manifest.items.ids[0])}; the manifest's items.csv lists each file's id"
             )
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:
@@ -160,7 +161,7 @@ class RowSource:
     def _read_together(
         self, numbers: Sequence[int], arrays: Mapping[str, ArraySpec]
     ) -> dict[str, NDArray[Any]] | None:
-        """Read several rows of each matrix at once; return None if a row does not fit its array."""
+        """Read some rows of each matrix together; return None if a row does not fit its array."""
         are_arrays = all(isinstance(rows, np.ndarray) for rows in self.matrices.values())
         if not are_arrays or min(numbers) < 0 or not self.without.keys().isdisjoint(numbers):
             return None
@@ -206,7 +207,7 @@ def to_storable(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_row(values: NDArray[Any], array: ArraySpec) -> NDArray[Any]:
-    """Return the row; raise `StoreError` if its shape or dtype is not the array's."""
+    """Return the row; raise `StoreError` if its shape or dtype differs from the array's."""
     if values.shape != array.shape or values.dtype != array.dtype:
         have = describe_shape(values.shape, values.dtype)
         expected = describe_shape(array.shape, array.dtype)
@@ -225,7 +226,7 @@ def map_npy(path: Path) -> NDArray[Any]:
 
 
 def read_ids(path: Path) -> list[str]:
-    """Read ids from a text file with one id per line, or from a CSV file with a column ``id``."""
+    """Read ids from a text file with one id per line, or from a CSV file with an ``id`` column."""
     with errors_named(path, "ids; save them as UTF-8"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         rows = [[line] for line in lines if line.strip()]
@@ -236,7 +237,7 @@ def read_ids(path: Path) -> list[str]:
             column = header.index("id")
             del rows[0]
         elif len(header) > 1:  # a file with a single column may lack a header
-            raise StoreError(f"it has no column 'id' (got {', '.join(header):.100})")
+            raise StoreError(f"it has no 'id' column (got {', '.join(header):.100})")
         return [row[column].strip() for row in rows]
 
 

@@ -62,7 +62,7 @@ class Location:
         raise NotImplementedError
 
     def read_part(self, name: str, start: int, length: int) -> bytes:
-        """Read part of a file, as far as it exists; a negative `start` counts from the end."""
+        """Read part of a file, at most to its end; a negative `start` counts from the end."""
         raise NotImplementedError
 
     def read_parts(self, name: str, spans: Sequence[Span]) -> list[bytes]:
@@ -95,13 +95,13 @@ class Location:
             )
 
     identity: object = None
-    """The identity of the pinned store; None if a replacement could not be detected."""
+    """The identity of the pinned store; None if a replacement cannot be detected."""
 
     def identify(self) -> object:
         """Return the identity of the store that is at this location now."""
 
     def pin(self) -> None:
-        """Remember the store's identity, so that reads fail once it is replaced."""
+        """Remember the store's identity, so that reads fail once the store is replaced."""
         self.identity = self.identify()
 
     def refuse_if_changed(self) -> None:
@@ -127,7 +127,7 @@ def _identify_file(path: Path) -> object:
 
 @dataclass(frozen=True)
 class StoreFile:
-    """A file of a store, as named in messages."""
+    """A file of a store. As a string, it is the file's address in messages."""
 
     location: Location
     name: str
@@ -137,7 +137,7 @@ class StoreFile:
 
 
 class Folder(Location):
-    """A folder on this machine. Messages call it `where`, if that is given."""
+    """A folder on this machine. Messages call it `where` (default: its path)."""
 
     def __init__(self, path: Path, where: str | None = None) -> None:
         self.path = self.address = path
@@ -271,7 +271,7 @@ def is_url(address: str | Path) -> TypeGuard[str]:
 
 
 def is_store_name(name: str) -> bool:
-    """Return True if this is a valid name for a store's file: relative, with safe characters."""
+    """Return True if a store may have a file with this name: relative, with safe characters."""
     return _STORE_NAME.fullmatch(name) is not None
 
 

@@ -120,7 +120,7 @@ class _Header(msgspec.Struct):
 
 
 def remedy(location: Location) -> str:
-    """Return what to do about a damaged store, as the end of a message."""
+    """Return the end of a message about a damaged store: what to do."""
     if isinstance(location, Folder) and location.where == str(location.path):
         return f"run: obygaze stores repair {location.where}"
     return "download the store again, or tell its owner"
@@ -158,7 +158,7 @@ def _decode(file: StoreFile, data: bytes, kind: type[Value]) -> Value:
 
 
 def read_attributes(location: Location) -> dict[str, Any]:
-    """Return a store's attributes; raise `StoreError` if there is no store or a newer format."""
+    """Return a store's attributes; raise `StoreError` if the store is missing or unsupported."""
     file = StoreFile(location, "zarr.json")
     try:
         data = location.read(file.name)
@@ -219,7 +219,7 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
 def read_record(
     location: Location, block: int, ids: Sequence[str], arrays: Sequence[str]
 ) -> BlockRecord | None:
-    """Return a block's commit record, or None if it has none.
+    """Return a block's commit record, or None if the block has none.
 
     Raises `StoreError` if the record is damaged or does not match the block's ids.
     """
@@ -264,7 +264,7 @@ def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[
             raise ValueError(f"its columns are {', '.join(table.columns)}")
     except ValueError as problem:
         cause = str(problem).removeprefix(f"{path}, ")
-        reason = f"the table is not as it was written ({cause:.100})"
+        reason = f"the table has changed since it was written ({cause:.100})"
         raise DamagedFile(file, reason) from problem
     return table, hashlib.sha256(data).hexdigest()
 
@@ -322,7 +322,7 @@ class StoredArray:
     spec
         The array's name, shape and dtype.
     layout
-        How its rows are divided into shards and chunks.
+        The division of the rows into shards and chunks.
     compressed
         True if `finalise` compressed its chunks. Uncompressed arrays can be mapped.
     """
@@ -349,7 +349,7 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
         or not row == inner_row == [*spec.shape]
         or not (is_block or attributes["state"] == "final")
     ):
-        raise DamagedFile(file, "its chunks are not whole rows in shards, or do not fit its blocks")
+        raise DamagedFile(file, "its chunks split rows, or do not match its shards and blocks")
     first, *compressors, last = shards.codecs if len(shards.codecs) > 1 else [{}, {}]
     compressed = [codec.get("name") for codec in compressors] == ["zstd"]
     if (

@@ -27,7 +27,7 @@ BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
 NEIGHBOUR_ROWS = 512
 """The number of rows compared with all others at a time."""
 GROUP = 64
-"""The number of cosines grouped, so that most groups can be ruled out by their maximum alone."""
+"""The number of cosines per group. Most groups can be ruled out by their maximum alone."""
 FORGET_BYTES = 64 * 2**20
 """The number of bytes to read before releasing the memory of mapped shards."""
 MAX_THREADS = 4
@@ -108,9 +108,9 @@ def find_nearest(
 def find_neighbours(
     store: Store, ids: Collection[str], *, array: str = "native", top: int = 5
 ) -> dict[str, list[Match]]:
-    """Return the nearest other ids for each of `ids`, by cosine, as in `find_nearest`.
+    """Return each id's nearest neighbours among the other `ids`, by cosine as in `find_nearest`.
 
-    Ids that are not in the store, or whose vectors have no direction, get no neighbours.
+    Ids without a finished row are left out. Ids whose vectors have no direction get an empty list.
     """
     if has_frames(store, array):
         raise UsageError(f"{store.where}: {array} has one vector per frame, not one per clip")
@@ -148,7 +148,7 @@ def has_frames(store: Store, array: str) -> bool:
     # In `frames`, a vector may cover several frames; in other arrays, it may cover a patch.
     if len(spec.shape) == 2 and (count == frames or (spec.counts_frames and not frames % count)):
         return True
-    raise UsageError(f"{store.where}: {array} has neither one vector per row nor per frame")
+    raise UsageError(f"{store.where}: {array} has neither one vector per row nor one per frame")
 
 
 def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.float32]:
@@ -162,8 +162,8 @@ def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.f
     length = float(np.linalg.norm(vector))
     if not (0 < length < math.inf):
         raise UsageError(
-            "the query has no direction: its values are all zero (nothing is heard or seen "
-            "there), or not all finite. Use another query"
+            "the query has no direction: its values are all zero (perhaps nothing is heard or "
+            "seen in it), or not all finite. Use another query"
         )
     return (vector / length).astype(np.float32)
 
@@ -225,7 +225,7 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
 def _score(
     store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """Return each row's cosine (-inf without direction) and nearest frame (-1 without frames)."""
+    """Return each row's cosine (-inf if undefined) and its nearest frame (-1 if none)."""
     spec, by_frame = _spec(store, array), has_frames(store, array)
     if spec.shape[-1] != len(direction):
         raise UsageError(

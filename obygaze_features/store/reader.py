@@ -1,4 +1,4 @@
-"""The `Store` class: reads rows by id, tells the state of each row, and offers all operations."""
+"""The `Store` class, which reads rows by id, reports their state, and offers all operations."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ PART_BYTES = 32 * 2**20
 """The number of bytes that `Store.iter_blocks` reads at a time from a final store."""
 
 DICTIONARY_ROWS = 2**17
-"""The most rows whose ids are indexed by a dictionary, which is faster but takes more memory."""
+"""The maximum number of ids to index in a dictionary, which is faster but takes more memory."""
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
-"""Matches the start of a URL that lost a slash because it was passed as a path."""
+"""A pattern for the start of a URL that lost a slash because it was passed as a path."""
 Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
@@ -112,7 +112,7 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The store's folder. Raises `StoreError` if the store is not a folder but read-only."""
+        """The store's folder. Raises `StoreError` for a zip file or a URL, which are read-only."""
         if not isinstance(self.location, Folder):
             raise StoreError(
                 f"{self.where} is read-only. To change or push it, download it first with: "
@@ -136,7 +136,7 @@ class Store:
         return fmt.specs_of(self.attributes)
 
     def stored(self, array: str) -> StoredArray:
-        """Return how an array is stored on disk. This is read on first use."""
+        """Return an array's layout on disk, which is read on first use."""
         if not isinstance(array, str):
             raise UsageError(f"{self.where}: array must be an array's name (got {array!r:.60})")
         if array not in self._stored:
@@ -194,12 +194,12 @@ class Store:
 
     @cached_property
     def sources(self) -> dict[str, str | None]:
-        """The fingerprint of the file that each row was computed from, or None, by id."""
+        """The fingerprint of each row's source file, by id; None if it is not recorded."""
         sources = self.rows_table["source"]
         return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
 
     def source_of(self, row: int) -> str | None:
-        """Return the fingerprint of the file that a row was computed from, or None."""
+        """Return the fingerprint of a row's source file; None if it is not recorded."""
         record = self.record_of(row // self.block_rows)
         if record is None:
             return self.rows_table["source"][row] or None
@@ -207,7 +207,7 @@ class Store:
 
     @cached_property
     def rows_table(self) -> dict[str, list[str]]:
-        """The columns ``source`` and ``reason`` for all rows, with empty strings for none."""
+        """The columns ``source`` and ``reason`` for all rows; missing values are empty strings."""
         if self.is_final:
             return read_rows_table(self.location, self.ids, self.status)
         sources, reasons = ([""] * len(self) for _ in range(2))
@@ -232,7 +232,7 @@ class Store:
         return self._records[block]
 
     def read_record(self, block: int) -> BlockRecord | None:
-        """Return a block's commit record as it is on disk now, or None."""
+        """Return a block's commit record as it is on disk now; None if there is no record."""
         if self.is_final or not 0 <= block < self.blocks:
             return None
         rows = self.rows_of_block(block)
@@ -244,7 +244,7 @@ class Store:
         return range(len(self))[block * self.block_rows : (block + 1) * self.block_rows]
 
     def refresh(self) -> Store:
-        """Read again what other processes may have changed: the store's state and its rows."""
+        """Reread the state of the store and of its rows, which other processes may have changed."""
         self.location.pin()
         before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
         self._records: dict[int, BlockRecord | None] = {}
@@ -366,10 +366,10 @@ class Store:
         return rows
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
-        """Return those of `rows` (default: all rows) that are still to do.
+        """Return the rows among `rows` (default: all rows) that are still to do.
 
-        With `retry_failed`, failed rows are included; then raises `StoreError` if the store is
-        final and has failed rows, because they cannot be computed again.
+        With `retry_failed`, failed rows are included. If a final store has failed rows, this raises
+        `StoreError`, because they cannot be computed again.
         """
         if retry_failed and self.is_final and self.failures:
             raise final_error(self.path, "is final, so its failed rows cannot be retried")
@@ -402,8 +402,8 @@ class Store:
         The dimensions are ``item``, ``frame``, ``feature`` (``feature_32`` and so on if arrays
         differ in length or columns), and axes that only one array has. The coordinates are ``id``,
         which selects rows, ``film``, the ``time`` of each frame, and column names. With a manifest,
-        the dataset also has ``level`` ("" for none) and ``concepts`` (boolean, by ``concept``) from
-        the label set `labels`.
+        the dataset also has ``level`` ("" if an item has none) and ``concepts`` (boolean, by
+        ``concept``) from the label set `labels`.
         """
         from obygaze_features.store.views import to_xarray
 
@@ -424,8 +424,8 @@ class Store:
         array
             The name of the array.
         ids
-            The ids, in the order wanted (default: all that are done; with a manifest, only those
-            with a level). Raises `StoreError` if a row is not done.
+            The ids to return, in this order (default: all ids whose rows are done; with a manifest,
+            only those with a level). Raises `StoreError` if a row is not done.
         manifest, labels
             A manifest or its folder, and the name of one of its label sets. If `ids` names an item
             without a level, its label is -1.
@@ -530,8 +530,8 @@ class Store:
         Parameters
         ----------
         target
-            A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name. To rename
-            it, end the folder or URL in ``NAME.zarr``. Or a dataset on the Hub,
+            A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name (to rename
+            it, end the folder or URL in ``NAME.zarr``), or a dataset on the Hub,
             ``hf://datasets/OWNER/NAME``. Raises `StoreError` if the target holds anything else.
         """
         from obygaze_features.store.transfer import push
@@ -550,8 +550,8 @@ class Store:
 
         The card of a final store is updated, too. The date is written to ``croissant.json``.
 
-        The store is swapped in one step for a copy that shares its feature files, so it is complete
-        at any moment.
+        The store is swapped in one step for a copy that shares its feature files, so the store is
+        complete at every moment.
         """
         from obygaze_features.store.finalise import set_texts
 

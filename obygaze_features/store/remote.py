@@ -1,4 +1,4 @@
-"""Read a store behind a URL: ranges of files, a few in parallel, all from the pinned store."""
+"""Read a store behind a URL by ranges of files, several in parallel, all from the pinned store."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Remote(Location):
         return [parts[span] for span in spans]
 
     def stream(self, name: str, start: int = 0) -> Iterator[bytes]:
-        """Yield a file from `start` on; without range requests, yield the rest as one piece."""
+        """Yield a file from `start` on, in one piece if the server does not support ranges."""
         length = PIECE_BYTES
         while length == PIECE_BYTES:
             span = start, start + PIECE_BYTES
@@ -123,7 +123,7 @@ class Remote(Location):
         return None
 
     def pin(self) -> None:
-        """Check files from now on against the store's checksum list, or else by their version."""
+        """Pin the store: later reads check files against its checksum list, or else by version."""
         super().pin()
         self._checksums, self._versions = {}, {}
         if isinstance(self.identity, bytes):

@@ -40,7 +40,7 @@ ASIDE = ".before-repair"
 """The suffix of the folder next to the store for files that a repair replaced or dropped."""
 KEPT = "nothing is lost: replaced and dropped files are kept next to the store"
 ASIDE_NOTE = "kept-by-repair.txt"
-"""The file in this folder that says where the files came from."""
+"""The file in that folder that says where the other files came from."""
 
 Confirm = Callable[[Sequence[Damage], Sequence[str]], None]
 
@@ -65,9 +65,9 @@ def repair(
     """Drop the damaged blocks of a store, so that extraction computes them again.
 
     No process may be writing to the store. A damaged final store is replaced by an open store with
-    all intact blocks; with `reopen`, so is an undamaged one, so that missing rows can be filled.
-    Replaced and dropped files are kept next to the store. Raises `StoreUnreadable`, and changes
-    nothing, if the system cannot read a file now.
+    all intact blocks. With `reopen`, an undamaged final store is also replaced, so that missing
+    rows can be filled. Replaced and dropped files are kept next to the store. Raises
+    `StoreUnreadable`, and changes nothing, if the system cannot read a file now.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def repair(
     reopen
         Reopen a final store even if it is undamaged.
     confirm
-        Called with the damage and the ids of the rows to drop before any row is dropped. It can
-        raise an exception to stop the repair.
+        A function that is called with the damage and the ids of the rows to drop, before any row is
+        dropped. It can raise an exception to stop the repair.
     """
     with disk_errors(Path(path), StoreError, unchanged=KEPT):
         store = open_store(path)
@@ -167,7 +167,7 @@ def _drop_blocks(store: Store, blocks: Sequence[int]) -> Path | None:
 
 
 def _reopen(store: Store, damage: Sequence[Damage], blocks: Sequence[int]) -> Path | None:
-    """Replace a final store with an open store without these blocks.
+    """Replace a final store with an open store that lacks `blocks`.
 
     If the final store was damaged, it is kept next to the new store.
     """

@@ -40,7 +40,7 @@ Rows = NDArray[np.intp]
 
 
 class RowReader:
-    """Reads rows that are done, keeping the most recently used shards open."""
+    """A reader of rows that are done, which keeps the most recently used shards open."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -60,7 +60,7 @@ class RowReader:
         return done
 
     def status_of(self, rows: Rows) -> NDArray[np.uint8]:
-        """Return the `Status` of some rows; in an open store, only reads their blocks' records."""
+        """Return the `Status` of some rows; in an open store, read only their blocks' records."""
         if self.store.is_final or "status" in vars(self.store):
             return self.store.status[rows]
         status = np.full(len(rows), Status.TODO, np.uint8)
@@ -197,7 +197,7 @@ class RangeShard:
     location, name
         The shard's file. Raises FileNotFoundError if it does not exist.
     layout
-        How rows are divided into chunks.
+        The division of the rows into chunks.
     compressed
         True if chunks are compressed with Zstandard. The checksum is of the compressed data.
     """

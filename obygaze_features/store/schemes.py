@@ -31,7 +31,7 @@ TIMEOUT_S = 30
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
-"""Limits on the retries of s3fs. Without them, it takes 30 s to give up on a dead endpoint."""
+"""Limits on the retries of s3fs. Without them, s3fs takes 30 s to give up on a dead endpoint."""
 _UPLOAD_PAUSES_S = (0.5, 4.0)
 _BEYOND_THE_END = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
 
@@ -68,7 +68,7 @@ class Files:
         return f"{self.root}/{name}"
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
-        """Return a range of a file; of a whole file, (None, None), at most `limit` + 1 bytes."""
+        """Return a range of a file; for a whole file, (None, None), at most `limit` + 1 bytes."""
         start, end = (0, limit + 1) if span == (None, None) else span
         return Answer(self.system.cat_file(self.path(name), start=start, end=end))
 
@@ -144,7 +144,7 @@ class S3Files(BucketFiles):
         return _hex_of(sent)
 
     def put(self, path: Path, name: str, sha256: str) -> bool:
-        """Upload a file with its checksum, which S3 verifies, unlike some compatible servers."""
+        """Upload a file with its checksum, which S3 verifies but some compatible servers do not."""
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
         named: dict[str, Any] = {"ChecksumAlgorithm": "SHA256", "ChecksumSHA256": checksum}
         pauses = iter(_UPLOAD_PAUSES_S)

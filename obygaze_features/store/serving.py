@@ -61,7 +61,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Handles the requests of one connection."""
+    """The handler of one connection's requests."""
 
     root: Path
     origins: frozenset[str]

@@ -198,7 +198,7 @@ def checksum(data: Any) -> bytes:
 def read_index(
     tail: bytes, layout: ShardLayout, where: str
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Parse a shard's last bytes; return each chunk's offset and length, and if it is present."""
+    """Parse a shard's index; return each chunk's offset and length, and a mask of present ones."""
     table = tail[:-CHECKSUM_BYTES]
     if len(tail) != layout.index_bytes or checksum(table) != tail[len(table) :]:
         raise DamagedChunk(where, range(layout.shard_rows), "its index is damaged or truncated")
@@ -224,7 +224,8 @@ class ShardReader:
     ) -> NDArray[Any]:
         """Read rows of the shard in any order, counted from its start; all must be present.
 
-        With `check`, the checksum of each chunk is verified. With `out`, rows are written to it.
+        With `check`, the checksum of each chunk is verified. With `out`, the rows are written into
+        this array.
         """
         if out is None:
             out = np.empty((len(rows), *self.layout.row_shape), self.layout.dtype)
@@ -275,7 +276,7 @@ class ShardReader:
         return int(offset)
 
     def _check_chunks(self, chunks: NDArray[np.intp]) -> None:
-        """Raise `DamagedChunk` if one of these evenly spaced chunks was changed."""
+        """Raise `DamagedChunk` if any of the chunks, which must be evenly spaced, was changed."""
         size, positions = self.layout.chunk_bytes, self._positions(chunks)
         table = self._bytes[: len(self._bytes) // self._step * self._step]
         table = table.reshape(-1, self._step)
@@ -286,7 +287,7 @@ class ShardReader:
             self._locate(chunk, check=True)
 
     def _positions(self, chunks: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the positions of these evenly spaced chunks in the file, in chunks."""
+        """Return the positions of evenly spaced chunks in the file, counted in chunks."""
         offsets: NDArray[np.intp] = self.index[chunks, 0].astype(np.intp)
         return offsets // self._step
 

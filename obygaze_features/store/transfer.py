@@ -112,7 +112,7 @@ class _Files:
         self.left_out = sorted(files.difference(names))
 
     def check(self, name: str, sha256: str | None = None) -> None:
-        """Raise `StoreError` if a file is damaged, before it could replace an intact one."""
+        """Raise `StoreError` if a file is damaged, before it can replace an intact file."""
         try:
             sha256 = sha256 or sha256_of(self.path / name)
             reason = "does not match its checksum"
@@ -193,7 +193,7 @@ def _send(files: _Files, name: str, there: Remote) -> None:
         ) from None
     if not is_compared and not _is_right(there, name, sha256):
         remedy = f"run: obygaze stores verify {files.path}"
-        raise StoreError(f"{there.join(name)} is not what was sent; {remedy}")
+        raise StoreError(f"{there.join(name)} differs from what was sent; {remedy}")
 
 
 def _push_files(files: _Files, there: Remote) -> int:
@@ -277,7 +277,7 @@ def _push_to_hub(files: _Files, address: str) -> int:
                 )
             if still := wrong_there():
                 remedy = f"run: obygaze stores verify {files.path}"
-                raise StoreError(f"{address}: {still[0]} is not what was sent; {remedy}")
+                raise StoreError(f"{address}: {still[0]} differs from what was sent; {remedy}")
     return len(wrong)
 
 
@@ -287,7 +287,7 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
     Parameters
     ----------
     source
-        The store to pull: a URL, a zip file (also behind a URL), or a folder.
+        The store to pull: a URL, a zip file (on disk or behind a URL), or a folder.
     path
         The path of the new store, ``NAME.zarr``.
     overwrite
@@ -332,7 +332,7 @@ def _pull_files(location: Location, output: Path, *, overwrite: bool) -> int:
         fetched = _fetch_all(location, checksums, folder)
         log = folder / fmt.LOG
         log.unlink(missing_ok=True)
-        if location.exists(fmt.LOG):  # it may be lost, because it does not affect features
+        if location.exists(fmt.LOG):  # the log may be lost, because it does not affect features
             _append(location, fmt.LOG, log, lambda size: None)
         store = open_at(Folder(folder, location.where))
         if not store.is_final:  # regardless of the source's first answer
@@ -390,8 +390,8 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
 def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterator[Path]:
     """Yield a locked, hidden folder next to an output, in which its files are collected.
 
-    The folder contains the files that an earlier run fetched if they are of the same store, as its
-    checksum list tells. With `keep`, the folder is kept after an error.
+    The folder keeps the files that an earlier run fetched, if its checksum list shows that they are
+    of the same store. With `keep`, the folder is kept after an error.
     """
     folder = output.with_name(f".{output.name}.pulling")
     listing = folder / fmt.CHECKSUMS

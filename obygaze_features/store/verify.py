@@ -3,7 +3,7 @@
 This module also defines which files belong to a store, given its arrays and rows.
 
 The SHA-256 of a shard is in its block's record, or in ``checksums.json`` for a final store. Each
-chunk of a shard also has a checksum, which tells which rows are damaged.
+chunk of a shard also has a checksum, which shows which rows are damaged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from obygaze_features.store.shards import DamagedChunk
 CHANGED = "it was changed"
 """The reason given for a file that does not match its SHA-256."""
 _PROCESS_FILE = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
-"""Folders of records and claims, which writers may publish at any time."""
+"""A pattern for records and claims, which writers may publish at any time."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def verify(address: Path | str) -> list[Damage]:
 
 
 def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
-    """Return what is wrong with a file, or None; without a checksum, only try to read it."""
+    """Describe the damage to a file, or return None; without a checksum, only try to read it."""
     if not is_store_name(name):
         return "a store cannot have a file with this name"
     try:
@@ -236,7 +236,7 @@ def check_list(store: Store, checksums: Mapping[str, str]) -> None:
     unlisted, unknown = compare_list(store, checksums)
     if unlisted or unknown:
         reason = f"does not list {unlisted[0]!r:.80}" if unlisted else f"lists {unknown[0]!r:.80}"
-        addition = "" if unlisted else ", not a store's file"
+        addition = "" if unlisted else ", which is not a store's file"
         raise StoreError(f"{store.where}: {fmt.CHECKSUMS} {reason}{addition}")
 
 

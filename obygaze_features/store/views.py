@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TIMES = "frame_time"
 RUN_ROWS = 32
-"""The number of neighbouring rows that a stream reads together, behind a URL in one request."""
+"""The number of neighbouring rows that a stream reads together (one request behind a URL)."""
 
 
 def to_pandas(store: Store, array: str = "native") -> pd.DataFrame:
@@ -119,7 +119,7 @@ class StoreDataset:
     """
 
     classes: tuple[str, ...] = ()
-    """The levels, in the order of their labels; empty without a manifest."""
+    """The levels, in the order of their labels; empty if there is no manifest."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class StoreDataset:
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return several entries at once, which data loaders call for each batch."""
+        """Return several entries at once; data loaders call this for each batch."""
         store, rows = self._store(), self._rows[np.asarray(indices, np.intp)]
         values = store.read_rows(self.array, rows)
         if self._facts:
@@ -182,7 +182,7 @@ class StoreDataset:
         """Yield shuffled batches of rows from this dataset and from `others`, in bounded memory.
 
         First, runs of 32 neighbouring rows are shuffled. Then the rows within each window of runs
-        are shuffled. Each window is read at once, so a store behind a URL needs few requests.
+        are shuffled. Each window is read as a whole, so a store behind a URL needs few requests.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class StoreDataset:
         seed
             The same seed gives the same order. Use a different seed for each epoch.
         window
-            The number of rows to read at once. Up to two windows are held in memory.
+            The number of rows to read together. Up to two windows are held in memory.
         part
             The share of the rows to yield in distributed training, as ``(rank, processes)``.
         """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class StoreWriter:
-    """Fills a store. Start a new store with `create`, or continue an existing one with `resume`.
+    """A writer that fills a store. Start with `create`, or continue a store with `resume`.
 
     Several writers (processes, or machines on a shared file system) may fill the same store; each
     block is written by only one of them. Divide the work with `BlockClaims`, or let writers race:
@@ -79,7 +79,7 @@ class StoreWriter:
             The manifest whose items determine the rows and their order, which never change. Any
             object with a name, a licence, a citation and items will do.
         recipe
-            How the rows are computed.
+            The description of how the rows are computed.
         probe
             The features of the probe, a fixed synthetic clip, by array. With these, two labs can
             check that they compute the same features.
@@ -132,7 +132,7 @@ class StoreWriter:
     def missing_in_block(
         self, block: int, rows: Sequence[int], *, retry_failed: bool = False
     ) -> list[int]:
-        """Return the rows of a block that still have to be computed, as on disk now."""
+        """Return the rows of a block that, according to the disk, still have to be computed."""
         record = self.store.read_record(block)
         if record is None:
             return list(rows)
@@ -209,12 +209,12 @@ def require_resumable(
     if differences := recipe_differences(store.attributes, now):
         raise StoreError(
             f"{store.path} cannot be continued because it was made with different "
-            f"{' and different '.join(differences)}; use the same ones, or another output"
+            f"{' and different '.join(differences)}; use the same settings, or another output"
         )
 
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List the differences that forbid mixing rows: in items, weights, preprocessing, and so on."""
+    """List the differences between two recipes that make their rows incompatible."""
     subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "items": lambda recipe: recipe["items_digest"],
         "backbone weights": lambda recipe: recipe["backbone"]["weights_sha256"],
@@ -245,7 +245,7 @@ def _describe_pair(stored: Any, now: Any) -> str:
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
-    """Return a mask of the blocks in a part; ``"2/4"`` is every fourth block from the second on."""
+    """Return a mask of the blocks in a part: ``"2/4"`` is every fourth block from the second on."""
     first, _, step = part.partition("/")
     if not (first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step)):
         raise UsageError(f"a part must be I/N with I from 1 to N, such as 2/4 (got {part!r})")
@@ -306,7 +306,7 @@ def write_probe(
 def write_checksums(folder: Path, computed: Mapping[str, str] | None = None) -> None:
     """Write the list of the SHA-256 of every file except the log, which may grow.
 
-    `computed` are checksums that are already known, by file name.
+    `computed` holds the checksums that are already known, by file name.
     """
     files = (path for path in folder.rglob("*") if path.is_file())
     names = sorted(path.relative_to(folder).as_posix() for path in files)

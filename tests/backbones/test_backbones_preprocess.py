@@ -226,7 +226,7 @@ def test_the_clip_rule_equals_torchvision(size):
 
 @pytest.mark.parametrize(("changes", "facts"), [
     ({"image_mean": None}, "image_mean"),
-    ({"crop_size": 64}, "crops to 64x64"),
+    ({"crop_size": 64}, "the crop 64x64 is larger"),
     ({"image_mean": ["x", "x", "x"]}, "mean must have one number"),
     ({"image_mean": [float("nan")] * 3}, "mean must have one number"),
     ({"image_std": [0, 0, 0]}, "std must have one number"),

@@ -93,7 +93,7 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
     "full": (OSError(*NO_SPACE), 1, "Error: No space left on device\n"),
     "half": (OSError(*NO_SPACE, "/disk/.run.0_1_x.partial"), 1,
              "Error: /disk: No space left on device\n"),
-    "large": (MemoryError(), 1, "Error: out of memory; free some, raise the limit "
+    "large": (MemoryError(), 1, "Error: out of memory; free memory, raise the limit "
               "(ulimit), or use a larger machine\n"),
     "long": (ManifestError("x" * 100_000), 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
     "stop": (KeyboardInterrupt(), 130, "Interrupted.\n"),

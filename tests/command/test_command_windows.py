@@ -91,4 +91,4 @@ def test_commands_call_nothing_that_windows_lacks(tmp_path: Path) -> None:
     *answers, (code, text) = map(json.loads, result.stdout.splitlines())
     assert not [(line, *a) for line, a in zip(WORKS, answers, strict=True) if a[0]]
     assert code == 1
-    assert "Windows cannot decode clips" in text
+    assert "clips cannot be decoded on Windows" in text

@@ -153,7 +153,7 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "strides": (torch.ones(6, 2).t()[0], ""),
         "bfloat16": (tensor.bfloat16() + 2**-7, ""),
         "expanded": (torch.ones(1).expand(6), ""),
-        "claims": (torch.ones(1).expand(10**12), "claims to hold more numbers than the file does"),
+        "claims": (torch.ones(1).expand(10**12), "claims more numbers than the file can hold"),
         "other": ({"other": tensor}, "a dictionary without the key native (got 'other')"),
         "lines": ({"a\nb": tensor}, "without the key native (got 'a\\nb'"),
         "list": ([tensor], "a list, not a plain tensor"),

@@ -59,7 +59,7 @@ def test_numpy_matrices_become_arrays_and_resume(bring):
     np.save("F.npy", THEIR_FRAMES)
     names = ["a", "b", "c", "d", "e", "f"]
     wrong = bring("npy X.npy --ids ids.txt --columns a,b", code=1)
-    assert "native is 6 wide (got 2 column names" in wrong.stderr
+    assert "native has 6 columns (got 2 column names" in wrong.stderr
     named = f"--columns {','.join(names)}"
     store = bring(f"npy native=X.npy frames=F.npy --ids ids.txt {named}")
     check(store, native=ROWS, frames=FRAMES)

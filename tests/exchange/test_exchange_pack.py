@@ -166,7 +166,7 @@ def test_a_listed_but_missing_file_is_refused(name, store, tmp_path):
     if name in INSIDE:
         (store / name).parent.mkdir(parents=True, exist_ok=True)
         (store / name).write_bytes(b"x")
-        refused(f"lists '{name}', not a store's file", store, "unpack")
+        refused(f"lists '{name}', which is not a store's file", store, "unpack")
     [reason] = [entry.why for entry in verify(store) if entry.file == name]
     listed = "checksums.json lists it, but stores have no such file"
     assert reason == (listed if name in INSIDE else "a store cannot have a file with this name")

@@ -47,7 +47,7 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
     clip.rename(library / "clip.mp4")
     words = command("--dry-run").stdout
     assert "tiny: 7 clips" in words
-    assert "without a file, or with several: 1 clip (tt0000003-004)" in words
+    assert "1 clip without a file or with several files (tt0000003-004)" in words
     (library / "clip.mp4").rename(clip)
     claim = write(store.path / "claims/000000.json",
                   json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))  # fmt: skip

@@ -77,7 +77,7 @@ def test_images_and_texts_equal_transformers(checkpoints, towers, photos, tmp_pa
 BROKEN = {
     "cut": (Status.UNREADABLE, "cut.png cannot be read as an image"),
     "words": (Status.UNREADABLE, "cannot identify image file 'words.jpg'"),
-    "deep": (Status.UNREADABLE, "deep.png has more than 8 bits per channel; save it with 8"),
+    "deep": (Status.UNREADABLE, "deep.png has more than 8 bits per channel; save it with 8 bits"),
     "drawing": (Status.UNREADABLE, "drawing.png cannot be read as an image: cannot identify"),
     "gone": (Status.MISSING, "no image gone.*"),
     "twice": (Status.MISSING, "twice.gif and twice.png both match"),

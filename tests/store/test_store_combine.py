@@ -98,7 +98,7 @@ SLIPS = {
     ),
     "same ids": (
         lambda s, t: of.merge([s, *films(t.parent, "tt1")], t), StoreError,
-        "4 ids are in both, such as tt1-000",
+        r"they share ids \(4, such as tt1-000",
     ),
     "case of ids": (
         lambda s, t: of.merge(films(t.parent, "tta", "TTA"), t), ManifestError,

@@ -180,7 +180,7 @@ def test_a_mismatched_table_of_rows_is_named(path):
     for wrong, line in [
         (table.replace("tt003,3", "tt003,1"), "does not match the store's ids and status"),
         (table.replace("tt003", "tt999"), "does not match the store's ids and status"),
-        (table[:-20], "rows.csv: the table is not as it was written"),
+        (table[:-20], "rows.csv: the table has changed since it was written"),
         (table.replace("reason", "why", 1), "its columns are id, status, source, why"),
         (None, r"rows.csv: it is missing"),
     ]:

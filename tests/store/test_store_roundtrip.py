@@ -76,7 +76,7 @@ SLIPS = {
     ),
     "array unknown": (
         lambda w: w.write_block(2, [Done({"native": np.ones(3), "more": 0}, None)]),
-        "a row has arrays native, more, but the store has native",
+        "a row has the arrays native, more, but the store has native",
     ),
     "written": (lambda w: w.write_block(0, [ONES, ONES]), "block 0 .* has already been written"),
     "no items": (

@@ -126,7 +126,7 @@ def test_files_are_read_back_without_server_checksums(url, stores, monkeypatch):
         return call(files, method, name, *limit, **options)
 
     monkeypatch.setattr(schemes.S3Files, "_call", without_checksums)
-    with pytest.raises(StoreError, match=r"rows.csv is not what was sent"):
+    with pytest.raises(StoreError, match=r"rows.csv differs from what was sent"):
         push(stores / "final.zarr", f"{url}/imitated.zarr")
 
 
