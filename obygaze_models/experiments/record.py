@@ -67,7 +67,8 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
     """The labelled items, and their label scheme.
 
     `levels` maps level codes to names, lowest level first. `senses` maps concepts to how they are
-    perceived. It is empty if this is unknown.
+    perceived. It is empty if the senses are
+    unknown.
     """
 
     name: str
@@ -217,7 +218,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
     stores
         The names of the stores that the model reads.
     variant_of
-        The model that is the same but reads more stores; "" if there is none.
+        The model that this model is a variant of, with fewer stores; "" if it is not a variant.
     """
 
     title: str
@@ -337,9 +338,10 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     blank
         The tested clips whose features are all zero.
     annotators
-        By test set, the models compared with each annotator, if labels were merged from several.
+        A comparison of the models with each annotator, by test set. It is empty if labels were not
+        merged from several annotators.
     cuts
-        By model, the threshold chosen on validation clips in each fit, if requested.
+        The thresholds that were chosen on validation clips in each fit, by model, if requested.
     files
         The digests of the files that the scores were computed from.
     """
@@ -408,7 +410,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def ranking_metric(self) -> str:
-        """The experiment's score, or the default score of its target. Guesses have it as well."""
+        """The experiment's score, or its target's default. Guesses have this score as well."""
         task = self.task(self.scores[0].test)
         return self.experiment.score or task.target.default_score(task)
 
