@@ -72,5 +72,5 @@ def run_folders(runs: Sequence[Path]) -> list[Path]:
     headers = ("run.json", "manifest.json", "timelines.json")
     folders = [run.parent if run.name in headers else run for run in runs]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Pass each folder once")
+        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Pass each once")
     return folders

@@ -99,7 +99,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 @click.option("--store", type=ADDRESS, required=True, help="Embeddings of X and Y; see above.")
 @click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if in a separate store.")
 @path_option(
-    "--manifest", "manifests", multiple=True, help="A manifest with columns to select items by; repeatable."
+    "--manifest", "manifests", multiple=True, help="Manifest columns to select by; repeatable."
 )
 @click.option(
     "--sets",
@@ -146,8 +146,8 @@ def eat(
     are closer to A than to B, compared with the items of Y. For --sets, a set is a list of ids
     (x=doc,nurse), columns with values (x=gender:woman,profession:science|medicine), or a file with
     one id per line (x=@women.txt). Without y, each item of x is tested separately. The columns come
-    from --store or --manifest. Embeddings come from a store, NAME.vec, NAME.csv, or the
-    concepts of a saved bottleneck.
+    from --store or --manifest. Embeddings come from a store, NAME.vec, NAME.csv, or the concepts of
+    a saved bottleneck.
 
     \b
     Examples:
@@ -223,8 +223,8 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
     CAPTIONS is a CSV table (image_id, condition, emotion, caption, and optionally intensity), or a
     folder of files with one caption per line. A file name such as ann_AN1_NO_3.txt gives the
     subject, emotion (AN, SA, HA) and intensity, condition (NO, O) and number. In each group, the
-    words of the group's emotion are counted. In neutral captions (ann_NE_NO_3.txt), the words of every
-    emotion are counted, for comparison. Words that are rare across all captions are left out.
+    words of the group's emotion are counted. In neutral captions (ann_NE_NO_3.txt), the words of
+    every emotion are counted, for comparison. Words that are rare across all captions are left out.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``obygaze models explain | moments | evaluate-moments``: explain predictions, and find moments."""
+"""``obygaze models explain | moments | evaluate-moments``: explain models, find moments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BAR = 24
     help="Number of similar clips in the store to list.",
 )
 @path_option("--concepts", help="The saved bottleneck whose concepts --tcav tests.")
-@click.option("--tcav", "analysis", flag_value="tcav", help="Test how a network uses the --concepts.")
+@click.option("--tcav", "analysis", flag_value="tcav", help="Test how a network uses concepts.")
 @click.option(
     "--significance",
     "analysis",
@@ -75,9 +75,9 @@ def explain(
     """Explain a MODEL's predictions for clips, or how it uses concepts.
 
     With IDs, a linear bottleneck shows each concept's contribution to the logit. The contributions
-    and the intercept add up to the logit. A tree shows which concepts it finds in the clip. A late fusion shows each store's
-    contribution. Other models, such as networks, give no reasons. Pass as many stores as the model
-    was trained on.
+    and the intercept add up to the logit. A tree shows which concepts it finds in the clip. A late
+    fusion shows each store's contribution. Other models, such as networks, give no reasons. Pass as
+    many stores as the model was trained on.
 
     Without IDs, the annotated clips of --manifest that the model has not seen are used. --tcav
     counts how often a network's logit rises along each concept, and --significance ranks clips by
@@ -105,7 +105,7 @@ def explain(
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if analysis is not None:
         if ids:
-            raise UsageError(f"--{analysis} uses all annotated clips and takes no IDs. Remove the IDs")
+            raise UsageError(f"--{analysis} uses all annotated clips. Remove the IDs")
         if manifest is None:
             raise UsageError(f"--{analysis} needs annotations. Add --manifest FOLDER")
         result = analyse(analysis, model, stores, manifest, concepts, **options)
@@ -119,7 +119,7 @@ def explain(
             raise UsageError("no clips to explain. Pass IDs, or add --tcav or --significance")
         if concepts is not None:
             raise UsageError(
-                "--concepts needs --tcav. To explain clips, leave it out: a bottleneck uses its own "
+                "--concepts needs --tcav. To explain clips, omit it: a bottleneck uses its own "
                 "concepts, and a network gives no reasons"
             )
         clips = explain_clips(model, stores, ids, nearest=nearest)
@@ -349,10 +349,10 @@ def evaluate_moments(
 
     MOMENTS_TABLE and FRAMES_TABLE come from obygaze models moments or from your own program. The
     first has the columns film, start, end and score. The second has film, id, start, end and
-    probability.
-    TIMELINES is a folder from obygaze annotations import (from MObyGaze, ELAN or a table). The
-    model is scored against each annotator separately. Two baselines are shown next to the model:
-    constant and random probabilities. For a figure: obygaze models moments -o FILE.svg --timelines FOLDER.
+    probability. TIMELINES is a folder from obygaze annotations import (from MObyGaze, ELAN or a
+    table). The model is scored against each annotator separately. Two baselines are shown next to
+    the model: constant and random probabilities. For a figure: obygaze models moments -o FILE.svg
+    --timelines FOLDER.
 
     \b
     Examples:

@@ -60,8 +60,8 @@ def write_run(
 ) -> None:
     """Rank a MANIFEST's test clips with a MODEL and write a run file.
 
-    The file is in trec_eval's format. Its tag ends in -external-data if the backbone of the features
-    was pretrained on other data, or in -own-data if its weights are random.
+    The file is in trec_eval's format. Its tag ends in -external-data if the backbone of the
+    features was pretrained on other data, or in -own-data if its weights are random.
 
     \b
     Example:

@@ -47,8 +47,8 @@ def train(
     """Train a model on all clips of an EXPERIMENT, to apply it to other clips.
 
     If the estimator uses validation clips, one fold is held out for early stopping: the last fold
-    that has clips of every class, or the last few folds if no fold does. No clips are left to test the
-    model on, so run the experiment to see how well such a model performs. With the official
+    that has clips of every class, or the last few folds if no fold does. No clips are left to test
+    the model on, so run the experiment to see how well such a model performs. With the official
     protocol, the test set is left out, so the model equals the run's.
 
     \b
@@ -152,8 +152,8 @@ def predict(
     """Predict clips of a STORE, or export a run's predictions.
 
     The store must have the features that the model was trained on, or features made the same way.
-    Pass several stores if the model was trained on several. Without an output option, the first clips are
-    printed.
+    Pass several stores if the model was trained on several. Without an output option, the first
+    clips are printed.
 
     MODEL may also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. Each row also has the film's title, and
@@ -233,8 +233,8 @@ def evaluate(
     """Score a MODEL on the annotated clips of a MANIFEST.
 
     STORE has the features. Separate scores are shown for clips that the model has not seen in
-    training, and for clips of films that it has not seen. The scores of guessing with the same share
-    of positives are shown for comparison.
+    training, and for clips of films that it has not seen. The scores of guessing with the same
+    share of positives are shown for comparison.
 
     \b
     Examples:
@@ -260,7 +260,7 @@ def evaluate(
             echo(f"{missing} without features, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
-        rest = "; only the others test it" if scored.unseen.clips else ", so these scores do not test it"
+        rest = "; only the rest test it" if scored.unseen.clips else ", so no score tests it"
         echo_warnings(
             [
                 f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "
@@ -269,7 +269,7 @@ def evaluate(
         )
     if shared := scored.unseen.clips - scored.apart.clips:
         clips = counted(shared, "unseen clip is", "unseen clips are")
-        echo_warnings([f"{clips} from {group}s in training and cannot test the model on a new {group}"])
+        echo_warnings([f"{clips} from {group}s in training, so they test no new {group}"])
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:

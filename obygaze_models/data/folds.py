@@ -27,8 +27,8 @@ smallest class has. ``weights`` uses all clips, and estimators weight each class
 size. ``none`` uses all clips without weights.
 """
 BALANCE: Balance = "undersample"
-"""The default balance of all protocols that draw their training clips. With this balance, even models
-without class weights predict every class.
+"""The default balance of all protocols that draw their training clips. With this balance, even
+models without class weights predict every class.
 """
 RandomState = int | np.random.RandomState | None
 T = TypeVar("T")

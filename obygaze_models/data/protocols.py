@@ -287,7 +287,7 @@ class ManifestSplit(LeakFree):
             yield f"test fold {fold}", train, folds == after, folds == fold, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows: each fold is the test set once; all others are for training."""
+        """Yield training and test rows. Each fold is tested once, by training on all others."""
         codes = self._codes_without_groups(X, y, groups)
         folds, present = self._column(codes), self._present()
         for fold, seed in enumerate(draw_seeds(self.random_state, self._last() + 1)):

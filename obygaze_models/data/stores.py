@@ -226,7 +226,7 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     """
     if isinstance(group := cast(object, store), _StoreGroup):
         raise ExperimentError(
-            f"models that read frames need a single store (got {len(group.stores)}: {group.where}). "
+            f"models that read frames need one store (got {len(group.stores)}: {group.where}). "
             'Use them in a separate experiment with store = "..."'
         )
     shapes = {spec.name: spec.shape for spec in store.specs}
@@ -243,7 +243,7 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     present = ~np.isnan(frames[:, :, 0]).all(axis=1)
     if len(have) and not present.any():
         raise ExperimentError(
-            f"{store.where}: array {array!r} is NaN in all {len(have)} clips. Extract the clips again"
+            f"{store.where}: array {array!r} is NaN in all {len(have)} clips. Extract these again"
         )
     # In place, because indexing would make a copy.
     for row, source in enumerate(np.flatnonzero(present).tolist()):
@@ -258,9 +258,9 @@ def read_frame_times(
 ) -> Array:
     """Return the times of the `count` frame features of each clip, in seconds [N, count].
 
-    If a feature covers several frames, such as a tubelet, its time is the mean of the frames' times.
-    Values are NaN if the store does not have the array. For another `array`, such as ``loudness``,
-    return its values instead of times.
+    If a feature covers several frames, such as a tubelet, its time is the mean of the frames'
+    times. Values are NaN if the store does not have the array. For another `array`, such as
+    ``loudness``, return its values instead of times.
     """
     times = np.full((len(ids), count), np.nan)
     spec = next((spec for spec in store.specs if spec.name == array), None)

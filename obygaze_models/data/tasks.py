@@ -63,9 +63,9 @@ class Task(msgspec.Struct, frozen=True):
         The classes.
     concept, negatives
         The concept to detect, and its negatives: ``a`` EN clips only; ``b`` EN clips, and HN and S
-        clips without the concept; ``c`` only HN and S clips without the concept. Positives are HN and S
-        clips with the concept. If the levels are not ObyGaze's, all clips take part, and only ``b``
-        is allowed.
+        clips without the concept; ``c`` only HN and S clips without the concept. Positives are HN
+        and S clips with the concept. If the levels are not ObyGaze's, all clips take part, and only
+        ``b`` is allowed.
     target_key
         The key of the target in `TARGETS`.
     """
@@ -273,7 +273,7 @@ def make_task(
 
 
 class _EarlierTask(msgspec.Struct):
-    """The task of a saved model of format version 2: two sets of levels, several levels, or a concept."""
+    """The task of a model in format version 2: two sets of levels, several levels, or a concept."""
 
     positives: list[str] = []
     negatives: list[str] | str = []
@@ -317,7 +317,7 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
 
 
 def measure_of(labels: LabelSet) -> str | None:
-    """Return the official measure in a label set's JSON file, or None if the file names no measure."""
+    """Return the official measure that a label set's JSON file names, or None."""
     measure = labels.about.get("measure")
     official = [key for key, metric in METRICS.items() if metric.official]
     if measure is not None and measure not in official:

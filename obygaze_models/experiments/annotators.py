@@ -62,7 +62,7 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
             votes.setdefault(row["test"], {})[row["id"]] = labels
     except (KeyError, ValueError) as problem:
         raise ExperimentError(
-            f"{path} does not match run.json ({one_line(problem)}). Run the experiment again: {MAKE}"
+            f"{path} differs from run.json ({one_line(problem)}). Run the experiment again: {MAKE}"
         ) from None
     return votes
 
@@ -85,7 +85,7 @@ def format_votes(plan: Plan, predictions: pd.DataFrame) -> str:
 
 
 def _vote(task: Task, code: int, level: str) -> str:
-    """Return the key of a label's class, or of its level if that is in no class; "" if unlabelled."""
+    """Return the key of a label's class, or of its level if it is in no class; "" if unlabelled."""
     if code >= 0:
         return task.classes[code].key
     return level_key(level) if level else ""
@@ -126,7 +126,7 @@ def annotators_f1(
 
 
 def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
-    """Return the mean F1 over pairs of label sets, or None if the task does not have two classes."""
+    """Return the mean F1 over pairs of label sets, or None unless the task has two classes."""
     if not task.is_binary:
         return None
     negatives, positives = task.classes

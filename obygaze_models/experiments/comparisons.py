@@ -53,8 +53,8 @@ class Comparison:
         Warnings about settings that differ, about clips that are left out, and about scored clips
         that either model was trained on.
     beside
-        A sentence per model on its F1 against each annotator, if labels were merged from
-        several annotators.
+        A sentence per model on its F1 against each annotator, if labels were merged from several
+        annotators.
     noun
         The unit that clips are grouped by, such as "film".
     """

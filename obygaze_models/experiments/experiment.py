@@ -170,8 +170,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "lacks: leave them out, or use the mean of the training clips.",
         examples=["mean"])] = "drop"
     fusion: Annotated[_Name, Meta(
-        description='`"early"` or `"late"`. How to join several stores: one model reads all, or '
-        "one model per store is fitted and their probabilities are combined.", examples=["late"])] = "early"
+        description='`"early"` or `"late"`. How to join several stores: one model for all, or '
+        "one model per store, with combined probabilities.", examples=["late"])] = "early"
     each_store: Annotated[bool, Meta(
         description="`true` or `false`. Whether to fit each estimator on each store alone, and "
         "on all stores but one, as well.", examples=[True])] = False
@@ -291,10 +291,10 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 )
         for key in ("min_clips", "validation_films"):
             if getattr(self, key) is not None and key not in self._protocol_keywords:
-                yield f'{key} needs protocol = "leave-film-out". Add this protocol, or leave the key out'
+                yield f'{key} needs protocol = "leave-film-out". Add it, or leave the key out'
         yield from self._option_slips()
         if self.protocol_name == "paper" and self.levels:
-            yield f"the paper's protocol is for two classes. For {len(self.levels)} classes, use leak-free"
+            yield f"the paper's protocol needs two classes. With {len(self.levels)}, use leak-free"
 
     def _store_slips(self) -> Iterator[str]:
         """Yield a sentence for each key that conflicts with the stores."""

@@ -127,9 +127,9 @@ def held_out(
 ) -> list[Row]:
     """Return a run's held-out predictions, sorted by model, test, film and time.
 
-    The cells include each annotator's class. The probability is averaged over the fits. It is
-    that of the second class if there are two classes, and otherwise of the predicted class. The cells also have
-    the concepts' contributions, for models whose contributions sum to the log-odds.
+    The cells include each annotator's class. The probability is averaged over the fits. It is that
+    of the second class if there are two classes, and otherwise of the predicted class. The cells
+    also have the concepts' contributions, for models whose contributions sum to the log-odds.
     """
     if model is not None and model not in run.record.models:
         raise ExperimentError(f"{run.folder}: {unknown_name('model', model, run.record.models)}")
@@ -269,7 +269,7 @@ def export_files(
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"no file in {annotations} for {named}; only the models' tiers are written")
+            lines.append(f"no file in {annotations} for {named}; only models' tiers are written")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
                 f"{counted(untimed, 'clip')} left out for ELAN: the manifest has no start and end "
@@ -281,7 +281,7 @@ def export_files(
 def _preferences(
     documents: Sequence[str], annotations: Path | None, levels: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield a preferences file for each ELAN document: the annotators' file, or colours of levels."""
+    """Yield a preferences file for each ELAN document: the annotators' file, or level colours."""
     colours = to_pfsx(level_colours([*levels])) if levels else ""
     for document in documents:
         name = str(Path(document).with_suffix(".pfsx"))

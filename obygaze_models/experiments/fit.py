@@ -96,8 +96,8 @@ class Fit:
 class PlannedFit:
     """An estimator of the experiment, with the task and the fold to fit and test it on.
 
-    `namesakes` counts earlier tasks of the experiment with the same folder name. If `soft` is True, the
-    estimator is fitted to the labels of each annotator.
+    `namesakes` counts earlier tasks of the experiment with the same folder name. If `soft` is True,
+    the estimator is fitted to the labels of each annotator.
     """
 
     name: str

@@ -158,8 +158,8 @@ def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
     if reason := record.lacks_interval:
         yield RunWarning("one-film", "", f"{reason[0].upper()}{reason[1:]}.")
     if films.also_trained and films.tested > 1:
-        text = f"Other clips of {films.also_trained:,} of the {films.tested:,} {noun}s in the test sets "
-        yield RunWarning("also-trained", "", f"{text}are in training.")
+        text = f"Other clips of {films.also_trained:,} of the {films.tested:,} tested {noun}s"
+        yield RunWarning("also-trained", "", f"{text} are in training.")
 
 
 def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
@@ -262,7 +262,7 @@ def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator
 
 
 def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
-    """Yield warnings about models that were not saved or are external, and about ignored plug-ins."""
+    """Yield warnings about unsaved models, external models, and ignored plug-ins."""
     reasons = {fit["model"]: fit["not_saved"] for fit in fits if fit["not_saved"]}
     for name, reason in reasons.items():
         text = f"{plan.experiment.title_of(name)} was not saved: {reason}."

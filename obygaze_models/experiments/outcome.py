@@ -2,10 +2,10 @@
 
 A run is written to ``OUTPUT.partial``, which is renamed when it is complete. Each fit's model is
 saved to its final path in ``models``. Then the rest of the fit, with the digests of the model's
-files, is written to a file in ``fits``. This file is flushed to disk and then renamed to its final name,
-so a fit without it is repeated. ``partial.json`` records the experiment, clips, folds and versions of
-the fits. If any of these changes, the run starts again. Files
-that no run writes are never used or removed.
+files, is written to a file in ``fits``. This file is flushed to disk and then renamed to its final
+name, so a fit without it is repeated. ``partial.json`` records the experiment, clips, folds and
+versions of the fits. If any of these changes, the run starts again. Files that no run writes are
+never used or removed.
 """
 
 from __future__ import annotations
@@ -305,8 +305,8 @@ class Outcome:
 
     `fits` are the rows of ``fits.csv``, and `saved` the paths of the saved models. `explained` has
     the results to explain, for experiments with concepts or late fusion. `seen` maps task and fold
-    to the rows that models used besides training and validation rows. `warnings` has the
-    warnings of estimators from other packages, and warnings about inner folds.
+    to the rows that models used besides training and validation rows. `warnings` has the warnings
+    of estimators from other packages, and warnings about inner folds.
     """
 
     plan: Plan

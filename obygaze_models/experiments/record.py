@@ -67,8 +67,7 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
     """The labelled items, and their label scheme.
 
     `levels` maps level codes to names, lowest level first. `senses` maps concepts to how they are
-    perceived. It is empty if the senses are
-    unknown.
+    perceived. It is empty if the senses are unknown.
     """
 
     name: str

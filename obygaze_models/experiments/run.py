@@ -1,4 +1,4 @@
-"""Run an experiment and write its folder (see `run_folder`), or train one of its models on all clips.
+"""Run an experiment and write its folder (see `run_folder`), or train a model on all its clips.
 
 The same experiment writes the same bytes on the same machine, even if it was interrupted and
 resumed. Only ``started`` and ``seconds`` in ``run.json`` differ.

@@ -136,8 +136,8 @@ class Run:
     def scores(self) -> list[dict[str, Any]]:
         """Return a row for each model, test set and metric, for `pandas.DataFrame`.
 
-        ``mean`` is the mean over films or other groups, and ``films`` is the number of
-        groups. ``low`` and ``high`` are the limits of the 95% interval. Undefined scores are None.
+        ``mean`` is the mean over films or other groups, and ``films`` is the number of groups.
+        ``low`` and ``high`` are the limits of the 95% interval. Undefined scores are None.
         """
         rows = []
         for scores in self.record.scores:

@@ -28,7 +28,7 @@ from obygaze_models.estimators.registry import (
 AGAINST = "negatives"
 """The key in an estimator's table for the set of negatives of its concepts."""
 CUT, ON_VALIDATION = "threshold", "validation"
-"""The key in an estimator's table for its threshold, and the value that chooses it on validation."""
+"""The key of an estimator's threshold in its table, and the value to choose it on validation."""
 
 
 def folder_name(text: str) -> str:
@@ -41,8 +41,8 @@ class EstimatorSpec:
     """An entry in the list of estimators: its name, its options and the data that it uses.
 
     The estimator reads the stores in `use` (by default all), joined by `fusion`. Concepts in
-    `concept_stores` are learned from the store named there. A variant reads fewer stores than
-    the entry named in `variant_of`. If `numbers` is True, the estimator may be a regressor.
+    `concept_stores` are learned from the store named there. A variant reads fewer stores than the
+    entry named in `variant_of`. If `numbers` is True, the estimator may be a regressor.
     """
 
     name: str

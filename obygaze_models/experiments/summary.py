@@ -187,7 +187,7 @@ def describe_left_out(means: Sequence[ModelScores], titles: Mapping[str, str]) -
 
 
 def describe_official(record: RunRecord) -> str:
-    """Describe the official measure of a run, and how the benchmark requires the run to be marked."""
+    """Describe a run's official measure, and how the benchmark requires the run to be marked."""
     assert record.official is not None
     measure, name = METRICS[record.official.measure].title, record.store.backbone["name"]
     mark = (

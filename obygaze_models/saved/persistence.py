@@ -112,9 +112,10 @@ def save_model(
     path
         The folder to create. It appears only when it is complete.
     about
-        A description as JSON: the features (backbone, weights, array, pooling), the run.
+        A description as JSON: the features (backbone, weights, array, pooling) and the run.
     durable
-        Flush the files to disk. Pass False within a folder from `new_folder`, which flushes itself.
+        Flush the files to disk. Pass False within a folder from `new_folder`, which flushes all
+        files itself.
     """
     import msgspec
     from safetensors.numpy import save
@@ -439,10 +440,10 @@ def _check_classes(model: Any, names: Sequence[str]) -> None:
     if codes.dtype.kind not in "iu" or not np.array_equal(codes, np.unique(codes)):
         raise ExperimentError("the classes are not sorted whole numbers")
     if codes.min() < 0 or codes.max() >= len(names):
-        raise ExperimentError(f"the classes are not the numbers of {', '.join(names)}")
+        raise ExperimentError(f"the class codes do not match the names {', '.join(names)}")
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ExperimentError(f"{name} has {value!r} instead of a text")
+        raise ExperimentError(f"{name} has {value!r} instead of text")
     return value

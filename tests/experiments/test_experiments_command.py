@@ -176,7 +176,7 @@ def test_concept_results_say_how_the_model_was_chosen(make_run, marked):
     }  # fmt: skip
     for name, named, chosen in (
         ("first", None, "majority, the first listed of 2 models"),
-        ("named", "logistic", "logistic, as the experiment asks of 2 models"),
+        ("named", "logistic", "logistic, the experiment's choice of 2 models"),
         ("alone", None, "logistic"),
     ):
         own = changes | ({"estimators": ("logistic",)} if name == "alone" else {})
@@ -428,7 +428,7 @@ def test_clips_trained_on_are_recognised_under_other_ids(world, model, tmp_path)
     table, tables = tmp_path / "said.csv", tmp_path / "tables"
     outputs = ("-o", table, "--csv", tables)
     result = run_obygaze("models", "predict", model, store, *outputs, code=0)
-    assert "2 clips show parts of files that it was trained on, under other ids" in result.stderr
+    assert "2 clips show parts of files that the model was trained on, under other ids" in result.stderr
     assert [row["seen_in_training"] for row in csv_rows(table)] == predictions.seen
     assert f",{RENAMED}\n" in (tables / "b.csv").read_text(encoding="utf-8")
 

@@ -214,7 +214,7 @@ REFUSED = [
     ({"pooling": "max"}, ["'native' has one vector per clip"]),
     ({"estimators": ()}, ["estimators is empty. Add an estimator, or --pred"]),
     ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "use the leak-free"]),
-    ({"concepts": ("all",)} | NO_TASK, ["'levels' has no concepts"]),
+    ({"concepts": ("all",)} | NO_TASK, ["'levels' has no visual concepts"]),
     (other_clips, ["none of the 150 clips of toy", "o.zarr (which has clip-1, cl"]),
     (with_gaps, ["has folds up to 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
     (selected("leak-free", range(9)), ["'ten' lost its test fold (9)", 'protocol = "split"']),
