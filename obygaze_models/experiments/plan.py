@@ -267,7 +267,7 @@ class Plan:
         return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
 
     def clips(self, leaked: Collection[str] = ()) -> dict[str, Clip]:
-        """Return all labelled clips in order, with their folds and the reasons why some are unused."""
+        """Return all labelled clips in order, with their folds and why some are unused."""
         reasons: dict[str, Unused] = dict.fromkeys(self.join.without_fold, "no-fold")
         reasons |= dict.fromkeys(self.join.without_features, "no-features")
         levels, folds = levels_of(self.tasks, self.labels, self.scheme), self.division.fold_of

@@ -483,7 +483,7 @@ def test_unknown_origins_are_warned_of(make_run, tmp_path):
     assert all(fact in text for fact in ("UNKNOWN ORIGIN", "tiny", "weights, preprocessing"))
     bad = {"name": "pcbm-logistic", "as": "sum", "negatives": "b", "bank__C": 1e-9}
     assert texts("bad", {}, estimators=("majority", bad)) == [
-        "CONCEPTS: sum: 3 concepts are unreliable and 1 is left out in some of 9 fits. "
+        "CONCEPTS: sum: 3 concepts are unreliable and 1 concept is left out in some of 9 fits. "
         "See the report for the reasons."
     ]
 
