@@ -3,7 +3,7 @@
 ==================  ==================  ====================================================
 in an experiment    splitter
 ==================  ==================  ====================================================
-``leak-free``       `LeakFree`          the last fold is the test set; the others validate in turn
+``leak-free``       `LeakFree`          the last fold is the test set; every other validates once
 ``released``        `Released`          the authors' code and their split files
 ``paper``           `PaperSplit`        the text of the paper's version 1: eight training folds
 ``leave-film-out``  `LeaveFilmOut`      each film is left out and tested (Table 4)
@@ -70,7 +70,7 @@ def protocol(
     title, short
         A description in one line, and in a few words.
     balance
-        The default balance of training clips; empty if the protocol fixes them.
+        The default balance of training clips; empty if the protocol fixes these clips.
     in_turn
         True if every fold of a split is tested, not only the last.
     """
@@ -323,7 +323,7 @@ class OfficialSplit(ByFolds):
     Parameters
     ----------
     folds, last, random_state
-        As in `LeakFree`.
+        See `LeakFree`.
     """
 
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
@@ -364,7 +364,7 @@ class PaperSplit(ByFolds):
     Parameters
     ----------
     folds, last, random_state
-        As in `LeakFree`.
+        See `LeakFree`.
     """
 
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:

@@ -291,7 +291,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _identify_files(store: Store, array: str) -> list[str]:
-    """Return texts that identify an array's files, because checksums alone could be copied."""
+    """Return strings that identify an array's files, because checksums alone could be copied."""
     if not store.location.is_local:
         return [str(store.location.address)]
     root = Path(store.location.address)

@@ -304,7 +304,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
         keys = [key for key, default in joins.items() if getattr(self, key) != default]
         if keys and len(self.stores) < 2:
-            yield f"{' or '.join(keys)} needs several stores. Leave it out, or add stores = [...]"
+            yield f"{' or '.join(keys)} needs several stores. Omit it, or add stores = [...]"
 
     def _task_slips(self) -> Iterator[str]:
         """Yield a sentence for each conflict between classes or negatives."""
@@ -373,7 +373,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 'a single store with target = "ordered" or "number"'
             )
         if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
-            return f"{CUT} needs two classes (but {name} predicts {len(self.levels)}). Leave it out"
+            return f"{CUT} needs two classes (but {name} predicts {len(self.levels)}). Remove it"
         weighs = spec.takes_weights or find_entry(spec.name).before_balancing
         if self.is_soft and not weighs:
             return (

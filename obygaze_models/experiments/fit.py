@@ -336,7 +336,7 @@ def fit_estimator(
 def _settle(
     fit: Fit, spec: EstimatorSpec, data: ClipDataset, validation: Array, pool: Array, labels: Array
 ) -> Fit:
-    """Choose the threshold on validation clips, or fit the spread of ordered levels on the pool."""
+    """Choose the threshold on validation clips, or fit the spread of ordered levels."""
     if fit.target == Ordered.key:
         spread = fit_spread(fit.probabilities(data, pool), labels[pool])
         return replace(fit, spread=spread, seen=np.union1d(fit.seen, pool))

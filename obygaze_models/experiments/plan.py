@@ -64,7 +64,7 @@ from obygaze_models.experiments.spec import folder_name
 from obygaze_models.scoring.metrics import Array
 
 _Part = tuple[Problem, int, str, Sequence[Fold]]
-"""A problem, the number of earlier problems with its folder name, an estimator, and its folds."""
+"""A problem, the number of earlier problems with the same folder name, an estimator, and folds."""
 
 
 @dataclass(frozen=True, eq=False)

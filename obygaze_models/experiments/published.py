@@ -62,7 +62,7 @@ BACKBONES = {
     "vivit": Backbone("ViViT-B/16", ("vivit",), "ViViT-B/16", {"num_frames": 32}),
     "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc"), "X-CLIP LSMDC"),
 }
-"""The paper's three backbones, by slot."""
+"""The paper's three backbones, by key."""
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class Skipped(_Part, frozen=True, kw_only=True):
 
 
 class LeakCount(_Part, frozen=True):
-    """The numbers of clips in a fit's test set that leaked into the same fit, by use."""
+    """The numbers of a fit's test clips that the same fit has used, by kind of use."""
 
     task: str
     fit: int

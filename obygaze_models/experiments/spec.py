@@ -71,7 +71,7 @@ class EstimatorSpec:
         except (TypeError, ValueError) as problem:
             raise ExperimentError(
                 f"estimator {self.name!r}: an option cannot be written to run.json ({problem}). "
-                "Use numbers, texts, or lists and tables of these"
+                "Use numbers, strings, or lists and tables of these"
             ) from None
         with suppress(PluginError):  # each fit reports it
             accepted = keywords(self.estimator.fit)

@@ -131,7 +131,7 @@ def _describe_range(values: Mapping[str, float]) -> str:
 def describe_run(run: Run, *, verbose: bool = False) -> str:
     """Return the text that `obygaze models run` prints below the result, except for warnings.
 
-    With `verbose`, the table of films is included even if it is long.
+    If `verbose` is True, the table of films is included even if it is long.
     """
     record = run.record
     parts = [_concept_table(record)] if _has_concepts(record) else []

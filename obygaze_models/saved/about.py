@@ -1,6 +1,6 @@
 """The description of a saved model: ``model.json``, ``README.md``, and the clips it has seen.
 
-JSON is checked before it is used. Values of a wrong type raise `ExperimentError`.
+JSON is checked before it is used. Values of the wrong type raise `ExperimentError`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class About(dict[str, Any]):
 
 
 def description_of(about: Mapping[str, Any]) -> Description:
-    """Return a model's description with types."""
+    """Return a model's description as a typed object."""
     return (about if isinstance(about, About) else About(about)).description
 
 

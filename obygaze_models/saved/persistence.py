@@ -82,7 +82,7 @@ _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
     "predict_attention",
 )  # fmt: skip
-# Each text in an array takes as much memory as the longest text.
+# Each string in an array takes as much memory as the longest string.
 _MAX_TEXTS_BYTES = 2**26
 
 
@@ -205,7 +205,7 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
         items = [_encode(item, f"{name}.{index}", parts) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):
-        # As pairs, because keys of JSON objects must be texts, but classes may be numbers.
+        # As pairs, because keys of JSON objects must be strings, but classes may be numbers.
         pairs = [
             [_encode(key, name, parts), _encode(item, f"{name}.{key}", parts)]
             for key, item in value.items()
@@ -268,9 +268,9 @@ def _decode(value: Any, parts: _Parts) -> Any:
 
 
 def _decode_texts(value: Any, parts: _Parts) -> Any:
-    texts = [_text(text, "a list of texts") for text in value]
+    texts = [_text(text, "a list of strings") for text in value]
     if 4 * len(texts) * max(map(len, texts), default=0) > _MAX_TEXTS_BYTES:
-        raise ExperimentError("a list of texts is too long")
+        raise ExperimentError("a list of strings is too long")
     return np.array(texts)
 
 
@@ -445,5 +445,5 @@ def _check_classes(model: Any, names: Sequence[str]) -> None:
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ExperimentError(f"{name} has {value!r} instead of text")
+        raise ExperimentError(f"{name} has {value!r} instead of a string")
     return value
