@@ -60,7 +60,7 @@ BAR = 24
 @path_option("--manifest", help="The annotations, for --tcav and --significance.")
 @click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its default]")
 @option("--draws", type=click.IntRange(min=1), default=200, help="Number of random directions.")
-@option("--seed", default=0, help="The seed of the random draws.")
+@option("--seed", default=0, help="The random seed.")
 @json_option
 def explain(
     model: Path,
@@ -119,8 +119,8 @@ def explain(
             raise UsageError("no clips to explain. Pass IDs, or add --tcav or --significance")
         if concepts is not None:
             raise UsageError(
-                "--concepts needs --tcav. To explain clips, omit it: a bottleneck uses its own "
-                "concepts, and a network gives no reasons"
+                "--concepts is only for --tcav. Remove it to explain clips: a bottleneck uses its "
+                "own concepts, and a network gives no reasons"
             )
         clips = explain_clips(model, stores, ids, nearest=nearest)
         if as_json:
@@ -187,8 +187,8 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @path_option("--timelines", help="Draw the segments of these timelines.")
 @path_option(
     "--manifest",
-    help="Draw the labels of this manifest. It also gives the times of clips in their films "
-    "if the store has none.",
+    help="Draw the labels of this manifest. It also provides the times of clips in films "
+    "if the store lacks them.",
 )
 @click.option(
     "--threshold",
@@ -202,7 +202,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     "--close-gaps",
     type=Seconds(0),
     help="Join moments separated by a gap shorter than this, in seconds.  "
-    "[default: 5, at most a tenth of the film or unlocated clip]",
+    "[default: 5, but at most a tenth of the film (or of a clip with no position)]",
 )
 @click.option("--estimator", help="For a run: the estimator, if several read frames.")
 @click.option("--task", help="For a run: the task, if there are several.")

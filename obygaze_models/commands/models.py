@@ -65,7 +65,7 @@ def example(folder: Path, overwrite: bool) -> None:
     from obygaze_models.data.example import EXPERIMENTS, copy_example
 
     copy_example(folder, overwrite=overwrite)
-    echo(f"2,567 minutes of 20 films, as spoken words -> {folder}")
+    echo(f"the words of 2,567 minutes of 20 films -> {folder}")
     echo(f"next: obygaze models run {for_shell(folder / EXPERIMENTS[0])} -o runs/level")
 
 

@@ -88,7 +88,7 @@ def _describe_training(model: TrainedModel) -> str:
         total = counted(model.trained + model.drawn_away + model.validated, "clip")
         drawn_away = counted(model.drawn_away, "was", "were")
         text = f"{model.trained:,} of {total}: {drawn_away} left out at random so that classes "
-        text += "are equally large"
+        text += "are the same size"
     if model.validated:
         text += f", {model.validated:,} held out for validation"
     return text

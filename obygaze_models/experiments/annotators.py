@@ -155,8 +155,8 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
     votes = run.annotations()
     if not votes:
         raise ExperimentError(
-            f"{run.folder}: its labels were not merged from several annotators. "
-            "Merge them: obygaze annotations merge MANIFEST"
+            f"{run.folder}: the labels were not merged from several annotators. "
+            "Merge label sets: obygaze annotations merge MANIFEST"
         )
     levels = run.record.manifest.levels
     titles = {task.key: task.titles(levels) for task in run.record.tasks}

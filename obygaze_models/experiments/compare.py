@@ -131,9 +131,7 @@ def _check_models(models: Sequence[str], refs: Sequence[ModelRef], runs: Mapping
             raise ExperimentError(unknown_name("model", name, names))
     if len(refs) == 1:
         folder = runs[refs[0].run].folder
-        raise ExperimentError(
-            f"{folder} has only the model {names[0]}. Add a second run to compare it with"
-        )
+        raise ExperimentError(f"{folder} has only the model {names[0]}. Add a second run")
 
 
 def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pair]:

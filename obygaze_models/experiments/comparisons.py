@@ -21,7 +21,7 @@ SIGNIFICANT = 0.05
 STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%", "p")
 ADDS = (
     "adds: the score on all stores minus the score without this store. Clips that a store lacks "
-    "are left out, or get its mean if the experiment says so."
+    'are left out, or get the mean of the store with missing = "mean".'
 )
 
 
@@ -180,8 +180,8 @@ class Comparisons:
             )
         if number > 1:
             text += (
-                f", adjusted by Holm's method for {number} comparisons. Intervals are not, so "
-                "they can exclude zero although p is above .05."
+                f", adjusted by Holm's method for {number} comparisons. Intervals are not adjusted, "
+                "so they can exclude zero although p is above .05."
             )
         else:
             text += "."

@@ -148,7 +148,7 @@ def learning_curve(
             what = plan.data, planned.problem, planned.name, planned.fold, result.table
             own += test_predictions(*what)
     if failed:
-        log(f"left out {counted(failed, 'fit')} of {len(todo):,}, which had no clips of a class")
+        log(f"left out {counted(failed, 'fit')} of {len(todo):,}, which had no clips of some class")
     return _score(plan, tables, draws)
 
 

@@ -159,7 +159,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "It affects only estimators that use validation clips.", examples=[3])] = None
     gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
         description="A number of seconds from 0 up. Clips of a tested file are used in training if "
-        "they are further than this from its test clips. Drawn folds are then stretches of files.",
+        "they are further than this from the test clips. Drawn folds are then stretches of files.",
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
         description='`"undersample"`, `"weights"` or `"none"`. How to balance the classes in '
@@ -347,7 +347,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             return
         keys = {"labels": self.labels and self.column, "targets": self.is_soft}
         for key in [key for key, value in keys.items() if value]:
-            yield f'target = "{self.target}" takes no {key}. Leave that key out'
+            yield f'target = "{self.target}" excludes {key}. Leave out that key'
         weighs = self.balance == "weights" and not self.column
         if self.balance not in (None, "none") and not weighs:
             yield f'balance = "{self.balance}" works only for classes. Leave balance out'

@@ -256,7 +256,7 @@ def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator
     if plan.division.protocol == "released" and bottlenecks and split != RELEASED_CONCEPTS:
         text = (
             f"The bottlenecks learned their concepts from {split}, but the "
-            f"authors' bottlenecks learned from {RELEASED_CONCEPTS}. Use a separate experiment with that split."
+            f"authors' learned from {RELEASED_CONCEPTS}. Use a separate experiment with that split."
         )
         yield RunWarning("released-concepts", "", text)
 

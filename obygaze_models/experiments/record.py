@@ -435,7 +435,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         if min(films) >= MIN_GROUPS:
             return ""
         subject = "the" if max(films) < MIN_GROUPS else "some"
-        return f"{subject} scores are over {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
+        return f"{subject} scores are over {counted(min(films), noun)}, but {MIN_GROUPS} are needed"
 
     @property
     def unscored(self) -> list[str]:

@@ -236,7 +236,7 @@ class Run:
                 parts.append(predict_frames(line["folder"], opened, present))
         if not parts:
             raise ExperimentError(
-                f"{opened.where} has no clips that the run tested, and a run predicts no others. "
+                f"{opened.where} has none of the run's test clips, and a run predicts only these. "
                 "Train a model and pass it instead of the run: obygaze models train"
             )
         averaged = average_frames(parts)
@@ -331,8 +331,8 @@ def _read_tables(run: Run) -> Tables:
         models, ids = {*table["model"].unique()}, {*table["id"].unique()}
         if not models <= {*run.record.models} or not ids <= known_ids:
             raise ExperimentError(
-                f"{run.folder}: the tables have other models or clips than run.json and clips.csv, "
-                f"so a file was edited or is damaged. Run the experiment again: {MAKE}"
+                f"{run.folder}: the models or clips in the tables do not match run.json and "
+                f"clips.csv, so a file was edited or is damaged. Run the experiment again: {MAKE}"
             )
     parts = split_by(predictions, "model", "test").items()
     fits_of = {key: own["fit"].unique().tolist() for key, own in parts}
@@ -340,8 +340,8 @@ def _read_tables(run: Run) -> Tables:
         fits = fits_of.get((scores.model, scores.test), [])
         if scores.fits != fits or len(scores.by_fit) != len(fits):
             raise ExperimentError(
-                f"{run.folder}: the scores of {scores.model} on {scores.test} are from other fits "
-                f"than the predictions. Run the experiment again: {MAKE}"
+                f"{run.folder}: the scores of {scores.model} on {scores.test} are not from the "
+                f"same fits as the predictions. Run the experiment again: {MAKE}"
             )
     return Tables(predictions, clips, reasons)
 
@@ -421,5 +421,5 @@ def _read_clips(path: Path) -> pd.DataFrame:
     clips = convert(content, list[Clip], path, f"run the experiment again: {MAKE}", strict=False)
     for clip in clips:
         if not (math.isfinite(clip.start or 0.0) and math.isfinite(clip.end or 0.0)):
-            raise ExperimentError(f"{path}: the clip {clip.id} has a start or end that is infinite")
+            raise ExperimentError(f"{path}: the clip {clip.id} has an infinite start or end")
     return clips_frame(clips)

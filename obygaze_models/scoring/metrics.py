@@ -85,8 +85,8 @@ METRICS = {
     "f1": Metric(
         "F1 positive",
         "positive-class F1",
-        "how well positive clips are found: the harmonic mean of precision (the share of clips "
-        "predicted positive that are) and recall (the share of positive clips that are found)",
+        "how well positive clips are found: the harmonic mean of precision (the share of positive "
+        "predictions that are correct) and recall (the share of positive clips that are found)",
         binary=True,
     ),
     "f1_macro": Metric(
@@ -104,13 +104,13 @@ METRICS = {
         multiclass=True,
     ),
     "precision": Metric(
-        "Precision", "precision", "the share of clips predicted positive that are", skewed=True
+        "Precision", "precision", "the share of positive predictions that are correct", skewed=True
     ),
     "recall": Metric(
         "Recall", "recall", "the share of positive clips that are predicted positive", skewed=True
     ),
     ACCURACY: Metric(
-        "Accuracy", "accuracy", "the share of clips whose class is predicted", official=True
+        "Accuracy", "accuracy", "the share of clips that are classified correctly", official=True
     ),
     "balanced_accuracy": Metric(
         "Balanced accuracy",

@@ -146,7 +146,7 @@ def test_many_films_print_as_a_range_by_default(make_run):
     full = describe_run(run_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
     for count, end in (
-        (0, "no clip has a film"), (4, "the scores are over 4 films, and 5 are needed"),
+        (0, "no clip has a film"), (4, "the scores are over 4 films, but 5 are needed"),
     ):  # fmt: skip
         films = msgspec.structs.replace(record.films, tested=count)
         part = dict(list(groups.items())[:count])
@@ -219,7 +219,7 @@ def test_each_test_set_names_its_average(make_run):
         "Left out, without clips of every class: The Fifth.",
     ):
         assert part in text
-    assert mixed.lacks_interval == "some scores are over 1 film, and 5 are needed"
+    assert mixed.lacks_interval == "some scores are over 1 film, but 5 are needed"
     description = describe_scores(record)
     assert not re.search("together|No interval|Left out", description)
 
