@@ -180,8 +180,8 @@ class Comparisons:
             )
         if number > 1:
             text += (
-                f", adjusted by Holm's method for {number} comparisons. Intervals are not adjusted, "
-                "so they can exclude zero although p is above .05."
+                f", adjusted by Holm's method for {number} comparisons. Intervals are not "
+                "adjusted, so they can exclude zero although p is above .05."
             )
         else:
             text += "."
