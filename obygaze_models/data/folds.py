@@ -131,7 +131,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips and the division of the manifest."""
+        """Return the splitter for an experiment's clips, given their `Division`."""
         return cls(**options)
 
     @abstractmethod
@@ -226,7 +226,7 @@ class ByFolds(Splitter):
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips and the division of the manifest."""
+        """Return the splitter for an experiment's clips, given their `Division`."""
         return cls(data.folds, last=division.last, **options)
 
     def _column(self, y: Array) -> Array:
@@ -310,7 +310,7 @@ def find_leaks(
 
 
 def draw_folds(y: Array, random_state: RandomState) -> Array:
-    """Assign clips to ten stratified folds; -1 for unlabelled clips."""
+    """Assign labelled clips to ten stratified folds, and unlabelled clips to fold -1."""
     folds = np.full(len(y), -1)
     rows = np.flatnonzero(y >= 0)
     dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=random_state)

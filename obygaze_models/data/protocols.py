@@ -414,7 +414,7 @@ class Released(Splitter):
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips and the division of the manifest."""
+        """Return the splitter for an experiment's clips, given their `Division`."""
         return cls(data.ids, division.runs, division.tested, **options)
 
     @classmethod

@@ -422,7 +422,7 @@ def why_untested(plan: Plan, film: str) -> str:
 
 
 def nothing_learnt(plan: Plan, reason: Skipped) -> str:
-    """Return the error that no fold can be fitted: the reason, a remedy and the class counts."""
+    """Describe why no fold can be fitted, with a remedy and the number of clips of each class."""
     return (
         f"no model can be trained: {reason.task}, {reason.what}: {reason.why}; {_remedy(plan)}\n"
         f"{class_table(plan, plan.problems[0].train)}"

@@ -100,9 +100,9 @@ def save_model(
 ) -> None:
     """Save a fitted estimator to a new folder.
 
-    Raise `ExperimentError` if the estimator cannot be saved safely (its class is not in
-    `obygaze_models.estimators.safe_classes`, such as forests and kernel machines), or if it could
-    not be loaded again.
+    Raise `ExperimentError` if the estimator cannot be saved safely, because its class is not in
+    `obygaze_models.estimators.safe_classes` (forests and kernel machines, for example), or if it
+    could not be loaded again.
 
     Parameters
     ----------
