@@ -239,7 +239,7 @@ def load_dataset(
     labels, split
         The label set, by default the manifest's default; and the split to read `folds` from.
     frames
-        Also read frame features: True for the array ``frames``, or the name of an array. Clips
+        Also read frame features: True for the ``frames`` array, or the name of an array. Clips
         without frames are left out.
     groups
         The column of the items to read `groups` from: ``film``, ``media``, or another column of

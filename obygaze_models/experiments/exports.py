@@ -370,8 +370,8 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     Parameters
     ----------
     folder
-        The model's folder. It must be a network, a logistic regression, or a bottleneck with a
-        linear head.
+        The model's folder. The model must be a network, a logistic regression, or a bottleneck with
+        a linear head.
     output
         The file to write.
     overwrite
