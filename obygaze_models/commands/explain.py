@@ -313,7 +313,7 @@ def _check_outputs(
 
 
 def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str], list[str]]:
-    """Return the ELAN documents of the moments, or the reason why there are none."""
+    """Return the ELAN documents of the moments, or the reason why no document is written."""
     from obygaze_models.experiments.elan_documents import moment_files
 
     if elan is None:

@@ -173,8 +173,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description='`"early"` or `"late"`. How to join several stores: one model for all, or '
         "one model per store, with combined probabilities.", examples=["late"])] = "early"
     each_store: Annotated[bool, Meta(
-        description="`true` or `false`. Whether to fit each estimator on each store alone, and "
-        "on all stores but one, as well.", examples=[True])] = False
+        description="`true` or `false`. Whether to also fit each estimator on each store alone, "
+        "and on all stores but one.", examples=[True])] = False
     concept_stores: Annotated[dict[_Name, _Name], Meta(
         description="A table of concepts and stores. Concepts that bottlenecks learn from only "
         "one of several stores.", examples=[{"Voice": "clap"}])] = {}

@@ -376,7 +376,7 @@ def _describe_gap(plan: Plan) -> str:
 
 
 def _describe_shared_films(plan: Plan) -> str:
-    """Describe films that have clips in training and in test; return "" if there are none."""
+    """Describe films that have clips in training and in test; return "" if no films do."""
     films = plan.films
     if not films.also_trained:
         return ""
@@ -394,7 +394,7 @@ def _describe_lacking(plan: Plan) -> str:
 
 
 def _describe_zeros(plan: Plan) -> str:
-    """Describe tested clips whose features are all zero; return "" if there are none."""
+    """Describe tested clips whose features are all zero; return "" if there are no such clips."""
     blank = len(plan.blank)
     if not blank:
         return ""

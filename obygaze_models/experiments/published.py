@@ -114,7 +114,7 @@ def published_average() -> Published:
 
 
 def published_scores(record: RunRecord, model: str, train: str, test: str) -> dict[str, Published]:
-    """Return the paper's numbers for a model of a run by metric, or {} if there are none."""
+    """Return the paper's numbers for a model of a run by metric, or {} if it has no numbers."""
     column = _column(record, train, test)
     if column is None or record.protocol not in _ONE_FOLD:
         return {}
