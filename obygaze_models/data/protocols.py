@@ -3,7 +3,7 @@
 ==================  ==================  ====================================================
 in an experiment    splitter
 ==================  ==================  ====================================================
-``leak-free``       `LeakFree`          the last fold is the test set; every other validates once
+``leak-free``       `LeakFree`          the last fold is the test set; the others validate once each
 ``released``        `Released`          the authors' code and their split files
 ``paper``           `PaperSplit`        the text of the paper's version 1: eight training folds
 ``leave-film-out``  `LeaveFilmOut`      each film is left out and tested (Table 4)
@@ -287,7 +287,7 @@ class ManifestSplit(LeakFree):
             yield f"test fold {fold}", train, folds == after, folds == fold, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows. Each fold is tested once, by training on all others."""
+        """Yield training and test rows, with each fold as the test set once."""
         codes = self._codes_without_groups(X, y, groups)
         folds, present = self._column(codes), self._present()
         for fold, seed in enumerate(draw_seeds(self.random_state, self._last() + 1)):

@@ -62,7 +62,7 @@ PROTOCOL_KEYS = ("balance", "min_clips", "validation_films")
 
 
 class _Checked(StructMeta):
-    """Check each experiment made by calling its class, and accept `stores` for `store`.
+    """Check each experiment made by calling `Experiment`, and accept `stores` for `store`.
 
     Experiments that are decoded from a run's record, or made by `msgspec.structs.replace`, are not
     checked.
@@ -80,7 +80,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     """All settings of a run, with the same keys in Python, TOML files and ``run.json``.
 
     Pass one kind of task: `positives` and `train_negatives`, `levels`, `concepts`, or a `column`.
-    Lists are accepted instead of tuples, and paths instead of text.
+    Lists are accepted instead of tuples, and paths instead of strings.
     """
 
     # fmt: off
@@ -347,7 +347,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             return
         keys = {"labels": self.labels and self.column, "targets": self.is_soft}
         for key in [key for key, value in keys.items() if value]:
-            yield f'target = "{self.target}" excludes {key}. Leave out that key'
+            yield f'target = "{self.target}" cannot be combined with {key}. Leave that key out'
         weighs = self.balance == "weights" and not self.column
         if self.balance not in (None, "none") and not weighs:
             yield f'balance = "{self.balance}" works only for classes. Leave balance out'
@@ -373,7 +373,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 'a single store with target = "ordered" or "number"'
             )
         if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
-            return f"{CUT} needs two classes (but {name} predicts {len(self.levels)}). Remove it"
+            return f"{name} predicts {len(self.levels)} classes. Leave out {CUT}, which needs two"
         weighs = spec.takes_weights or find_entry(spec.name).before_balancing
         if self.is_soft and not weighs:
             return (

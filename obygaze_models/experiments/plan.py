@@ -278,7 +278,7 @@ class Plan:
         return clips
 
     def estimate(self) -> tuple[float, list[Skipped]]:
-        """Estimate the seconds for all fits by one fit per estimator; also return its failures."""
+        """Estimate the seconds for all fits from one fit per estimator; also return failed fits."""
         last = {part[2]: part for part in self._parts() if part[-1]}
         counts, failed, seconds = self.fold_counts(), [], 0.0
         for name, part in progress(list(last.items()), "try", unit="fit"):
@@ -444,7 +444,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     if double := [model.name for model in outside if names.count(model.name) > 1]:
         raise ExperimentError(
             f"{experiment.name!r}: two models are called {double[0]!r}. Rename the model of the "
-            "predictions: change its model column, or the name of the file"
+            "predictions: change the model column, or the name of the file"
         )
     division = make_division(experiment, manifest, problems)
     protocol = {"name": division.protocol} | experiment.protocol_options

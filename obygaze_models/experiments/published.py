@@ -103,7 +103,7 @@ def chance_row(baseline: str, metric: str) -> str:
 
 
 def published_films() -> dict[str, Published]:
-    """Return the numbers of Table 4 by film. The paper does not say how their F1 is averaged."""
+    """Return the numbers of Table 4 by film. The paper does not say how it averages F1."""
     rows = reference_json("published.json")["table4"]["rows"]
     return {film: _published(number, "Table 4") for film, number in rows.items()}
 
