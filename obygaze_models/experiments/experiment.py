@@ -294,7 +294,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 yield f'{key} needs protocol = "leave-film-out". Add it, or leave the key out'
         yield from self._option_slips()
         if self.protocol_name == "paper" and self.levels:
-            yield f"the paper's protocol needs two classes. With {len(self.levels)}, use leak-free"
+            yield f"the paper's protocol is for two classes. With {len(self.levels)}, use leak-free"
 
     def _store_slips(self) -> Iterator[str]:
         """Yield a sentence for each key that conflicts with the stores."""
