@@ -2,7 +2,7 @@
 # mypy: implicit-reexport
 """The zoo: from features to models, their evaluation, and reports.
 
-Import the everyday names from here. Each is loaded on first use, and each command calls one::
+Import the most used names from here. Each is loaded on first use::
 
     import obygaze_models as om
 
@@ -107,7 +107,7 @@ def __dir__() -> list[str]:
 
 
 class _FrontDoor(ModuleType):
-    """A module whose `report` and `reproduce` stay functions after those subpackages load."""
+    """A module that keeps its functions `report` and `reproduce` when subpackages load."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _ROOMS and isinstance(value, ModuleType)):

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 PARTLY_DONE = 3
-"""The exit code if part of the work was skipped or lacks its input."""
+"""The exit code if part of the work was skipped or its input is missing."""
 option = partial(click.option, show_default=True)
 """`click.option` for an option whose help shows its default."""
 path_option = partial(click.option, type=PATH)
 """`click.option` for an option that takes a path."""
-seed_option = option("--seed", type=click.IntRange(min=0), default=0, help="The seed of all draws.")
+seed_option = option("--seed", type=click.IntRange(min=0), default=0, help="The random seed.")
 stores_argument = click.argument(
     "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS
 )
@@ -68,9 +68,9 @@ def echo_warnings(
 
 
 def run_folders(runs: Sequence[Path]) -> list[Path]:
-    """Return folders, replacing a path to a header such as ``run.json`` by its folder."""
+    """Return the paths, with each header file, such as ``run.json``, replaced by its folder."""
     headers = ("run.json", "manifest.json", "timelines.json")
     folders = [run.parent if run.name in headers else run for run in runs]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Pass it once")
+        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Pass each once")
     return folders

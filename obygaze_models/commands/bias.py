@@ -66,7 +66,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 
         for path in outputs:
             if path.suffix not in (suffixes := (".csv", ".json", *SUFFIXES[::-1])):
-                raise UsageError(f"{path}: unknown suffix. End the name in {', '.join(suffixes)}")
+                raise UsageError(f"{path}: unknown suffix. Use one of {', '.join(suffixes)}")
             refuse_to_overwrite(path, overwrite=overwrite)
         measured = command(**options)
         if as_json:
@@ -99,7 +99,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 @click.option("--store", type=ADDRESS, required=True, help="Embeddings of X and Y; see above.")
 @click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if in a separate store.")
 @path_option(
-    "--manifest", "manifests", multiple=True, help="Columns to select items by; repeatable."
+    "--manifest", "manifests", multiple=True, help="Manifest columns to select by; repeatable."
 )
 @click.option(
     "--sets",
@@ -119,7 +119,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     "--p",
     type=click.Choice(["auto", "exact", "sampled", "normal"]),
     default="auto",
-    help="How p is computed; auto: exact, up to 200,000 partitions.",
+    help="How to compute p; auto is exact for up to 200,000 partitions.",
 )
 @option(
     "--samples", type=click.IntRange(min=1), default=100_000, help="Number of random partitions."
@@ -146,8 +146,8 @@ def eat(
     are closer to A than to B, compared with the items of Y. For --sets, a set is a list of ids
     (x=doc,nurse), columns with values (x=gender:woman,profession:science|medicine), or a file with
     one id per line (x=@women.txt). Without y, each item of x is tested separately. The columns come
-    from --store or --manifest. Embeddings are a store, NAME.vec, NAME.csv, or a bottleneck (for its
-    concepts).
+    from --store or --manifest. Embeddings come from a store, NAME.vec, NAME.csv, or the concepts of
+    a saved bottleneck.
 
     \b
     Examples:
@@ -182,7 +182,7 @@ def _battery_of(sets: tuple[str, ...]) -> Battery:
     for text in sets:
         name, _, selector = text.partition("=")
         if name not in ("x", "y", "a", "b") or name in selectors:
-            raise UsageError(f"--sets {text}: pass x=SET, y=SET, a=SET and b=SET, each once")
+            raise UsageError(f"--sets {text}: pass x=SET, a=SET, b=SET (and y=SET) once each")
         selectors[name] = _selector(selector)
     if missing := sorted({"x", "a", "b"} - selectors.keys()):
         raise UsageError(f"--sets: {missing[0]} is missing. Add --sets {missing[0]}=SET")
@@ -212,7 +212,7 @@ def _selector(text: str) -> Selector:
     "--minimum",
     type=click.IntRange(min=0),
     default=100,
-    help="Leave out words that occur less often.",
+    help="Leave out words that occur fewer times than this.",
 )
 @click.option("--all-words", is_flag=True, help="Count the words of every emotion in every group.")
 @path_option("--lexicon", help="Your own words and groups, in a JSON file.  [default: the paper's]")
@@ -223,8 +223,8 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
     CAPTIONS is a CSV table (image_id, condition, emotion, caption, and optionally intensity), or a
     folder of files with one caption per line. A file name such as ann_AN1_NO_3.txt gives the
     subject, emotion (AN, SA, HA) and intensity, condition (NO, O) and number. In each group, the
-    words of its emotion are counted. In neutral captions (ann_NE_NO_3.txt), the words of every
-    emotion are counted, for comparison. Words that are rare across all captions are left out.
+    words of the group's emotion are counted. In neutral captions (ann_NE_NO_3.txt), the words of
+    every emotion are counted, for comparison. Words that are rare across all captions are left out.
 
     \b
     Examples:
@@ -241,7 +241,7 @@ def captions(captions: Path, minimum: int, all_words: bool, lexicon: Path | None
 
 @bias.command()
 @folder_argument("table")
-@click.option("--rater", "raters", multiple=True, help="Use only this column; repeatable.")
+@click.option("--rater", "raters", multiple=True, help="Use only this rater's column; repeatable.")
 @_with_outputs
 def ratings(table: Path, raters: tuple[str, ...]) -> _Measured:
     """Show the share of images that raters label as sexualised.
@@ -272,12 +272,12 @@ def gender_score(scores: Path, cooccurrence: bool) -> _Measured:
     """Measure the gender score of captions and objects.
 
     The co-occurrence of gender and object is shown as well. SCORES is a CSV table, your own or from
-    obygaze features caption-scores, with the column confidence (or P(c)). For original captions, it
+    obygaze features caption-scores, with a confidence column (or P(c)). For original captions, it
     also has probability (P), similarity (sim) and optionally group (man or woman, by default
     derived from the caption). For both variants of a caption, it has probability_man,
-    similarity_man, probability_woman and similarity_woman instead. With a column object, the
-    output has a line for each object. A .csv output has a row for each caption, a .json output has
-    everything.
+    similarity_man, probability_woman and similarity_woman instead. With an object column, the
+    output has a line for each object. A .csv output has a row for each caption, and a .json output
+    has everything.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``obygaze models explain | moments | evaluate-moments``: why, and when, a model decides."""
+"""``obygaze models explain | moments | evaluate-moments``: explain models, find moments."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ BAR = 24
     help="Number of similar clips in the store to list.",
 )
 @path_option("--concepts", help="The saved bottleneck whose concepts --tcav tests.")
-@click.option("--tcav", "analysis", flag_value="tcav", help="Test how a network uses --concepts.")
+@click.option("--tcav", "analysis", flag_value="tcav", help="Test how a network uses concepts.")
 @click.option(
     "--significance",
     "analysis",
     flag_value="significance",
-    help="Test whether a bottleneck's concepts beat shuffled labels.",
+    help="Test a bottleneck's concepts against shuffled labels.",
 )
 @path_option("--manifest", help="The annotations, for --tcav and --significance.")
 @click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its default]")
 @option("--draws", type=click.IntRange(min=1), default=200, help="Number of random directions.")
-@option("--seed", default=0, help="The seed of the random draws.")
+@option("--seed", default=0, help="The random seed.")
 @json_option
 def explain(
     model: Path,
@@ -75,9 +75,9 @@ def explain(
     """Explain a MODEL's predictions for clips, or how it uses concepts.
 
     With IDs, a linear bottleneck shows each concept's contribution to the logit. The contributions
-    add up to it. A tree shows which concepts it finds in the clip. A late fusion shows each store's
-    contribution. Other models, such as networks, give no reasons. Pass as many stores as the model
-    was trained on.
+    and the intercept add up to the logit. A tree shows which concepts it finds in the clip. A late
+    fusion shows each store's contribution. Other models, such as networks, give no reasons. Pass as
+    many stores as the model was trained on.
 
     Without IDs, the annotated clips of --manifest that the model has not seen are used. --tcav
     counts how often a network's logit rises along each concept, and --significance ranks clips by
@@ -105,7 +105,7 @@ def explain(
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if analysis is not None:
         if ids:
-            raise UsageError(f"--{analysis} uses all annotated clips and takes no IDs. Remove them")
+            raise UsageError(f"--{analysis} uses all annotated clips. Remove the IDs")
         if manifest is None:
             raise UsageError(f"--{analysis} needs annotations. Add --manifest FOLDER")
         result = analyse(analysis, model, stores, manifest, concepts, **options)
@@ -119,8 +119,8 @@ def explain(
             raise UsageError("no clips to explain. Pass IDs, or add --tcav or --significance")
         if concepts is not None:
             raise UsageError(
-                "--concepts needs --tcav. Leave it out to explain clips: a bottleneck uses its own "
-                "concepts, and a network gives no reasons"
+                "--concepts is only for --tcav. Remove it to explain clips: a bottleneck uses its "
+                "own concepts, and a network gives no reasons"
             )
         clips = explain_clips(model, stores, ids, nearest=nearest)
         if as_json:
@@ -187,22 +187,22 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @path_option("--timelines", help="Draw the segments of these timelines.")
 @path_option(
     "--manifest",
-    help="Draw the labels of this manifest. It also gives the times of clips in their films "
-    "if the store has none.",
+    help="Draw the labels of this manifest. It also provides the times of clips in films "
+    "if the store lacks them.",
 )
 @click.option(
     "--threshold",
     type=float,
-    help="The least probability of a moment's frames.  [default: the model's, from validation]",
+    help="The minimum probability of a moment's frames.  [default: the model's, from validation]",
 )
 @click.option(
-    "--min-length", type=Seconds(0), default=2.0, help="Drop shorter moments, in seconds."
+    "--min-length", type=Seconds(0), default=2.0, help="Drop moments shorter than this, in seconds."
 )
 @click.option(
     "--close-gaps",
     type=Seconds(0),
-    help="Join moments separated by a shorter gap, in seconds.  "
-    "[default: 5, at most a tenth of the film or unlocated clip]",
+    help="Join moments separated by a gap shorter than this, in seconds.  "
+    "[default: 5, but at most a tenth of the film (or of a clip with no position)]",
 )
 @click.option("--estimator", help="For a run: the estimator, if several read frames.")
 @click.option("--task", help="For a run: the task, if there are several.")
@@ -313,7 +313,7 @@ def _check_outputs(
 
 
 def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str], list[str]]:
-    """Return the ELAN documents of the moments, or the reason why there are none."""
+    """Return the ELAN documents of the moments, or the reason why no document is written."""
     from obygaze_models.experiments.elan_documents import moment_files
 
     if elan is None:
@@ -347,11 +347,12 @@ def evaluate_moments(
 ) -> None:
     """Score moments and frames against annotated TIMELINES.
 
-    MOMENTS_TABLE and FRAMES_TABLE come from obygaze models moments, or are your own: moments have
-    the columns film, start, end and score, and frames have film, id, start, end and probability.
-    TIMELINES is a folder from obygaze annotations import (from MObyGaze, ELAN or a table). The
-    model is scored against each annotator separately. Two baselines are shown next to it: constant
-    and random probabilities. For a figure: obygaze models moments -o FILE.svg --timelines FOLDER.
+    MOMENTS_TABLE and FRAMES_TABLE come from obygaze models moments or from your own program. The
+    first has the columns film, start, end and score. The second has film, id, start, end and
+    probability. TIMELINES is a folder from obygaze annotations import (from MObyGaze, ELAN or a
+    table). The model is scored against each annotator separately. Two baselines are shown next to
+    the model: constant and random probabilities. For a figure: obygaze models moments -o FILE.svg
+    --timelines FOLDER.
 
     \b
     Examples:

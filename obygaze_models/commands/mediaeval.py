@@ -60,8 +60,8 @@ def write_run(
 ) -> None:
     """Rank a MANIFEST's test clips with a MODEL and write a run file.
 
-    The file has trec_eval's format. Its tag ends in -external-data if the backbone of the features
-    was pretrained on other data, or in -own-data if its weights are random.
+    The file is in trec_eval's format. Its tag ends in -external-data if the backbone of the
+    features was pretrained on other data, or in -own-data if its weights are random.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def write_run(
     echo_warnings(run.predictions.warnings)
     if count := sum(seen != "no" for seen in run.predictions.seen):
         seen = counted(count, "test clip was", "test clips were")
-        echo_warnings([f"{seen} used to train the model, so their ranks do not test it"])
+        echo_warnings([f"{seen} used to train the model, so these ranks do not test it"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
     echo(f"next: obygaze mediaeval score-run {for_shell(output)} {for_shell(manifest)}{options}")
@@ -121,6 +121,6 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
         echo(f"{len(scored.missing):,} missing from the run, such as {missing}")
     if scored.outside:
         outside = join_some(scored.outside, 2)
-        echo(f"{len(scored.outside):,} in the run that are not labelled test clips: {outside}")
+        echo(f"{len(scored.outside):,} in the run but not among the labelled test clips: {outside}")
     if scored.tag is not None:
         echo(f"{scored.tag}: {_EXTERNAL_DATA[scored.external_data]}")

@@ -52,9 +52,9 @@ def models() -> None:
 def example(folder: Path, overwrite: bool) -> None:
     """Write the shipped example into a new FOLDER.
 
-    It covers 20 films, but not the films themselves. It has a store with the words spoken in each
+    It covers 20 films, but does not include them. It has a store with the words spoken in each
     minute (as numbers), a manifest with the minutes' labels from two annotators, and four
-    experiments. A run takes half a minute.
+    experiments. A run takes about half a minute.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def example(folder: Path, overwrite: bool) -> None:
     from obygaze_models.data.example import EXPERIMENTS, copy_example
 
     copy_example(folder, overwrite=overwrite)
-    echo(f"2,567 minutes of 20 films, as spoken words -> {folder}")
+    echo(f"the words of 2,567 minutes of 20 films -> {folder}")
     echo(f"next: obygaze models run {for_shell(folder / EXPERIMENTS[0])} -o runs/level")
 
 
@@ -77,7 +77,7 @@ def example(folder: Path, overwrite: bool) -> None:
 @path_option(
     "--predictions",
     multiple=True,
-    help="Your own model's predictions (columns id, fit, probability), scored with the others.",
+    help="Your own model's predictions (columns id, fit, probability), to score with the run's.",
 )
 @click.option(
     "--dry-run",
@@ -150,7 +150,7 @@ def run(
             echo_warnings(warning for warning in done.record.warnings if warning.code == "skipped")
         parts = counted(len(skipped), "fit or test was", "fits and tests were")
         unscored = done.record.unscored
-        without = f" (no scores of {', '.join(unscored)})" if unscored else ""
+        without = f" (no scores for {', '.join(unscored)})" if unscored else ""
         echo(f"{parts} skipped{without}; {done.folder / RECORD} says why", err=True)
         click.get_current_context().exit(PARTLY_DONE)
 
@@ -179,7 +179,7 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
 
 
 def _echo_run(done: om.Run, *, verbose: bool) -> None:
-    """Print a run's result after any warnings that void it, then its tables and other warnings."""
+    """Print warnings that void the scores, then the run's result, tables and other warnings."""
     from obygaze_models.data.warnings import group_warnings
     from obygaze_models.experiments.summary import describe_run, headline
 
@@ -264,13 +264,13 @@ class _MetricOption(click.Option):
 @click.option(
     "--metric",
     cls=_MetricOption,
-    help="The score to show: {}.  [default: that of the first run's experiment]",
+    help="The score to show: {}.  [default: the metric of the first run's experiment]",
 )
 @click.option(
     "--stores", is_flag=True, help="Show only what each store adds; needs each_store = true."
 )
 @click.option(
-    "--pooled", is_flag=True, help="Score all clips together instead of the mean over films."
+    "--pooled", is_flag=True, help="Score all clips together instead of averaging over films."
 )
 @figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
@@ -334,7 +334,7 @@ def compare(
 @folder_argument("experiment")
 @click.option(
     "--films",
-    show_default="2,5,10,15, or up to as many as possible",
+    show_default="2,5,10,15, up to the largest possible",
     help="Numbers of films to train on.",
 )
 @click.option(
@@ -391,7 +391,7 @@ def check(run: Path, as_json: bool) -> None:
     """Recompute a RUN's scores and compare them with its run.json.
 
     Loading a run only checks the digests of its files. This command recomputes every score,
-    interval and guess. The exit code is 1 if anything differs.
+    including intervals and scores of guessing. The exit code is 1 if anything differs.
 
     \b
     Examples:

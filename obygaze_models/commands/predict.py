@@ -44,11 +44,11 @@ MAX_ROWS_SHOWN = 20
 def train(
     experiment: Path, output: Path | None, estimator: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Train a model for use, on all clips of an EXPERIMENT.
+    """Train a model on all clips of an EXPERIMENT, to apply it to other clips.
 
     If the estimator uses validation clips, one fold is held out for early stopping: the last fold
-    that has clips of every class, or the last few folds if none has. No clips are left to test the
-    model on, so run the experiment to see how well such a model performs. With the official
+    that has clips of every class, or the last few folds if no fold does. No clips are left to test
+    the model on, so run the experiment to see how well such a model performs. With the official
     protocol, the test set is left out, so the model equals the run's.
 
     \b
@@ -82,13 +82,13 @@ def train(
 
 
 def _describe_training(model: TrainedModel) -> str:
-    """Describe how many clips a model was trained on, and why the others were not used."""
+    """Describe how many clips a model was trained on, and why other clips were not used."""
     text = counted(model.trained, "clip")
     if model.drawn_away:
         total = counted(model.trained + model.drawn_away + model.validated, "clip")
         drawn_away = counted(model.drawn_away, "was", "were")
         text = f"{model.trained:,} of {total}: {drawn_away} left out at random so that classes "
-        text += "are equally large"
+        text += "are the same size"
     if model.validated:
         text += f", {model.validated:,} held out for validation"
     return text
@@ -121,16 +121,16 @@ def _describe_training(model: TrainedModel) -> str:
 @click.option(
     "--divided",
     is_flag=True,
-    help="For a run: only the clips on which annotators and the model disagree, and who disagrees "
-    "with the rest. Clips are sorted by the model's confidence, highest first.",
+    help="For a run: write only the clips on which annotators and the model disagree, and name who "
+    "disagrees. Clips are sorted by the model's confidence, highest first.",
 )
 @click.option(
     "--next",
     "count",
     type=click.IntRange(1),
     metavar="N",
-    help="Only the N best clips to annotate next: diverse clips from many films on which the "
-    "model is least certain, or on which a run's fits differ most.",
+    help="Write only the N best clips to annotate next: diverse clips from many films that the "
+    "model is least certain about, or that a run's fits disagree on most.",
 )
 @overwrite_option
 @json_option
@@ -152,14 +152,14 @@ def predict(
     """Predict clips of a STORE, or export a run's predictions.
 
     The store must have the features that the model was trained on, or features made the same way.
-    Pass several stores if it was trained on several. Without an output option, the first clips are
-    printed.
+    Pass several stores if the model was trained on several. Without an output option, the first
+    clips are printed.
 
     MODEL may also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. Each row also has the film's title, and
-    the level and concepts from the annotators. For models whose concepts' contributions sum to the
-    log-odds, it has these contributions. With --next, a run does need a STORE: every fit of its
-    model predicts the clips that no fit has seen.
+    the level and concepts from the annotators. If the contributions of a model's concepts sum to
+    the log-odds, they are written as well. With --next, a run needs a STORE: every fit of its model
+    predicts the clips that no fit has seen.
 
     \b
     Examples:
@@ -184,7 +184,7 @@ def predict(
     outputs = Outputs(output, tables, elan, annotations, max_rows)
     if count is not None:
         if not stores or ids or band or annotations or divided:
-            raise UsageError("--next needs STORE, without --ids, --band, --annotations, --divided")
+            raise UsageError("--next needs STORE; omit --ids, --band, --annotations and --divided")
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
         if stores or band:
@@ -218,7 +218,7 @@ def _check_model(model: Path, stores: tuple[Path | str, ...], *, for_a_run: bool
             f"--annotations, --estimator and --divided need a run, but {model} is a single model"
         )
     if not stores:
-        raise UsageError("no store to predict. Pass one: obygaze models predict MODEL STORE")
+        raise UsageError("no clips to predict. Pass a store: obygaze models predict MODEL STORE")
 
 
 @click.command()
@@ -232,9 +232,10 @@ def evaluate(
 ) -> None:
     """Score a MODEL on the annotated clips of a MANIFEST.
 
-    STORE has the features. All clips are scored together, not film by film as in a run. Clips that
-    the model has not seen in training are also scored separately, and so are clips of films that it
-    has not seen. The scores of guessing with the same share of positives are shown for comparison.
+    STORE has the features. All clips are scored together, not film by film as in a run. Separate
+    scores are shown for clips that the model has not seen in training, and for clips of films that
+    it has not seen. The scores of guessing with the same share of positives are shown for
+    comparison.
 
     \b
     Examples:
@@ -257,10 +258,10 @@ def evaluate(
             _echo_part(f"of {group}s not seen in training", scored.apart, scored.measure)
         if scored.missing:
             missing = counted(len(scored.missing), "clip")
-            echo(f"{missing} have no features here, such as {join_some(scored.missing, 5)}")
+            echo(f"{missing} without features, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
-        rest = "; only the rest test it" if scored.unseen.clips else ", so these scores are no test"
+        rest = "; only the rest test it" if scored.unseen.clips else ", so no score tests it"
         echo_warnings(
             [
                 f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "
@@ -269,8 +270,7 @@ def evaluate(
         )
     if shared := scored.unseen.clips - scored.apart.clips:
         clips = counted(shared, "unseen clip is", "unseen clips are")
-        told = f"{clips} of {group}s in its training, so they do not test it on a new {group}"
-        echo_warnings([told])
+        echo_warnings([f"{clips} from {group}s in training, so they do not test a new {group}"])
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
@@ -293,12 +293,12 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
 
 @click.command()
 @folder_argument("model")
-@click.option("--tensorboard", is_flag=True, help="Write the losses of a run's networks.")
+@click.option("--tensorboard", is_flag=True, help="Write the training losses of a run's networks.")
 @output_options("The ONNX file, or the folder for TensorBoard.")
 def export(model: Path, tensorboard: bool, output: Path, overwrite: bool) -> None:
     """Export a MODEL to ONNX, or a run's training losses to TensorBoard.
 
-    ONNX supports networks, logistic regression, and bottlenecks with a linear head.
+    ONNX export supports only networks, logistic regression, and bottlenecks with a linear head.
 
     \b
     Examples:

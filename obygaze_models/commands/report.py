@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("sources", metavar="MANIFEST|TIMELINES|RUN...", nargs=-1, required=True, type=PATH)
 @path_option("-o", "--output", help="The page; by default report.html in the folder shown.")
-@click.option("--title", help="The page's title; by default its content, or a single run's name.")
+@click.option("--title", help="The page's title; by default a description, or a single run's name.")
 @path_option(
     "--thumbnails",
     help="A folder of pictures (ID.jpg) to embed; do not share a page that contains them.",
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @path_option(
     "--timelines",
     metavar="FOLDER",
-    help="Segments from annotations import, drawn with a lane for each annotator.",
+    help="Timelines from annotations import; each annotator's segments are drawn in a lane.",
 )
 @path_option(
     "--videos",
@@ -92,7 +92,7 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
         output = folders[0] / "report.html"
     echo(f"Wrote {om.report(folders, output, **options)}")
     if options["videos"] is not None:
-        echo(f"Its clips play from {options['videos']} on this computer. Open the page from disk.")
+        echo(f"The page plays clips from {options['videos']} on this computer. Open it from disk.")
     if has_pictures:
         echo("The page contains pictures of films. Do not share it.")
 
@@ -107,7 +107,7 @@ def _write_sheet(
     overwrite = options.pop("overwrite")
     if unused := [name for name, value in options.items() if value]:
         names = ", ".join(f"--{name.replace('analyses', 'analysis')}" for name in unused)
-        raise UsageError(f"--film cannot be combined with {names}. Leave out either")
+        raise UsageError(f"--film cannot be combined with {names}. Leave out one")
     if output is None:
         raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
     path = om.fact_sheet(run_folders(sources), films, output, shape=shape, overwrite=overwrite)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Named(click.Choice):  # type: ignore[type-arg]
-    """A choice of names that the library defines. It is imported only when needed."""
+    """A choice of names from the library, which is imported only when needed."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         self.case_sensitive, self._names = True, names
@@ -169,7 +169,7 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
     took = format_duration(reproduction.seconds)
     echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
     if verbose or len(reproduction.artifacts) == 1:
-        # The last table shows the numbers of the others side by side.
+        # The last table shows the numbers of the other tables side by side.
         for table in reproduction.tables if verbose else reproduction.tables[-1:]:
             if verbose or table.has_results:
                 echo(f"\n{(to_text if verbose else to_screen)(table)}", nl=False)

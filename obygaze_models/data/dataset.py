@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 NUMBERS = "numbers"
-"""The key in a label set's JSON for the name of its column of numbers."""
+"""The key in a label set's JSON file that names its column of numbers."""
 NAMED = 5
 """The maximum number of clips that a message names."""
 _MISSING = {
@@ -48,15 +48,15 @@ class ClipDataset:
     levels
         The level code of each clip.
     groups
-        The film of each clip, or its value in the column `grouped_by`; "" if it has none.
+        The film of each clip, or its value in the `grouped_by` column; "" if that cell is empty.
     concepts
         Booleans [N, K]: True where a clip is annotated with a concept.
     concept_names
         The names of the K concepts.
     folds
-        The fold of each clip; -1 if it has none.
+        The fold of each clip; -1 for clips without a fold.
     y
-        The class of each clip, from 0; None without a task.
+        The class of each clip, from 0; None if there is no task.
     classes
         The name of each class.
     frames
@@ -64,7 +64,7 @@ class ClipDataset:
     annotators
         For each annotator, the clips that they labelled, without features.
     grouped_by
-        The column of the items that `groups` is from.
+        The column of the items that `groups` comes from.
     stores
         If there are several stores, their names and how many columns of X are from each, in order.
         These columns are NaN for clips that the store lacks. See `StoreFusion`.
@@ -94,7 +94,7 @@ class ClipDataset:
         return len(self.ids)
 
     def select(self, rows: Sequence[int] | Array) -> ClipDataset:
-        """Return the clips in some rows, given by number or as a boolean for each clip."""
+        """Return the selected clips; `rows` has row numbers, or a boolean for each clip."""
         chosen = np.arange(len(self))[np.asarray(rows)]
         columns: dict[str, Any] = {
             name: [getattr(self, name)[row] for row in chosen.tolist()]
@@ -117,7 +117,7 @@ class ClipDataset:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def votes(self, task: Task) -> Array:
-        """Return each annotator's class for each clip in a task [A, N], or -1 for no class."""
+        """Return the class that each annotator gave each clip of a task [A, N]; -1 for no class."""
         row_of = {clip: row for row, clip in enumerate(self.ids)}
         table = np.full((len(self.annotators), len(self)), -1)
         for votes, own in zip(table, self.annotators.values(), strict=True):
@@ -138,9 +138,10 @@ class ClipDataset:
 class Join:
     """The numbers of clips with labels, folds and features, and the clips that lack any of them.
 
-    `labelled` is the number of clips with a level of the task, and `used` the number of these that
-    also have a fold and features. The lists have the ids of the others, and of the store's clips
-    without such a label.
+    `labelled` is the number of clips with a level of the task. `used` is the number of labelled
+    clips that also have a fold and features. `without_fold` and `without_features` list the
+    labelled clips that lack them. `without_label` lists the store's clips without a level of the
+    task.
     """
 
     labelled: int
@@ -181,7 +182,7 @@ class Missing(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> str:
-        """The ids of the first clips, and the number of the others."""
+        """The ids of the first clips, and the number of further clips."""
         more = f" and {self.clips - len(self.first):,} more" if self.clips > len(self.first) else ""
         return ", ".join(self.first) + more
 
@@ -238,7 +239,7 @@ def load_dataset(
     labels, split
         The label set, by default the manifest's default; and the split to read `folds` from.
     frames
-        Also read frame features: True for the array ``frames``, or the name of an array. Clips
+        Also read frame features: True for the ``frames`` array, or the name of an array. Clips
         without frames are left out.
     groups
         The column of the items to read `groups` from: ``film``, ``media``, or another column of
@@ -302,7 +303,7 @@ def join_clips(
 ) -> tuple[ClipDataset, Join]:
     """Join labels and features by id, in the manifest's order, and count what is missing.
 
-    Clips of other levels are included as well, because concepts are learned from them.
+    Clips whose level is not in the task are included as well, to learn concepts from.
 
     Parameters
     ----------
@@ -353,8 +354,8 @@ def join_clips(
         raise ExperimentError(
             f"none of the {len(with_fold)} clips of {manifest.name} with a label and a fold "
             f"(such as {join_some(with_fold, 2) or 'none'}) has features in "
-            f"{store.where} (which has {join_some(store.ids, 2)}). Use the store of this "
-            "manifest"
+            f"{store.where} (which has {join_some(store.ids, 2)}). Use the store that "
+            "was made from this manifest"
         )
     return data, Join(
         labelled=len(labelled),
@@ -372,7 +373,7 @@ def missing_from(present: Iterable[str], ids: Iterable[str]) -> list[str]:
 
 
 def _with_frames(data: ClipDataset, store: Store, array: str) -> ClipDataset:
-    """Return the clips that have frame features, and add these features."""
+    """Return the clips that have frame features, with these features."""
     ids, frames = read_frames(store, data.ids, array)
     if len(ids) < len(data):
         data = data.select(np.isin(data.ids, ids))
@@ -412,8 +413,8 @@ def label_clips(
 def with_numbers(manifest: Manifest, column: str) -> Manifest:
     """Return a manifest with a label set of the clips that have a number in a column.
 
-    The column is read from the default label set, or otherwise from the items. The new label set
-    has its name.
+    The column is read from the items and from the default label set, which takes precedence. The
+    new label set is named after the column.
     """
     cells = dict(zip(manifest.ids, manifest.items.columns.get(column, ()), strict=False))
     if manifest.label_names and (manifest.default_labels or len(manifest.label_names) == 1):
@@ -433,7 +434,7 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
                 "Correct it, or leave the cell empty."
             )
     if not ids:
-        raise ExperimentError(f"{manifest.name}: the column {column} is empty. Use another column.")
+        raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column.")
     name = safe_id(column)
     scheme = LabelScheme(name, (Level(NUMBERED, f"clip with {column}"),))
     about = {"label_scheme": scheme.to_json(), NUMBERS: column}

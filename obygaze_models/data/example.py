@@ -31,10 +31,10 @@ def load_example() -> Example:
     Returns
     -------
     A dictionary whose keys are also attributes, as in scikit-learn's loaders:
-        `X` has the hashed words [N, 1024] and `count` the number of words [N, 1] of each minute;
-        `ids` and `groups` have its id and its film; `y` and `concepts` have, for each annotator,
-        its level code and which of the `concept_names` it shows [N, K]. `levels` has all level
-        codes, `titles` the title of each film, and `DESCR` a description.
+        `X` has the hashed words [N, 1024] and `count` the number of words [N, 1] of each minute.
+        `ids` and `groups` have the minutes' ids and films. For each annotator, `y` has the minutes'
+        level codes, and `concepts` has True where a minute shows a concept [N, K]. `levels` has all
+        level codes, `titles` the title of each film, and `DESCR` a description.
 
     Examples
     --------

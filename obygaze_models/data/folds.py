@@ -27,8 +27,8 @@ smallest class has. ``weights`` uses all clips, and estimators weight each class
 size. ``none`` uses all clips without weights.
 """
 BALANCE: Balance = "undersample"
-"""The default of all protocols that draw their training clips. With it, even models without class
-weights predict every class.
+"""The default balance of all protocols that draw their training clips. With this balance, even
+models without class weights predict every class.
 """
 RandomState = int | np.random.RandomState | None
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Fold:
 
 
 class MadeWhenNeeded(Sequence[T], Generic[T]):
-    """A sequence whose elements are made on demand. Only the last one is kept in memory.
+    """A sequence whose elements are made on demand. Only the last element is kept in memory.
 
     This saves memory, because leaving out pairs of N films makes N * (N - 1) folds.
 
@@ -70,7 +70,7 @@ class MadeWhenNeeded(Sequence[T], Generic[T]):
     count
         The number of elements.
     make
-        A function that returns the element with a number.
+        A function that takes an element's number and returns the element.
 
     Examples
     --------
@@ -113,14 +113,14 @@ Near = Callable[[Array], Array] | None
 
 
 class Splitter(BaseCrossValidator):  # type: ignore[misc]
-    """The base class of all splitters. `protocol` sets the class attributes."""
+    """The base class of all splitters. The decorator `protocol` sets the class attributes."""
 
     title: ClassVar[str]
     short: ClassVar[str]
     default_balance: ClassVar[str]
     in_turn: ClassVar[bool]
     from_clips: ClassVar[frozenset[str]] = frozenset({"random_state"})
-    """The keywords that `of_clips` passes, so experiments cannot."""
+    """The keywords that `of_clips` sets, so experiments cannot set them."""
     balance: Balance | None = None
     random_state: RandomState = 0
 
@@ -131,7 +131,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips and the division of the manifest."""
+        """Return the splitter for an experiment's clips, given their `Division`."""
         return cls(**options)
 
     @abstractmethod
@@ -201,7 +201,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
     def _codes_without_groups(self, X: Any, y: Any, groups: Any) -> Array:
         if groups is not None:
             warnings.warn(
-                f"{type(self).__name__} ignores groups. LeaveFilmOut uses them", stacklevel=3
+                f"{type(self).__name__} ignores groups. Use LeaveFilmOut instead", stacklevel=3
             )
         return self._check(X, y)[0]
 
@@ -226,7 +226,7 @@ class ByFolds(Splitter):
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips and the division of the manifest."""
+        """Return the splitter for an experiment's clips, given their `Division`."""
         return cls(data.folds, last=division.last, **options)
 
     def _column(self, y: Array) -> Array:
@@ -258,7 +258,7 @@ class ByFolds(Splitter):
 
 @dataclass(frozen=True)
 class Leak:
-    """The clips of a fold's test set that leak: models of the same fold have used them.
+    """The test clips of a fold that leak, because models of the same fold have used them.
 
     `train` and `validation` are the leaked clips in these sets. `otherwise` are clips that a model
     used in another way, such as to learn concepts.
@@ -284,15 +284,15 @@ def find_leaks(
     seen: Mapping[int, Array] | None = None,
     meet: Callable[[list[str], list[str]], list[str]] | None = None,
 ) -> list[Leak]:
-    """Find the leaks of all folds, one for each test set that has any.
+    """Return a `Leak` for each test set with leaked clips, over all folds.
 
     Parameters
     ----------
     seen
         The rows that the models of a fold have used in any way, by the fold's index.
     meet
-        A function that returns which of the first ids overlap the second ids. By default, ids
-        overlap if they are equal.
+        A function that returns the ids in its first list that overlap any id in its second. By
+        default, ids overlap if they are equal.
     """
     meet = meet or (lambda left, right: sorted({*left} & {*right}))
 
@@ -310,7 +310,7 @@ def find_leaks(
 
 
 def draw_folds(y: Array, random_state: RandomState) -> Array:
-    """Assign clips to ten stratified folds; -1 for unlabelled clips."""
+    """Assign labelled clips to ten stratified folds, and unlabelled clips to fold -1."""
     folds = np.full(len(y), -1)
     rows = np.flatnonzero(y >= 0)
     dealer = StratifiedKFold(N_FOLDS, shuffle=True, random_state=random_state)
@@ -326,7 +326,7 @@ def check_balance(balance: str | None) -> None:
 
 
 def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
-    """Return the rows, drawn at random so that all classes of `y` are as small as the smallest.
+    """Return rows drawn at random, so that every class of `y` is as small as the smallest class.
 
     Return all rows if the balance is not ``undersample``.
     """

@@ -3,7 +3,7 @@
 ==================  ==================  ====================================================
 in an experiment    splitter
 ==================  ==================  ====================================================
-``leak-free``       `LeakFree`          the last fold is the test set, each other validates once
+``leak-free``       `LeakFree`          the last fold is the test set; the others validate once each
 ``released``        `Released`          the authors' code and their split files
 ``paper``           `PaperSplit`        the text of the paper's version 1: eight training folds
 ``leave-film-out``  `LeaveFilmOut`      each film is left out and tested (Table 4)
@@ -50,7 +50,7 @@ from obygaze_models.data.folds import (
 from obygaze_models.scoring.metrics import Array
 
 FILM_CLIPS = 10
-"""The clips of each class that a film needs to be tested or to validate; ten in the paper."""
+"""The minimum number of clips of each class in a test or validation film, as in the paper."""
 VALIDATION_SHARE = 10
 """One in this many development clips is used for validation if there is no validation set."""
 S = TypeVar("S", bound="Splitter")
@@ -70,7 +70,7 @@ def protocol(
     title, short
         A description in one line, and in a few words.
     balance
-        The default balance of training clips; empty if the protocol fixes them.
+        The default balance of training clips; empty if the protocol fixes these clips.
     in_turn
         True if every fold of a split is tested, not only the last.
     """
@@ -115,11 +115,11 @@ class LeakFree(ByFolds):
     last
         The test fold; by default the highest.
     balance
-        ``undersample`` or ``none``. With ``weights``, no rows are drawn either, and the estimators
-        weight the classes.
+        ``undersample``, ``none`` or ``weights``. With ``weights``, no rows are left out, and the
+        estimators weight the classes.
     random_state
-        The seed of all draws: a number, None, or a RandomState. Each fold gets its own seed from
-        it.
+        The seed of all draws: a number, None, or a RandomState. Each fold's own seed is derived
+        from it.
     """
 
     _: KW_ONLY
@@ -161,10 +161,10 @@ class LeaveFilmOut(Splitter):
     min_clips
         The number of clips of each class that a film needs to be tested.
     validation_films
-        The number of films, drawn for each tested film, that are each used for validation once; 0
-        for none. By default, all other eligible films are used.
+        The number of validation films to draw for each tested film; 0 for no validation. Each is
+        used for validation once. By default, all other eligible films are used.
     balance
-        As in `LeakFree`.
+        See `LeakFree`.
     random_state
         The seed of the folds and of the drawn films.
 
@@ -272,7 +272,7 @@ class ManifestSplit(LeakFree):
     Parameters
     ----------
     folds, last, balance, random_state
-        As in `LeakFree`.
+        See `LeakFree`.
     """
 
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
@@ -287,7 +287,7 @@ class ManifestSplit(LeakFree):
             yield f"test fold {fold}", train, folds == after, folds == fold, ""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:
-        """Yield training and test rows: each fold is tested by training on all other folds."""
+        """Yield training and test rows, with each fold as the test set once."""
         codes = self._codes_without_groups(X, y, groups)
         folds, present = self._column(codes), self._present()
         for fold, seed in enumerate(draw_seeds(self.random_state, self._last() + 1)):
@@ -323,7 +323,7 @@ class OfficialSplit(ByFolds):
     Parameters
     ----------
     folds, last, random_state
-        As in `LeakFree`.
+        See `LeakFree`.
     """
 
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
@@ -354,7 +354,7 @@ class OfficialSplit(ByFolds):
     "the paper’s text",
 )
 class PaperSplit(ByFolds):
-    """The last fold is the test set, the second to last the validation set, the others train.
+    """The last fold is for testing, the second to last for validation, the others for training.
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
     whole folds, so that there are about as many negatives as positives. Fit r uses the folds from r
@@ -364,7 +364,7 @@ class PaperSplit(ByFolds):
     Parameters
     ----------
     folds, last, random_state
-        As in `LeakFree`.
+        See `LeakFree`.
     """
 
     def _parts(self, y: Array, groups: Any, near: Near = None) -> Iterator[FoldParts]:
@@ -414,7 +414,7 @@ class Released(Splitter):
 
     @classmethod
     def of_clips(cls, data: Any, division: Any, **options: Any) -> Splitter:
-        """Return the splitter for an experiment's clips and the division of the manifest."""
+        """Return the splitter for an experiment's clips, given their `Division`."""
         return cls(data.ids, division.runs, division.tested, **options)
 
     @classmethod
@@ -453,9 +453,10 @@ class Released(Splitter):
 
 
 def find_released_runs(manifest: Manifest, name: str, *, first: int = 0) -> RunSet:
-    """Return the authors' runs of a split, or runs that validate on each fold from `first` on.
+    """Return the authors' runs of a split, or make runs from its fold column.
 
-    In the latter, clips without a media file are left out, as in the authors' code.
+    If the manifest has no runs of the split, there is a run for each validation fold from `first`
+    on. These runs leave out clips without a media file, as in the authors' code.
     """
     if name in manifest.run_names:
         return manifest.runs(name)

@@ -44,13 +44,13 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 
 
 MISSING = ("drop", "mean")
-"""The treatments of clips that one of several stores lacks: leave them out, or use its mean."""
+"""The options for clips that a store lacks: leave them out, or use the mean of the store."""
 
 
 class _StoreGroup:
     """Several stores read as one: the clips that are in all stores, with concatenated features.
 
-    With ``mean``, it has the clips that are in any store, and NaN for missing features.
+    If `missing` is ``mean``, it has the clips that are in any store, and NaN for missing features.
     """
 
     def __init__(self, stores: Sequence[Store], missing: str) -> None:
@@ -82,7 +82,7 @@ class _StoreGroup:
 
     @property
     def specs(self) -> list[ArraySpec]:
-        """The arrays that all stores have, with the sum of their widths."""
+        """The arrays that all stores have. Each width is the sum over the stores."""
         first, *others = ({spec.name: spec for spec in store.specs} for store in self.stores)
         return [
             replace(spec, shape=(*spec.shape[:-1], sum(s.shape[-1] for s in [spec, *alike])))
@@ -110,7 +110,7 @@ class _StoreGroup:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Attributes like a single store's, with the names and backbones of all stores."""
+        """The attributes in a single store's format, with the names and backbones of all stores."""
         parts = [store.attributes for store in self.stores]
         backbones = [part["backbone"] for part in parts]
         reasons = [backbone.get("config", {}).get("synthetic") for backbone in backbones]
@@ -137,7 +137,7 @@ def name_stores(addresses: Iterable[str]) -> list[str]:
 
 
 def describe_missing(store: Store, ids: Sequence[str]) -> str:
-    """Return a line on the clips that each of several stores lacks; "" if there are none."""
+    """Describe the clips that each of several stores lacks; return "" if no clips are missing."""
     if not isinstance(group := cast(object, store), _StoreGroup):
         return ""
     parts = zip(group.names, group.stores, strict=True)
@@ -162,8 +162,8 @@ def widths_of(store: Store, array: str) -> dict[str, int]:
 def open_stores(stores: Stores, missing: str = "drop") -> Store:
     """Open a store, or several stores as one with concatenated features.
 
-    Clips that one of several stores lacks are dropped. With ``missing="mean"``, their features from
-    this store are NaN.
+    Clips that one of several stores lacks are dropped. With ``missing="mean"``, they are kept, and
+    their features from this store are NaN.
     """
     if isinstance(group := cast(object, stores), _StoreGroup):
         return cast(Store, _StoreGroup(group.stores, missing))
@@ -183,7 +183,7 @@ def read_features(
     store, ids
         The store and the clips to read. Clips that the store lacks are left out.
     array
-        An array of the store with one vector per clip, or with several that are pooled.
+        An array of the store with one vector per clip, or with several vectors to pool.
     pooling
         One of `POOLINGS`, over all axes except the last. Padding at the end of a clip is ignored.
     """
@@ -220,13 +220,13 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     Parameters
     ----------
     store, ids
-        As in `read_features`. Clips whose frames are all NaN are left out as well.
+        See `read_features`. Clips whose frames are all NaN are left out as well.
     array
         An array of the store with one vector per frame.
     """
     if isinstance(group := cast(object, store), _StoreGroup):
         raise ExperimentError(
-            f"models of frames read a single store (got {len(group.stores)}: {group.where}). "
+            f"models that read frames need one store (got {len(group.stores)}: {group.where}). "
             'Use them in a separate experiment with store = "..."'
         )
     shapes = {spec.name: spec.shape for spec in store.specs}
@@ -243,7 +243,7 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     present = ~np.isnan(frames[:, :, 0]).all(axis=1)
     if len(have) and not present.any():
         raise ExperimentError(
-            f"{store.where}: array {array!r} is NaN in all {len(have)} clips. Extract them again"
+            f"{store.where}: array {array!r} is NaN in all {len(have)} clips. Extract these again"
         )
     # In place, because indexing would make a copy.
     for row, source in enumerate(np.flatnonzero(present).tolist()):
@@ -258,8 +258,9 @@ def read_frame_times(
 ) -> Array:
     """Return the times of the `count` frame features of each clip, in seconds [N, count].
 
-    The time of a feature of several frames, such as a tubelet, is their mean. Values are NaN if the
-    store does not have the array. With another `array`, such as ``loudness``, return its values.
+    If a feature covers several frames, such as a tubelet, its time is the mean of the frames'
+    times. Values are NaN if the store does not have the array. For another `array`, such as
+    ``loudness``, return its values instead of times.
     """
     times = np.full((len(ids), count), np.nan)
     spec = next((spec for spec in store.specs if spec.name == array), None)
@@ -290,7 +291,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _identify_files(store: Store, array: str) -> list[str]:
-    """Return texts that identify an array's files, because checksums alone could be copied."""
+    """Return strings that identify an array's files, because checksums alone could be copied."""
     if not store.location.is_local:
         return [str(store.location.address)]
     root = Path(store.location.address)

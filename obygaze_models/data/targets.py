@@ -57,7 +57,8 @@ class Counts(NamedTuple):
 class Classes:
     """The target of classification tasks. Labels are class codes, from 0.
 
-    Predictions are the probabilities [N] of the second of two classes, or [N, classes] of more.
+    With two classes, predictions are the probabilities [N] of the second class. With more, they are
+    the probabilities [N, classes] of all classes.
     """
 
     key: ClassVar[str] = CLASSES
@@ -136,11 +137,11 @@ class Classes:
         return (values >= -TOLERANCE) & (values <= 1 + TOLERANCE)
 
     def called(self, values: Array) -> Array:
-        """Return each clip's most probable class; of two classes, the second if above 0.5."""
+        """Return each clip's most probable class. With two classes, the threshold is 0.5."""
         return predicted_classes(values)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
-        """Score each way of guessing on a film's clips, from their labels and all other labels."""
+        """Score each kind of guess on a film's clips, given their labels and all other labels."""
         return baselines(float(np.mean(labels)))
 
     def ranking_scores(self, *, several: bool) -> list[str]:

@@ -63,9 +63,9 @@ class Task(msgspec.Struct, frozen=True):
         The classes.
     concept, negatives
         The concept to detect, and its negatives: ``a`` EN clips only; ``b`` EN clips, and HN and S
-        clips without the concept; ``c`` HN and S clips without it only. Positives are HN and S
-        clips with the concept. If the levels are not ObyGaze's, all clips take part, and only ``b``
-        is allowed.
+        clips without the concept; ``c`` only HN and S clips without the concept. Positives are HN
+        and S clips with the concept. If the levels are not ObyGaze's, all clips take part, and only
+        ``b`` is allowed.
     target_key
         The key of the target in `TARGETS`.
     """
@@ -160,7 +160,7 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     if len(set(levels)) < max(3, len(levels)):
         raise ExperimentError(
             f"levels must be three or more different levels (got {', '.join(levels)}). "
-            "For two, use positives and train_negatives"
+            "For two levels, use positives and train_negatives"
         )
     classes = tuple(_class_of(level_key(level), [level], names) for level in levels)
     return Task(" / ".join(levels), " / ".join(kind.words for kind in classes), classes)
@@ -249,7 +249,7 @@ def make_task(
     levels: Sequence[str] = (),
     concept: str | None = None,
 ) -> Task | None:
-    """Return the task that these arguments describe, or None if there are none."""
+    """Return the task that these arguments describe, or None if all are empty."""
 
     def codes(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(scheme.level(name) for name in ([names] if isinstance(names, str) else names))
@@ -273,7 +273,7 @@ def make_task(
 
 
 class _EarlierTask(msgspec.Struct):
-    """The task of a saved model in version 2: two sets of levels, several levels, or a concept."""
+    """The task of a model in format version 2: two sets of levels, several levels, or a concept."""
 
     positives: list[str] = []
     negatives: list[str] | str = []
@@ -282,7 +282,7 @@ class _EarlierTask(msgspec.Struct):
 
 
 def learned_task(about: Mapping[str, Any]) -> Task:
-    """Return the task of a saved model. Version 2 is supported as well."""
+    """Return the task of a saved model. Format version 2 is supported as well."""
     learns, names = about["learns"], about.get("levels", {})
     try:
         if "key" in learns:
@@ -317,7 +317,7 @@ def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> s
 
 
 def measure_of(labels: LabelSet) -> str | None:
-    """Return the official measure in a label set's JSON file, or None."""
+    """Return the official measure that a label set's JSON file names, or None."""
     measure = labels.about.get("measure")
     official = [key for key, metric in METRICS.items() if metric.official]
     if measure is not None and measure not in official:

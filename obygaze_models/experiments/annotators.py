@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 ANNOTATORS = "annotators.csv"
 """The file with a row for each labelled clip of a test set, and a column for each annotator."""
 LABEL_OF = "label of "
-"""The start of the name of an annotator's column."""
+"""The prefix of the name of an annotator's column."""
 DIVIDED = "divided"
 """The column that names who disagrees with the other annotators or the model."""
 Votes = dict[str, dict[str, dict[str, str]]]
@@ -62,7 +62,7 @@ def read_votes(path: Path, record: RunRecord) -> Votes:
             votes.setdefault(row["test"], {})[row["id"]] = labels
     except (KeyError, ValueError) as problem:
         raise ExperimentError(
-            f"{path} does not fit run.json ({one_line(problem)}). Run the experiment again: {MAKE}"
+            f"{path} differs from run.json ({one_line(problem)}). Run the experiment again: {MAKE}"
         ) from None
     return votes
 
@@ -85,7 +85,7 @@ def format_votes(plan: Plan, predictions: pd.DataFrame) -> str:
 
 
 def _vote(task: Task, code: int, level: str) -> str:
-    """Return the key of the label's class, or of its level if it has no class; "" if unlabelled."""
+    """Return the key of a label's class, or of its level if it is in no class; "" if unlabelled."""
     if code >= 0:
         return task.classes[code].key
     return level_key(level) if level else ""
@@ -126,7 +126,7 @@ def annotators_f1(
 
 
 def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
-    """Return the mean F1 over pairs of label sets, or None if the task has not two classes."""
+    """Return the mean F1 over pairs of label sets, or None unless the task has two classes."""
     if not task.is_binary:
         return None
     negatives, positives = task.classes
@@ -151,12 +151,12 @@ def differing_clips(run: Run, test: str) -> set[str]:
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """Return the held-out predictions on which annotators and model disagree, surest first."""
+    """Return the held-out predictions that annotators or the model disagree on, by confidence."""
     votes = run.annotations()
     if not votes:
         raise ExperimentError(
-            f"{run.folder}: its labels were not merged from several annotators. "
-            "Merge them: obygaze annotations merge MANIFEST"
+            f"{run.folder}: the labels were not merged from several annotators. "
+            "Merge label sets: obygaze annotations merge MANIFEST"
         )
     levels = run.record.manifest.levels
     titles = {task.key: task.titles(levels) for task in run.record.tasks}

@@ -50,7 +50,7 @@ def compare(
     metric
         The score that ranks models; by default the score of the first run's experiment.
     stores
-        Show only what each store adds to a model that reads several, in runs with ``each_store``.
+        Show only what each store adds to a model of several stores, in runs with ``each_store``.
         The model on all stores is compared with the model on each store alone, and with the model
         on all stores but one.
     pooled
@@ -120,7 +120,7 @@ def _check_items(runs: Sequence[Run]) -> None:
 
 
 def _check_models(models: Sequence[str], refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> None:
-    """Raise `ExperimentError` if a model does not exist, or if there is only one."""
+    """Raise `ExperimentError` if a model does not exist, or if there is only one model."""
     names = list(dict.fromkeys(ref.model for ref in refs))
     for name in models:
         if name not in names and any(name in run.record.unscored for run in runs.values()):
@@ -131,9 +131,7 @@ def _check_models(models: Sequence[str], refs: Sequence[ModelRef], runs: Mapping
             raise ExperimentError(unknown_name("model", name, names))
     if len(refs) == 1:
         folder = runs[refs[0].run].folder
-        raise ExperimentError(
-            f"{folder} has only the model {names[0]}. Add a second run to compare it with"
-        )
+        raise ExperimentError(f"{folder} has only the model {names[0]}. Add a second run")
 
 
 def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pair]:
@@ -159,7 +157,7 @@ def _store_pairs(refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> list[Pair
 def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparison]:
     """Adjust the p-values of each metric for the number of comparisons, by Holm's method.
 
-    With `stores`, a p-value is kept only where all stores are compared with all stores but one.
+    If `stores` is True, only comparisons of all stores with all stores but one keep a p-value.
     """
     adjusted = [replace(own, scores=dict(own.scores)) for own in comparisons]
     tested = []

@@ -21,7 +21,7 @@ SIGNIFICANT = 0.05
 STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%", "p")
 ADDS = (
     "adds: the score on all stores minus the score without this store. Clips that a store lacks "
-    "are left out, or get its mean if the experiment says so."
+    'are left out, or get the mean of the store with missing = "mean".'
 )
 
 
@@ -53,7 +53,8 @@ class Comparison:
         Warnings about settings that differ, about clips that are left out, and about scored clips
         that either model was trained on.
     beside
-        A sentence per model on its F1 against each annotator, if labels were merged from several.
+        A sentence per model on its F1 against each annotator, if labels were merged from several
+        annotators.
     noun
         The unit that clips are grouped by, such as "film".
     """
@@ -71,7 +72,7 @@ class Comparison:
     noun: str = "film"
 
     def certainty(self, key: str) -> str:
-        """Return the interval of a difference as text, or the reason why there is none."""
+        """Return the interval of a difference as text, or the reason why it has none."""
         difference = self.scores[key].difference
         if difference.interval is not None:
             return _interval(difference.interval, signed=True)
@@ -85,7 +86,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Comparisons of models. The text has a ranked table for each test set.
+    """Comparisons of models, printed as a ranked table for each test set.
 
     Parameters
     ----------
@@ -113,7 +114,7 @@ class Comparisons:
     def select(self, metric: str | None = None) -> list[tuple[Comparison, str]]:
         """Return the comparisons that have a metric, each with the key of the metric.
 
-        By default, this is the ranking metric, or the first metric of comparisons that lack it.
+        The default is the ranking metric. Comparisons without this metric use their first metric.
         """
         metrics = dict.fromkeys(key for comparison in self.comparisons for key in comparison.scores)
         if metric is not None and metric not in metrics:
@@ -130,7 +131,7 @@ class Comparisons:
         return selected
 
     def headline(self, metric: str | None = None) -> str:
-        """Return the result as a sentence: how many models differ, and the largest difference."""
+        """Return the result as a sentence: the number of clear differences, and the largest."""
         selected = self.select(metric)
         tested = [pair for pair in selected if pair[0].scores[pair[1]].p_value is not None]
         clear = [pair for pair in tested if pair[0].differs(pair[1])]
@@ -164,7 +165,7 @@ class Comparisons:
         return "\n\n".join([*parts, fill(self._legend(selected), WIDTH)])
 
     def _legend(self, selected: Sequence[tuple[Comparison, str]]) -> str:
-        """Return a text that explains the columns."""
+        """Return an explanation of the columns."""
         noun = self.comparisons[0].noun
         adjusted = [own.scores[key].p_value for own, key in selected]
         number = sum(value is not None for value in adjusted)
@@ -179,8 +180,8 @@ class Comparisons:
             )
         if number > 1:
             text += (
-                f", adjusted by Holm's method for {number} comparisons. Intervals are not, so "
-                "they can exclude zero although p is above .05."
+                f", adjusted by Holm's method for {number} comparisons. Intervals are not "
+                "adjusted, so they can exclude zero although p is above .05."
             )
         else:
             text += "."
@@ -189,7 +190,7 @@ class Comparisons:
     def stores_by_model(
         self, metric: str | None = None
     ) -> dict[tuple[str, str, str], list[list[str]]]:
-        """Return rows on what each store adds, by test set, model and its score on all stores.
+        """Return rows on what each store adds, by test set, model and score on all stores.
 
         The cells of a row are the store, the score on this store alone, the score on all other
         stores, what the store adds to them, the interval, and the p-value.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DRAWS = 5
 SIZES = (2, 5, 10, 15)
-"""The default numbers of films. Larger numbers than possible are reduced."""
+"""The default numbers of films. Numbers that are too large are reduced to the largest possible."""
 WIDTH = 100
 
 
@@ -58,7 +58,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """The points of all models and test sets. Its text is a table."""
+    """The points of all models and test sets, printed as a table."""
 
     points: list[CurvePoint]
     metric: str
@@ -126,7 +126,7 @@ def learning_curve(
         The number of random draws of films for each number. In each draw, smaller sets are subsets
         of larger ones.
     log
-        Called with a line about fits that were left out.
+        A function that is called with a line about fits that were left out.
     """
     experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     plan = make_plan(experiment)
@@ -148,7 +148,7 @@ def learning_curve(
             what = plan.data, planned.problem, planned.name, planned.fold, result.table
             own += test_predictions(*what)
     if failed:
-        log(f"left out {counted(failed, 'fit')} of {len(todo):,}, which had no clips of a class")
+        log(f"left out {counted(failed, 'fit')} of {len(todo):,}, which had no clips of some class")
     return _score(plan, tables, draws)
 
 
@@ -192,7 +192,7 @@ def _is_possible(planned: PlannedFit, size: int, trains: int, validates: int) ->
 def _restrict(
     plan: Plan, planned: PlannedFit, size: int, draw: int, balance: str
 ) -> PlannedFit | None:
-    """Restrict a fit to a number of films; return None if they have no clips of a class."""
+    """Restrict a fit to a number of films; return None if these lack clips of a class."""
     fold, groups = planned.fold, plan.data.groups
     chance = np.random.default_rng([fold.seed, draw])
     trains, validates = (chance.permutation(films) for films in _films_of(plan, planned))

@@ -48,7 +48,7 @@ class Division:
     runs: RunSet | None = None
     tested: Mapping[str, frozenset[str]] = field(default_factory=dict)
     note: str = ""
-    """A note on the split that was chosen, if the experiment names none."""
+    """A note on the split that was chosen, if the experiment does not name a split."""
     near: str = ""
     """A sentence on clips that are close to clips of another drawn fold, with a remedy."""
 
@@ -144,7 +144,7 @@ def _by_film(experiment: Experiment, manifest: Manifest) -> Division:
 
 
 def _named_split(experiment: Experiment, split: Split, protocol: str) -> Split:
-    """Return the split; raise `ExperimentError` if the protocol needs more folds than it has."""
+    """Return the split; raise `ExperimentError` if it has too few folds for the protocol."""
     if protocol != OFFICIAL and split.last_fold < 2:
         raise ExperimentError(
             f"{experiment.name!r}: the split {split.name!r} has "
@@ -176,7 +176,7 @@ def _draw_split(experiment: Experiment, manifest: Manifest) -> Split:
     if folds < 3 and column:
         raise ExperimentError(
             f'{experiment.name!r}: groups = "{column}" has {counted(folds, group_noun(column))}; '
-            f'{TAKES_THREE}. Replace groups by split = "" and gap = 5'
+            f'{TAKES_THREE}. Replace groups with split = "" and gap = 5'
         )
     kind = "stretches of files" if gap else "stratified"
     by_column = f" by {column}" if column else ""
@@ -199,7 +199,7 @@ def _describe_near(manifest: Manifest, split: Split) -> str:
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
-    """Return the authors' runs for the split, or the folds for learning their concepts.
+    """Return the authors' runs for the split, or the folds that their concepts are learned from.
 
     For concepts, the last fold is the test set, and each other fold is the validation set once. The
     authors' bottlenecks are trained once, on all folds except the last (the second to last counts

@@ -181,7 +181,7 @@ def _places_by_file(
         exact = [match for match in matches if _key(match[0]) == key]
         claims[path] = "" if own == stem else own, exact or matches
     if folder and not claims:
-        raise ExperimentError(f"{folder} has no .eaf files. Pass the folder that has them")
+        raise ExperimentError(f"{folder} has no .eaf files. Pass a folder that has such files")
     files = {}
     for path, (own, matches) in claims.items():
         films = {film for film, _ in matches}

@@ -1,4 +1,4 @@
-"""An experiment as data, from Python or a TOML file: the task, features, protocol, estimators."""
+"""Experiments as data, from Python or TOML: the task, features, protocol and estimators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ALL = "all"
 """The value of `concepts` for all visual concepts."""
 TARGETS = ("merged", "soft")
 CALLED = "as"
-"""The key in an estimator's table for the name it is listed under, if not the estimator's."""
+"""The key in an estimator's table that sets the name it is listed under."""
 
 
 _LISTED = re.compile(r"[^\W_].*")
@@ -62,7 +62,7 @@ PROTOCOL_KEYS = ("balance", "min_clips", "validation_films")
 
 
 class _Checked(StructMeta):
-    """Check each experiment that is created by a call, and accept `stores` for `store`.
+    """Check each experiment made by calling `Experiment`, and accept `stores` for `store`.
 
     Experiments that are decoded from a run's record, or made by `msgspec.structs.replace`, are not
     checked.
@@ -80,7 +80,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     """All settings of a run, with the same keys in Python, TOML files and ``run.json``.
 
     Pass one kind of task: `positives` and `train_negatives`, `levels`, `concepts`, or a `column`.
-    Lists are accepted for tuples, and paths for texts.
+    Lists are accepted instead of tuples, and paths instead of strings.
     """
 
     # fmt: off
@@ -126,7 +126,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         examples=["valence"])] = None
     labels: Annotated[_Name | _Names | None, Meta(
         description="The name of a label set, or a list of annotators' label sets. By default the "
-        "manifest's default. A list stands for the label set that was merged from these.",
+        "manifest's default. A list selects the label set that was merged from these.",
         examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
         description='`"merged"` or `"soft"`. What models learn from: the merged label of a clip, '
@@ -159,7 +159,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "It affects only estimators that use validation clips.", examples=[3])] = None
     gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
         description="A number of seconds from 0 up. Clips of a tested file are used in training if "
-        "they are further than this from its test clips. Drawn folds are then stretches of files.",
+        "they are further than this from the test clips. Drawn folds are then stretches of files.",
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
         description='`"undersample"`, `"weights"` or `"none"`. How to balance the classes in '
@@ -170,11 +170,11 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "lacks: leave them out, or use the mean of the training clips.",
         examples=["mean"])] = "drop"
     fusion: Annotated[_Name, Meta(
-        description='`"early"` or `"late"`. How to join several stores: one model reads all, or '
-        "the probabilities of one model per store are combined.", examples=["late"])] = "early"
+        description='`"early"` or `"late"`. How to join several stores: one model for all, or '
+        "one model per store, with combined probabilities.", examples=["late"])] = "early"
     each_store: Annotated[bool, Meta(
-        description="`true` or `false`. Whether to fit each estimator also on each store alone, "
-        "and on all stores without it.", examples=[True])] = False
+        description="`true` or `false`. Whether to also fit each estimator on each store alone, "
+        "and on all stores but one.", examples=[True])] = False
     concept_stores: Annotated[dict[_Name, _Name], Meta(
         description="A table of concepts and stores. Concepts that bottlenecks learn from only "
         "one of several stores.", examples=[{"Voice": "clap"}])] = {}
@@ -224,7 +224,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 if getattr(self, key) not in (None, table[key]):
                     raise ExperimentError(
                         f"{self.name!r}: {key} has different values at the top level and in "
-                        "[protocol]. Remove one"
+                        "[protocol]. Remove one of them"
                     )
                 force_setattr(self, key, table.pop(key))
         force_setattr(self, "protocol", table if len(table) > 1 else table["name"])
@@ -287,14 +287,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             if getattr(self, key) and self.protocol_name not in (None, *balanced):
                 yield (
                     f"{key} has no effect with the protocol {self.protocol_name}, which fixes the "
-                    f"training clips. Leave it out, or use {' or '.join(balanced)}"
+                    f"training clips. Leave the key out, or use {' or '.join(balanced)}"
                 )
         for key in ("min_clips", "validation_films"):
             if getattr(self, key) is not None and key not in self._protocol_keywords:
-                yield f'{key} needs protocol = "leave-film-out". Add that, or leave it out'
+                yield f'{key} needs protocol = "leave-film-out". Add it, or leave the key out'
         yield from self._option_slips()
         if self.protocol_name == "paper" and self.levels:
-            yield f"the paper's protocol is for two classes. For {len(self.levels)}, use leak-free"
+            yield f"the paper's protocol is for two classes. With {len(self.levels)}, use leak-free"
 
     def _store_slips(self) -> Iterator[str]:
         """Yield a sentence for each key that conflicts with the stores."""
@@ -304,7 +304,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
         keys = [key for key, default in joins.items() if getattr(self, key) != default]
         if keys and len(self.stores) < 2:
-            yield f"{' or '.join(keys)} needs several stores. Leave it out, or add stores = [...]"
+            yield f"{' or '.join(keys)} needs several stores. Omit it, or add stores = [...]"
 
     def _task_slips(self) -> Iterator[str]:
         """Yield a sentence for each conflict between classes or negatives."""
@@ -329,7 +329,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         for level in sorted({*self.positives} & ({*self.train_negatives} | negatives_of_all)):
             yield f"level {level} is both positive and negative"
         if len(set(self.test_negatives)) < len(self.test_negatives):
-            yield "test_negatives has a duplicate test set. Remove it"
+            yield "test_negatives has a duplicate test set. Remove the duplicate"
 
     def _target_slips(self) -> Iterator[str]:
         """Yield a sentence for each key that conflicts with the target."""
@@ -338,7 +338,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         if need and not getattr(self, need):
             yield f'target = "{self.target}" needs {need}. Add {need} = {_example(need)}'
         if self.column and self.target != Number.key:
-            yield f'column is for numbers. Add target = "{Number.key}", or leave it out'
+            yield f'column is for numbers. Add target = "{Number.key}", or leave column out'
         if self.target == Classes.key:
             return
         if self.protocol_name in ("paper", "released"):
@@ -347,10 +347,10 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             return
         keys = {"labels": self.labels and self.column, "targets": self.is_soft}
         for key in [key for key, value in keys.items() if value]:
-            yield f'target = "{self.target}" takes no {key}. Leave it out'
+            yield f'target = "{self.target}" cannot be combined with {key}. Leave that key out'
         weighs = self.balance == "weights" and not self.column
         if self.balance not in (None, "none") and not weighs:
-            yield f'balance = "{self.balance}" works only for classes. Leave it out'
+            yield f'balance = "{self.balance}" works only for classes. Leave balance out'
         if len(self.stores) > 1:
             yield f'target = "{self.target}" needs a single store (or set target = "classes")'
 
@@ -373,12 +373,12 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 'a single store with target = "ordered" or "number"'
             )
         if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
-            return f"{CUT} needs two classes (but {name} predicts {len(self.levels)}). Leave it out"
+            return f"{name} predicts {len(self.levels)} classes. Leave out {CUT}, which needs two"
         weighs = spec.takes_weights or find_entry(spec.name).before_balancing
         if self.is_soft and not weighs:
             return (
-                f"soft targets need sample weights, but {name} takes no sample_weight. Leave it "
-                "out, or use logistic or a scikit-learn estimator"
+                f"soft targets need sample weights, but {name} takes no sample_weight. Remove "
+                "the estimator, or use logistic or a scikit-learn estimator"
             )
         return ""
 
@@ -455,7 +455,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             raise ExperimentError(f"{self.name!r}: titles: {slip}")
 
     def _title_slips(self, models: Sequence[str]) -> Iterator[str]:
-        """Yield a sentence for each title of an unknown or of more than one model or store."""
+        """Yield a sentence for each title of an unknown model or store, and for each duplicate."""
         names = [*models, *self.store_names]
         for name in self.titles:
             if name not in names:
@@ -469,7 +469,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     def title_of(self, model: str) -> str:
         """Return a model's name in tables: its title, or its name if it has none.
 
-        The name of a variant on some of the stores is made from the titles of the model and stores.
+        The name of a variant that reads only some stores combines the titles of model and stores.
         """
         spec = self.learners.get(model)
         if model in self.titles or spec is None or not spec.variant_of:
@@ -513,7 +513,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     @property
     def label_set(self) -> str | None:
-        """The name of the label set, or None if `labels` has none or lists annotators."""
+        """The name of the label set, or None if `labels` is None or lists annotators."""
         return None if isinstance(self.labels, tuple) else self.labels
 
     @property
@@ -561,7 +561,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             return replace(self, test_negatives=tests, **codes).check()
 
     def problems(self, scheme: LabelScheme) -> list[Problem]:
-        """Return the problems to learn: a single one, or one per concept."""
+        """Return the problems to learn: a single problem, or one per concept."""
         if self.column:
             task = number_task(self.column)
             return [Problem(task, (task,))]
@@ -579,7 +579,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         if ALL in concepts:
             concepts = scheme.visual_concepts
             if not concepts:
-                raise ExperimentError(f"the label scheme {scheme.name!r} has no concepts")
+                raise ExperimentError(f"the label scheme {scheme.name!r} has no visual concepts")
         with errors_as(ExperimentError, repr(self.name)):
             names = list(dict.fromkeys(map(scheme.concept, concepts)))
         tasks = [concept_task(scheme.name_of, name, self.negatives) for name in names]
@@ -707,7 +707,7 @@ def _beside(path: Path, value: Any) -> Any:
 
 
 def _choose(entries: list[Any], only: str | int) -> list[Any]:
-    """Return the estimator with a name or number, or all estimators if there is none."""
+    """Return the estimator with a name or number, or all estimators if none matches."""
     names = [entry.get(CALLED, entry.get("name")) if isinstance(entry, dict) else entry
              for entry in entries]  # fmt: skip
     chosen = [entry for row, entry in enumerate(entries) if only in (row, names[row])]

@@ -55,7 +55,7 @@ BYTE_ORDER_MARK = "\ufeff"
 HELD_OUT = "held-out prediction"
 """The ELAN linguistic type of a run's tiers."""
 PARTS = "parts in the "
-"""The start of the name of the column with the concepts' contributions to the log-odds."""
+"""The prefix of the name of the column with the concepts' contributions to the log-odds."""
 MAX_PARTS_SHOWN = 3
 OPSET = 17
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -74,7 +74,7 @@ class Outputs:
     elan
         A folder for ELAN documents.
     annotations
-        The folder of the annotators' ELAN documents. Copies get a run's predictions as tiers.
+        The folder of the annotators' ELAN documents. A run's predictions are added to copies.
     max_rows
         The maximum number of rows to print.
     """
@@ -127,9 +127,9 @@ def held_out(
 ) -> list[Row]:
     """Return a run's held-out predictions, sorted by model, test, film and time.
 
-    The cells include each annotator's class. The probability is averaged over the fits. It belongs
-    to the second class if there are two, and otherwise to the predicted class. The cells also have
-    the concepts' contributions, for models whose contributions sum to the log-odds.
+    The cells include each annotator's class. The probability is averaged over the fits. It is that
+    of the second class if there are two classes, and otherwise of the predicted class. The cells
+    also have the concepts' contributions, for models whose contributions sum to the log-odds.
     """
     if model is not None and model not in run.record.models:
         raise ExperimentError(f"{run.folder}: {unknown_name('model', model, run.record.models)}")
@@ -236,7 +236,7 @@ def export_files(
     outputs
         The output paths.
     kind, warnings
-        As in `elan_documents`.
+        See `elan_documents`.
     levels, concepts
         The entries of ELAN's pick-lists: the level names by code, and the concepts.
     run
@@ -269,7 +269,7 @@ def export_files(
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"only the models' tiers for {named} without a file in {annotations}")
+            lines.append(f"no file in {annotations} for {named}; only models' tiers are written")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
                 f"{counted(untimed, 'clip')} left out for ELAN: the manifest has no start and end "
@@ -370,8 +370,8 @@ def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
     Parameters
     ----------
     folder
-        The model's folder. Networks, logistic regression and bottlenecks with a linear head are
-        supported.
+        The model's folder. The model must be a network, a logistic regression, or a bottleneck with
+        a linear head.
     output
         The file to write.
     overwrite
@@ -427,7 +427,7 @@ def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> in
         if history := getattr(estimator, "history_", None):
             histories[Path(row["model"]) / row["folder"].name] = history
     if not histories:
-        raise ExperimentError(f"{folder} has no network with a loss history. Add mlp, for example")
+        raise ExperimentError(f"{folder} has no network with a loss history. Add one, such as mlp")
     with new_folder(output, overwrite=overwrite) as logs:
         for name, history in histories.items():
             (logs / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Fits of an experiment's estimators: how each is made, what it was fitted to, what it used."""
+"""Make and fit an experiment's estimators, and record the clips that each has used."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class Fit:
 class PlannedFit:
     """An estimator of the experiment, with the task and the fold to fit and test it on.
 
-    `namesakes` counts earlier tasks of the experiment with the same folder name. With `soft`, the
-    estimator is fitted to the labels of each annotator.
+    `namesakes` counts earlier tasks of the experiment with the same folder name. If `soft` is True,
+    the estimator is fitted to the labels of each annotator.
     """
 
     name: str
@@ -217,7 +217,7 @@ def digest_of_values(value: Any) -> str:
 def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
     """Return the options that make an estimator, or its head, weight classes by inverse size.
 
-    Return None if it has no class weights, and {} for guesses, which need none.
+    Return None if the estimator has no class weights, and {} for guesses, which need no weights.
     """
     if find_entry(spec.name).before_balancing:
         return {}
@@ -227,7 +227,7 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
 
 
 class FitMemo:
-    """A cache in this process, so that heads of the same fold share a fitted concept bank."""
+    """An in-memory cache that lets heads of the same fold share a fitted concept bank."""
 
     def __init__(self) -> None:
         self._results: dict[tuple[str, str], Any] = {}
@@ -336,7 +336,7 @@ def fit_estimator(
 def _settle(
     fit: Fit, spec: EstimatorSpec, data: ClipDataset, validation: Array, pool: Array, labels: Array
 ) -> Fit:
-    """Choose the threshold on validation clips, or fit the spread of ordered levels on the pool."""
+    """Choose the threshold on validation clips, or fit the spread of ordered levels."""
     if fit.target == Ordered.key:
         spread = fit_spread(fit.probabilities(data, pool), labels[pool])
         return replace(fit, spread=spread, seen=np.union1d(fit.seen, pool))
@@ -383,7 +383,7 @@ def _fit_model(
     """Fit a model, and collect its choices and warnings.
 
     `inner_groups` has the films and the row numbers of `X`, so that inner folds keep films whole.
-    It is (None, None) for a fusion, which does this itself.
+    It is (None, None) for a fusion, which keeps films whole itself.
     """
     model = fit.estimator
     # Arguments are passed by the signature of fit, even if a caller has enabled metadata routing.

@@ -47,13 +47,13 @@ MAX_ROWS = 20
 # The maximum number of warnings about skipped fits. run.json has all of them.
 SHOWN = 10
 RARE = 0.1
-"""A model is warned about if it predicts less than this share of the number of positive clips."""
+"""The share of the positive clips that a model must predict as positive to avoid a warning."""
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
 """The split files whose last folds were used to train the released networks."""
 
 FOLLOWS = {
     "synthetic": "The pipeline works; the scores mean nothing.",
-    "leak": "Do not compare these scores with others. Methods has the numbers of clips.",
+    "leak": "Do not compare these scores with others. See Methods for the numbers of clips.",
     "neighbours": "Clips this close are often alike, so expect lower scores on other files.",
     "zeros": "Predictions for these clips come without reasons.",
     "missing": "For these clips, models use only the other stores.",
@@ -74,7 +74,7 @@ FOLLOWS = {
     "fits-repeated": "The standard deviation shows how much scores vary between test sets, and "
     "from one training to the next.",
     "different-items": "Scores on different items are scores on different clips.",
-    "different-labels": "The same clip may have different levels or concepts in each.",
+    "different-labels": "The same clip may have different levels or concepts in each run.",
     "different-versions": "They may cause small differences between runs.",
 }
 """The meaning of each kind of message for the reader. Pages show it after the message.
@@ -84,7 +84,7 @@ FOLLOWS = {
 
 
 def notes(*texts: str) -> list[RunWarning]:
-    """Return notes on how to read a table as warnings of the kind ``note``."""
+    """Return notes for readers of a table, as warnings of the kind ``note``."""
     return [RunWarning("note", "", text) for text in texts]
 
 
@@ -158,8 +158,8 @@ def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
     if reason := record.lacks_interval:
         yield RunWarning("one-film", "", f"{reason[0].upper()}{reason[1:]}.")
     if films.also_trained and films.tested > 1:
-        text = f"Of the {films.tested:,} {noun}s in the test sets, {films.also_trained:,} have "
-        yield RunWarning("also-trained", "", f"{text}other clips in training.")
+        text = f"Other clips of {films.also_trained:,} of the {films.tested:,} tested {noun}s"
+        yield RunWarning("also-trained", "", f"{text} are in training.")
 
 
 def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
@@ -170,8 +170,8 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
         if part.key != "without_features":
             continue
         text = (
-            f"{counted(part.clips, 'labelled clip')} of {record.join.labelled:,} have no features "
-            f"in {record.store.name}, such as {', '.join(part.first[:3])}."
+            f"no features in {record.store.name} for {counted(part.clips, 'labelled clip')} of "
+            f"{record.join.labelled:,}, such as {', '.join(part.first[:3])}."
         )
         warnings.append(RunWarning("no-features", where, f"{where}: {text}"))
     named = [message for message in messages if message.code in ("skipped", "concepts", "leak")]
@@ -179,7 +179,7 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
 
 
 def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
-    """Yield a warning for each test set that has clips its fits were trained or validated on."""
+    """Yield a warning for each test set with clips that its own fits used in training."""
     for test, counts in leaks_by_test(leaks).items():
         used = max(leak.train + leak.validation + leak.otherwise for leak in counts)
         clips = f"up to {used:,} of the {counts[0].clips:,} test clips"
@@ -246,7 +246,7 @@ def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator
         if unreliable:
             parts.append(f"{counted(len(unreliable), 'concept is', 'concepts are')} unreliable")
         if skipped:
-            parts.append(f"{counted(len(skipped), 'is', 'are')} left out")
+            parts.append(f"{counted(len(skipped), 'concept is', 'concepts are')} left out")
         among = f" in some of {len(facts_of_fits)} fits" if len(facts_of_fits) > 1 else ""
         if parts:
             text = f"{name}: {' and '.join(parts)}{among}. See the report for the reasons."
@@ -255,14 +255,14 @@ def _concept_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator
     bottlenecks = any("concepts" in fit["facts"] for fit in fits)
     if plan.division.protocol == "released" and bottlenecks and split != RELEASED_CONCEPTS:
         text = (
-            f"The bottlenecks learned their concepts from {split}, but the authors' learned "
-            f"theirs from {RELEASED_CONCEPTS}. Use a separate experiment with that split."
+            f"The bottlenecks learned their concepts from {split}, but the "
+            f"authors' learned from {RELEASED_CONCEPTS}. Use a separate experiment with that split."
         )
         yield RunWarning("released-concepts", "", text)
 
 
 def _model_warnings(plan: Plan, fits: Sequence[Mapping[str, Any]]) -> Iterator[RunWarning]:
-    """Yield warnings about models that were not saved or are external, and ignored plug-ins."""
+    """Yield warnings about unsaved models, external models, and ignored plug-ins."""
     reasons = {fit["model"]: fit["not_saved"] for fit in fits if fit["not_saved"]}
     for name, reason in reasons.items():
         text = f"{plan.experiment.title_of(name)} was not saved: {reason}."
@@ -301,7 +301,7 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
                     f"{experiment.title_of(model)} predicts {task.classes[1].title} for "
                     f"{called:,} of {len(labels):,} test clips, but {labels.sum():,} have this "
                     "label. Look at AUROC rather than F1. "
-                    'balance = "weights", or threshold = "validation" in its table, may help.'
+                    'balance = "weights", or threshold = "validation" for this estimator, may help.'
                 )
                 yield RunWarning("rare-verdicts", model, text)
 
@@ -366,7 +366,7 @@ def _describe_protocol(plan: Plan) -> str:
 
 
 def _describe_gap(plan: Plan) -> str:
-    """Return a line on what the gap separates, or why it has no effect; "" if it is zero."""
+    """Describe what the gap separates, or why it has no effect; return "" if it is zero."""
     gap, films = plan.experiment.gap, plan.films
     if not gap:
         return ""
@@ -376,7 +376,7 @@ def _describe_gap(plan: Plan) -> str:
 
 
 def _describe_shared_films(plan: Plan) -> str:
-    """Return a line on films with clips in training and in test, with a remedy; "" if none."""
+    """Describe films that have clips in training and in test; return "" if no films do."""
     films = plan.films
     if not films.also_trained:
         return ""
@@ -384,17 +384,17 @@ def _describe_shared_films(plan: Plan) -> str:
     text = f"{group_noun(films.by)}s with clips in training and in test: {trained}"
     if plan.division.protocol in ("split", "leak-free") and films.tested > 2:
         suffix = ' with split = ""' if plan.experiment.split else ""
-        text += f'; groups = "{films.by}"{suffix} keeps each together'
+        text += f'; groups = "{films.by}"{suffix} keeps the clips of each together'
     return text
 
 
 def _describe_lacking(plan: Plan) -> str:
-    """Return a line on the clips missing from each store; "" if there are none."""
+    """Describe the clips that each store lacks; return "" if no clips are missing."""
     return describe_missing(plan.store, [*plan.data.ids, *plan.join.without_features])
 
 
 def _describe_zeros(plan: Plan) -> str:
-    """Return a line on tested clips whose features are all zero; "" if there are none."""
+    """Describe tested clips whose features are all zero; return "" if there are no such clips."""
     blank = len(plan.blank)
     if not blank:
         return ""
@@ -422,7 +422,7 @@ def why_untested(plan: Plan, film: str) -> str:
 
 
 def nothing_learnt(plan: Plan, reason: Skipped) -> str:
-    """Return an error message if no fold can be learned: the reason, a remedy and the counts."""
+    """Describe why no fold can be fitted, with a remedy and the number of clips of each class."""
     return (
         f"no model can be trained: {reason.task}, {reason.what}: {reason.why}; {_remedy(plan)}\n"
         f"{class_table(plan, plan.problems[0].train)}"
@@ -435,8 +435,8 @@ def _remedy(plan: Plan) -> str:
         keys = "groups and min_clips" if experiment.min_clips is not None else "groups"
         return (
             f"leave-film-out needs three {group_noun(plan.data.grouped_by)}s with clips of each "
-            f"class, for training, validation and test. Label more{leave_files_out(plan)}, use an "
-            "estimator that needs no validation clips, such as logistic, or draw folds: protocol = "
+            f"class, for training, validation and test. Label more clips{leave_files_out(plan)}, "
+            "use an estimator without validation, such as logistic, or draw folds: protocol = "
             f'"split", split = "" and gap = 5 (seconds), without {keys}'
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != OFFICIAL
@@ -465,7 +465,7 @@ def leave_files_out(plan: Plan) -> str:
 
 
 def class_table(plan: Plan, task: Task) -> str:
-    """Tabulate the clips of each class by fold, or by film or other group that is left out."""
+    """Tabulate the clips of each class by fold, or by the films or other groups to leave out."""
     labels, data = task.target.strata(plan.labels_of(task)), plan.data
     head, units = "fold", data.folds
     if plan.division.protocol == "leave-film-out":

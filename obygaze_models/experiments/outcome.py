@@ -2,9 +2,10 @@
 
 A run is written to ``OUTPUT.partial``, which is renamed when it is complete. Each fit's model is
 saved to its final path in ``models``. Then the rest of the fit, with the digests of the model's
-files, is written to a file in ``fits``. This file is written durably and appears by a rename, so a
-fit without it is repeated. ``partial.json`` records the experiment, clips, folds and versions of
-the fits. If any of these changes, the run starts again. Other files are never resumed or removed.
+files, is written to a file in ``fits``. This file is flushed to disk and then renamed to its final
+name, so a fit without it is repeated. ``partial.json`` records the experiment, clips, folds and
+versions of the fits. If any of these changes, the run starts again. Files that no run writes are
+never used or removed.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class FinishedFits:
     identity
         The data and settings that the fits depend on, as JSON values.
     log
-        Called with lines for the user.
+        A function that is called with lines for the user.
     restart
         Discard the fits of an interrupted run.
     """
@@ -150,7 +151,7 @@ class FinishedFits:
     def load(self, planned: PlannedFit, data: ClipDataset) -> FitResult | None:
         """Return the result of a finished fit, or None if it is missing, damaged or does not match.
 
-        Raise `StoreUnreadable` if the files cannot be read for now, because they may be intact.
+        Raise `StoreUnreadable` if the files cannot be read at present, because they may be intact.
         """
         from obygaze_models.saved.persistence import load_model
 
@@ -225,7 +226,7 @@ class FinishedFits:
             raise OutputExists(f"another run is writing to {self.folder}. Choose another output")
 
     def become(self, output: Path, models: Collection[str], *, overwrite: bool = False) -> None:
-        """Rename the folder to `output`, keeping its tables and only these models.
+        """Rename the folder to `output`, keeping its tables and the given models.
 
         The fits are removed last, so that no fit is lost if the process is killed before.
         """
@@ -304,8 +305,8 @@ class Outcome:
 
     `fits` are the rows of ``fits.csv``, and `saved` the paths of the saved models. `explained` has
     the results to explain, for experiments with concepts or late fusion. `seen` maps task and fold
-    to the rows that models used besides training and validation rows. `warnings` are from
-    estimators of other packages, and about inner folds.
+    to the rows that models used besides training and validation rows. `warnings` has the warnings
+    of estimators from other packages, and warnings about inner folds.
     """
 
     plan: Plan
@@ -341,7 +342,7 @@ class Outcome:
             "not_saved": not_saved, "cut": fit.cut if planned.spec.threshold else None,
             "facts": fit.facts,
         })  # fmt: skip
-        is_ours = planned.spec.name in ESTIMATORS  # the report shows the notes of ours
+        is_ours = planned.spec.name in ESTIMATORS  # their notes are in the report
         self.warnings.extend(
             RunWarning(note.code, name, f"{name}: {note.text}")
             for note in fit.warnings
@@ -356,7 +357,7 @@ class Outcome:
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
-        """The predictions of all fits. Read it only after all fits were added."""
+        """The predictions of all fits. Read them only after adding all fits."""
         return join_tables(self.parts)
 
     @cached_property
@@ -488,7 +489,7 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         **({"cut": fit.cut} if planned.spec.threshold else {}),
         **({"spread": fit.spread} if fit.target == ORDERED else {}),
         "features": plan.about_features(frames=fit.reads == "frames"),
-        # The clips that the model has seen, so that users can tell what tests it. The footage
+        # The clips that the model has seen, so that users know which clips test it. The footage
         # identifies them even under other ids, and the groups identify clips of the same films.
         "seen": seen,
         "footage": footage_of(items, seen),

@@ -64,7 +64,7 @@ from obygaze_models.experiments.spec import folder_name
 from obygaze_models.scoring.metrics import Array
 
 _Part = tuple[Problem, int, str, Sequence[Fold]]
-"""A problem, the number of earlier problems with its folder name, an estimator, and its folds."""
+"""A problem, the number of earlier problems with the same folder name, an estimator, and folds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Plan:
         The folds that can be fitted and tested, by training task.
     whole_from
         For leave-film-out, by training task: the number of the first fold without validation clips.
-        These folds are for estimators that use none.
+        These folds are for estimators that do not use validation clips.
     skipped
         The folds and tests that are skipped, with the reasons.
     """
@@ -117,7 +117,7 @@ class Plan:
 
     @property
     def measure(self) -> str | None:
-        """The benchmark's official measure for the tasks; None if they are not a benchmark's."""
+        """The official measure for the tasks; None if they are not the tasks of a benchmark."""
         return official_measure(self.labels, self.scheme, self.tests)
 
     @property
@@ -227,7 +227,7 @@ class Plan:
 
     @cached_property
     def films(self) -> Films:
-        """The tested films, how many of them also train, and why other films are not tested."""
+        """The tested films, the number also used in training, and why other films are untested."""
         films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest.items), "media": self.file_names}.get(by, {})
         testable = np.any(
@@ -267,7 +267,7 @@ class Plan:
         return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
 
     def clips(self, leaked: Collection[str] = ()) -> dict[str, Clip]:
-        """Return all labelled clips in the manifest's order, with their folds and use."""
+        """Return all labelled clips in order, with their folds and why some are unused."""
         reasons: dict[str, Unused] = dict.fromkeys(self.join.without_fold, "no-fold")
         reasons |= dict.fromkeys(self.join.without_features, "no-features")
         levels, folds = levels_of(self.tasks, self.labels, self.scheme), self.division.fold_of
@@ -278,7 +278,7 @@ class Plan:
         return clips
 
     def estimate(self) -> tuple[float, list[Skipped]]:
-        """Estimate the seconds for all fits from one fit per estimator; also return failures."""
+        """Estimate the seconds for all fits from one fit per estimator; also return failed fits."""
         last = {part[2]: part for part in self._parts() if part[-1]}
         counts, failed, seconds = self.fold_counts(), [], 0.0
         for name, part in progress(list(last.items()), "try", unit="fit"):
@@ -314,7 +314,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if unread := {*experiment.concept_stores.values()} - read:
         raise ExperimentError(
             f"{experiment.name!r}: concept_stores: no estimator learns concepts from "
-            f"{min(unread)}. Add an estimator with concepts, such as pcbm-logistic, or remove it"
+            f"{min(unread)}. Add an estimator such as pcbm-logistic, or remove this store"
         )
     near = _near(plan)
     for problem in plan.problems:
@@ -343,7 +343,7 @@ class _FoldPosition:
 def _plan_folds(plan: Plan, problem: Problem, near: Near) -> None:
     """Add a problem's usable folds to the plan.
 
-    Each keeps its number among all folds. Folds are not stored, but made again when needed.
+    Each fold keeps its number among all folds. Folds are not stored, but made again when needed.
     """
     experiment, name = plan.experiment, problem.train.key
     seeds = experiment.seeds or (experiment.seed,)
@@ -378,7 +378,7 @@ def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
     """Return the kinds of folds to make: with (True) and without (False) validation clips.
 
     In leave-film-out, models that use no validation clips need no validation films. External models
-    count as such models unless they have predictions for more fits.
+    are treated in the same way unless they have predictions for more fits.
     """
     experiment = plan.experiment
     if plan.division.protocol != "leave-film-out":
@@ -444,7 +444,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     if double := [model.name for model in outside if names.count(model.name) > 1]:
         raise ExperimentError(
             f"{experiment.name!r}: two models are called {double[0]!r}. Rename the model of the "
-            "predictions: change its column model, or the name of the file"
+            "predictions: change the model column, or the name of the file"
         )
     division = make_division(experiment, manifest, problems)
     protocol = {"name": division.protocol} | experiment.protocol_options
@@ -520,8 +520,8 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
 def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) -> tuple[str, ...]:
     """Return the tests of a fold that can be scored, or () if no model can be trained on it.
 
-    Training needs clips of every class. Validation and each test need at least two classes. What is
-    skipped is added to the plan with the reason.
+    Training needs clips of every class. Validation and each test need at least two classes. Skipped
+    folds and tests are added to the plan, with the reasons.
     """
 
     def skip(rows: Array, name: str, task: Task, classes: int | None, where: str = "") -> bool:

@@ -1,4 +1,4 @@
-"""Predictions as files and text: of a run, of a saved model, or of clips to annotate next."""
+"""Predictions as files and text: by a run, by a saved model, or for clips to annotate next."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class WrittenPredictions:
     Parameters
     ----------
     rows
-        The predictions as JSON objects. It may be an iterator.
+        The predictions as JSON objects, possibly as an iterator.
     files
         The content of each file.
     text
-        Lines to print, on the predictions and the files.
+        Lines to print about the predictions and the files.
     warnings
         Warnings about the predictions.
     seen
@@ -66,7 +66,7 @@ def predict_run(
     ids: Sequence[str] | None = None,
     divided: bool = False,
 ) -> WrittenPredictions:
-    """Return a run's held-out predictions, or only those on which annotators or models differ."""
+    """Return a run's held-out predictions, or only those with disagreement if `divided` is True."""
     predictions = exports.held_out(run, model=estimator, ids=ids)
     rows = annotators.divided(run, predictions) if divided else predictions
     warnings = [
@@ -82,7 +82,7 @@ def predict_run(
         run=None if divided or ids else run,
     )
     if divided:
-        others = "on the rest, all agree or there are fewer than two annotators' labels"
+        others = "the others have full agreement, or labels from fewer than two annotators"
         lines.append(f"--divided: {len(rows):,} of {len(predictions):,} predictions; {others}")
     text = [*exports.describe_held_out(rows, outputs.max_rows), *lines]
     return WrittenPredictions([dict(row.cells) for row in rows], files, text, warnings)
@@ -161,7 +161,7 @@ def predict_next(
 
     Clips that a fit has seen, or that a run has annotations for, are excluded. With several fits,
     clips are chosen by the mean probabilities, which are uncertain if the fits disagree. For
-    numbers, clips are chosen by the deviation over the fits.
+    numbers, clips are chosen by the standard deviation over the fits.
     """
     folders, annotated = _models_of(source, estimator)
     about = read_about(folders[0])
@@ -226,8 +226,8 @@ def expected_gain(table: Array, predictions: Predictions) -> Array:
     """Estimate how informative each clip is, from 0 to 1, from the fits' predictions [F, N, C].
 
     The estimate is the entropy of the mean prediction. It is high if fits are uncertain or
-    disagree. For several concepts, it is the mean entropy. For numbers, it is the deviation over
-    the fits.
+    disagree. For several concepts, it is the mean entropy. For numbers, it is the standard
+    deviation over the fits.
     """
     about = predictions.about
     if about.is_numeric:

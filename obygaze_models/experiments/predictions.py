@@ -74,7 +74,7 @@ def called_of(table: pd.DataFrame) -> Array:
 
 
 def split_by(table: pd.DataFrame, *columns: str) -> dict[Any, pd.DataFrame]:
-    """Split a table into parts with equal cells in some columns, in the table's order."""
+    """Split a table by the values in some columns, in the table's order."""
     by = list(columns) if len(columns) > 1 else columns[0]
     return dict(iter(table.groupby(by, sort=False, observed=True)))
 
@@ -119,7 +119,7 @@ def _columns(task: Task) -> dict[str, str]:
 
 
 def average_over_fits(table: pd.DataFrame) -> pd.DataFrame:
-    """Average each clip's probabilities over the fits of a model, sorted by id.
+    """Return each clip's probabilities averaged over the fits of a model, sorted by id.
 
     If a fit tested a clip in several test sets, its prediction counts once. The table has ``id``,
     ``label``, the probabilities, the predicted class (``called``), the number of ``fits``, and the
@@ -182,7 +182,7 @@ def score_models(
     table
         The predictions of all fits.
     group_of, measure
-        As in `join_fits`.
+        See `join_fits`.
     """
     models, classes = [], max(2, len(target_of(table).columns_in(table.columns)))
     for (model, test), own in split_by(table, "model", "test").items():
@@ -314,7 +314,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
         target = target_of_columns(table.columns)
         columns, is_numeric = target.columns_in(table.columns), target.is_numeric
         if not columns:
-            raise ValueError(f"no column probability (got {', '.join(table.columns)})")
+            raise ValueError(f"no 'probability' column (got {', '.join(table.columns)})")
         for line, row in zip(table.lines, table.rows(), strict=True):
             name = row.get("model") or path.stem
             model = models.setdefault(name, OutsideModel(name, path, columns))

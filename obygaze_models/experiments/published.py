@@ -43,7 +43,7 @@ class Backbone:
     row
         The row in the paper's tables.
     config
-        The settings of the paper's checkpoint. A store with other settings has a different one.
+        The settings of the paper's checkpoint. A store with other settings has another checkpoint.
     """
 
     title: str
@@ -62,7 +62,7 @@ BACKBONES = {
     "vivit": Backbone("ViViT-B/16", ("vivit",), "ViViT-B/16", {"num_frames": 32}),
     "lsmdc": Backbone("X-CLIP retrained on LSMDC", ("xclip-lsmdc", "lsmdc"), "X-CLIP LSMDC"),
 }
-"""The paper's three backbones, by slot."""
+"""The paper's three backbones, by key."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Published:
 
 
 def slot_of(backbone: Mapping[str, Any]) -> str | None:
-    """Return the key in `BACKBONES` for a store's backbone with any checkpoint, or None.
+    """Return the key in `BACKBONES` of a store's backbone, ignoring its checkpoint, or None.
 
     If a store does not record the family of its backbone, the backbone's name is used, because
-    earlier stores have the family as the name.
+    older stores record the family as the name.
     """
     family = str(backbone.get("family") or backbone["name"])
     return next((slot for slot in BACKBONES if family in BACKBONES[slot].names), None)
@@ -103,7 +103,7 @@ def chance_row(baseline: str, metric: str) -> str:
 
 
 def published_films() -> dict[str, Published]:
-    """Return the numbers of Table 4 by film. The paper does not name their average of F1."""
+    """Return the numbers of Table 4 by film. The paper does not say how it averages F1."""
     rows = reference_json("published.json")["table4"]["rows"]
     return {film: _published(number, "Table 4") for film, number in rows.items()}
 
@@ -114,7 +114,7 @@ def published_average() -> Published:
 
 
 def published_scores(record: RunRecord, model: str, train: str, test: str) -> dict[str, Published]:
-    """Return the paper's numbers for a model of a run by metric, or {} if there are none."""
+    """Return the paper's numbers for a model of a run by metric, or {} if it has no numbers."""
     column = _column(record, train, test)
     if column is None or record.protocol not in _ONE_FOLD:
         return {}

@@ -67,7 +67,7 @@ class ManifestRecord(_Part, frozen=True, kw_only=True):
     """The labelled items, and their label scheme.
 
     `levels` maps level codes to names, lowest level first. `senses` maps concepts to how they are
-    perceived. It is empty if this is unknown.
+    perceived. It is empty if the senses are unknown.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Skipped(_Part, frozen=True, kw_only=True):
 
 
 class LeakCount(_Part, frozen=True):
-    """The numbers of clips in a fit's test set that leaked into the same fit, by use."""
+    """The numbers of a fit's test clips that the same fit has used, by kind of use."""
 
     task: str
     fit: int
@@ -217,7 +217,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
     stores
         The names of the stores that the model reads.
     variant_of
-        The model that is the same but reads more stores; "" if there is none.
+        The model that this model is a variant of, with fewer stores; "" if it is not a variant.
     """
 
     title: str
@@ -337,9 +337,10 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     blank
         The tested clips whose features are all zero.
     annotators
-        By test set, the models compared with each annotator, if labels were merged from several.
+        A comparison of the models with each annotator, by test set. It is empty if labels were not
+        merged from several annotators.
     cuts
-        By model, the threshold chosen on validation clips in each fit, if requested.
+        The thresholds that were chosen on validation clips in each fit, by model, if requested.
     files
         The digests of the files that the scores were computed from.
     """
@@ -408,7 +409,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def ranking_metric(self) -> str:
-        """The experiment's score, or the default score of its target. Guesses have it as well."""
+        """The experiment's score, or its target's default. Guesses have this score as well."""
         task = self.task(self.scores[0].test)
         return self.experiment.score or task.target.default_score(task)
 
@@ -434,7 +435,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         if min(films) >= MIN_GROUPS:
             return ""
         subject = "the" if max(films) < MIN_GROUPS else "some"
-        return f"{subject} scores are over {counted(min(films), noun)}, and {MIN_GROUPS} are needed"
+        return f"{subject} scores are over {counted(min(films), noun)}, but {MIN_GROUPS} are needed"
 
     @property
     def unscored(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Run an experiment and write its folder (see `run_folder`), or train one of its models for use.
+"""Run an experiment and write its folder (see `run_folder`), or train a model on all its clips.
 
 The same experiment writes the same bytes on the same machine, even if it was interrupted and
 resumed. Only ``started`` and ``seconds`` in ``run.json`` differ.
@@ -84,7 +84,7 @@ def run_experiment(
     overwrite
         Replace an earlier run at `output`, and discard the fits of an interrupted one.
     log
-        Called with lines about progress and about resuming.
+        A function that is called with lines about progress and about resuming.
     memo
         A cache to share fitted concept banks with other runs.
     """
@@ -175,7 +175,7 @@ def _compute(
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model trained for use, and the numbers of clips that were used.
+    """A model trained on all clips, and the numbers of clips that were used.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class TrainedModel:
     seen
         The number of clips that the model has seen. Concepts are learned from additional clips.
     join
-        The clips with labels and features, and those that lack either.
+        The numbers of clips with labels and features, and the clips that lack either.
     facts
         The choices that the estimator made.
     warnings
@@ -217,11 +217,11 @@ def train_model(
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> TrainedModel:
-    """Train an estimator of an experiment for use, on all labelled clips, balanced as in a run.
+    """Train one of an experiment's estimators on all labelled clips, balanced as in a run.
 
     No clips are left to test the model. Use `run_experiment` to measure how well such a model
     performs. If the estimator uses validation clips, these are the clips of the last fold that has
-    every class (or of the last few folds, if no single fold has). Otherwise, it is trained on all
+    every class (or of the last few folds, if no single fold does). Otherwise, it is trained on all
     clips. With the official protocol, the test set is left out, so the model is the same as in a
     run.
 
@@ -238,7 +238,7 @@ def train_model(
     overwrite
         Replace an existing model.
     log
-        Called with a line about the split that was chosen.
+        A function that is called with a line about the split that was chosen.
     """
     from obygaze_models.saved.about import CARD, model_card
     from obygaze_models.saved.persistence import check_savable, save_model
@@ -297,7 +297,7 @@ def train_model(
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
     """Return a fold that trains on all clips.
 
-    With `validate`, one or more of the last folds are held out for validation.
+    If `validate` is True, one or more of the last folds are held out for validation.
     """
     data, seed = plan.data, plan.experiment.seed
     if plan.division.protocol == "official":  # the test set is not even used for validation

@@ -6,7 +6,7 @@
 ``clips.csv``           the annotated clips, and why some took no part
 ``fits.csv``            a row for each fit of each model: its clips, its folder, its choices
 ``reasons.csv``         each test clip's concept scores and their contributions
-``annotators.csv``      each annotator's labels of the test clips, if there are several
+``annotators.csv``      the test clips' labels by each of several annotators
 ``models/``             a folder for each model, for `load_model`
 ======================  ==================================================================
 
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "fits.csv", "reasons.csv")
-"""The files whose digests are in ``run.json``. Scores and pages are made only from these."""
+"""The files whose digests are in ``run.json``. Scores and pages are made only from these files."""
 EARLIER = ("explanations.jsonl", "history.jsonl", "models.jsonl")
 """Files of runs in earlier formats."""
 RUN_FILES = (RECORD, *FILES, ANNOTATORS)
-"""All files of a run folder. `ANNOTATORS` exists only if labels were merged from several."""
+"""All files of a run folder. `ANNOTATORS` is present only if labels were merged."""
 Unused = Literal["", "no-features", "no-fold", "not-in-task", "not-in-labels"]
 """The reason why a clip took no part in a run."""
 _NUMBER = re.compile(r"(?<!\d)(\d++)$")
@@ -69,7 +69,7 @@ class Clip:
     Parameters
     ----------
     id, film, media
-        As in the manifest.
+        The id, the film and the media file, as in the manifest.
     title
         The film's title, or its id.
     start, end
@@ -136,8 +136,8 @@ class Run:
     def scores(self) -> list[dict[str, Any]]:
         """Return a row for each model, test set and metric, for `pandas.DataFrame`.
 
-        ``mean`` is the mean over films or other groups, and ``films`` the number of these. ``low``
-        and ``high`` are the limits of the 95% interval. Undefined scores are None.
+        ``mean`` is the mean over films or other groups, and ``films`` is the number of groups.
+        ``low`` and ``high`` are the limits of the 95% interval. Undefined scores are None.
         """
         rows = []
         for scores in self.record.scores:
@@ -220,7 +220,7 @@ class Run:
             if name is None and len(names) > 1:
                 option = "--estimator" if kind == "model" else "--task"
                 raise ExperimentError(
-                    f"{self.folder} has several: {', '.join(names)}. Choose one with "
+                    f"{self.folder}: choose from {', '.join(names)} with "
                     f"{kind}= or {option}, such as {option} {for_shell(names[0])}"
                 )
             if name is not None and name not in names:
@@ -236,7 +236,7 @@ class Run:
                 parts.append(predict_frames(line["folder"], opened, present))
         if not parts:
             raise ExperimentError(
-                f"{opened.where} has no clips that the run tested, and a run predicts no others. "
+                f"{opened.where} has none of the run's test clips, and a run predicts only these. "
                 "Train a model and pass it instead of the run: obygaze models train"
             )
         averaged = average_frames(parts)
@@ -263,7 +263,7 @@ class Run:
         if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
                 f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
-                "stores named in a run are not opened. If you trust it, pass store="
+                "stores named in a run are not opened. If you trust the address, pass store="
             )
         return open_stores([*recorded] if store is None else store)
 
@@ -331,8 +331,8 @@ def _read_tables(run: Run) -> Tables:
         models, ids = {*table["model"].unique()}, {*table["id"].unique()}
         if not models <= {*run.record.models} or not ids <= known_ids:
             raise ExperimentError(
-                f"{run.folder}: the tables have other models or clips than run.json and clips.csv, "
-                f"so a file was edited or is damaged. Run the experiment again: {MAKE}"
+                f"{run.folder}: the models or clips in the tables do not match run.json and "
+                f"clips.csv, so a file was edited or is damaged. Run the experiment again: {MAKE}"
             )
     parts = split_by(predictions, "model", "test").items()
     fits_of = {key: own["fit"].unique().tolist() for key, own in parts}
@@ -340,8 +340,8 @@ def _read_tables(run: Run) -> Tables:
         fits = fits_of.get((scores.model, scores.test), [])
         if scores.fits != fits or len(scores.by_fit) != len(fits):
             raise ExperimentError(
-                f"{run.folder}: the scores of {scores.model} on {scores.test} are from other fits "
-                f"than the predictions. Run the experiment again: {MAKE}"
+                f"{run.folder}: the scores of {scores.model} on {scores.test} are not from the "
+                f"same fits as the predictions. Run the experiment again: {MAKE}"
             )
     return Tables(predictions, clips, reasons)
 
@@ -421,5 +421,5 @@ def _read_clips(path: Path) -> pd.DataFrame:
     clips = convert(content, list[Clip], path, f"run the experiment again: {MAKE}", strict=False)
     for clip in clips:
         if not (math.isfinite(clip.start or 0.0) and math.isfinite(clip.end or 0.0)):
-            raise ExperimentError(f"{path}: the clip {clip.id} has a start or end that is infinite")
+            raise ExperimentError(f"{path}: the clip {clip.id} has an infinite start or end")
     return clips_frame(clips)

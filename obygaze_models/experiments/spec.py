@@ -28,7 +28,7 @@ from obygaze_models.estimators.registry import (
 AGAINST = "negatives"
 """The key in an estimator's table for the set of negatives of its concepts."""
 CUT, ON_VALIDATION = "threshold", "validation"
-"""The key in an estimator's table for its threshold, and the value to choose it on validation."""
+"""The key of an estimator's threshold in its table, and the value to choose it on validation."""
 
 
 def folder_name(text: str) -> str:
@@ -41,8 +41,8 @@ class EstimatorSpec:
     """An entry in the list of estimators: its name, its options and the data that it uses.
 
     The estimator reads the stores in `use` (by default all), joined by `fusion`. Concepts in
-    `concept_stores` are learned from the store named there. `variant_of` is the name of the entry
-    that is the same but reads more stores. With `numbers`, the estimator may be a regressor.
+    `concept_stores` are learned from the store named there. A variant reads fewer stores than the
+    entry named in `variant_of`. If `numbers` is True, the estimator may be a regressor.
     """
 
     name: str
@@ -71,24 +71,24 @@ class EstimatorSpec:
         except (TypeError, ValueError) as problem:
             raise ExperimentError(
                 f"estimator {self.name!r}: an option cannot be written to run.json ({problem}). "
-                "Use numbers, texts, or lists and tables of these"
+                "Use numbers, strings, or lists and tables of these"
             ) from None
         with suppress(PluginError):  # each fit reports it
             accepted = keywords(self.estimator.fit)
             if self.negatives != "a" and "concepts" not in accepted:
                 raise ExperimentError(
                     f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
-                    f"{self.negatives!r} has no effect. Leave it out"
+                    f"{self.negatives!r} has no effect. Remove this option"
                 )
             if self.threshold and getattr(self.estimator, "_validation_teaches", False):
                 raise ExperimentError(
-                    f"estimator {self.name!r} also learns from validation clips, so they cannot "
-                    f"choose its {CUT}. Leave it out, or use logistic"
+                    f"estimator {self.name!r} also learns from validation clips, so its "
+                    f"{CUT} cannot be chosen on them. Remove this option, or use logistic"
                 )
 
     @cached_property
     def estimator(self) -> Any:
-        """The unfitted estimator; raises `PluginError` if another package's code fails."""
+        """The unfitted estimator. `PluginError` is raised if another package's code fails."""
         return make_estimator(self.name, self.options, numbers=self.numbers)
 
     def _ask(self, question: Callable[[Any], Any], unknown: Any) -> Any:
@@ -104,7 +104,7 @@ class EstimatorSpec:
 
     @property
     def fuses(self) -> bool:
-        """True if the estimator can read features from several stores. Guesses read none."""
+        """True if the estimator can read features from several stores. Guesses read no features."""
         return self.reads == "features" and not find_entry(self.name).before_balancing
 
     @property

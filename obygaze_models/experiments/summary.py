@@ -96,13 +96,13 @@ def _given_a_pair(record: RunRecord, scores: ModelScores, chosen: str, area: flo
 
 
 def _how_chosen(record: RunRecord, model: str) -> str:
-    """Return the title of the headline model, and how it was chosen if there are several."""
+    """Return the title of the headline model, and how it was chosen if there are several models."""
     models = len({scores.model for scores in record.scores})
     title = record.title_of(model)
     if models == 1:
         return title
     named = record.experiment.headline == model
-    choice = "as the experiment asks" if named else "the first listed"
+    choice = "the experiment's choice" if named else "the first listed"
     return f"{title}, {choice} of {models} models"
 
 
@@ -131,7 +131,7 @@ def _describe_range(values: Mapping[str, float]) -> str:
 def describe_run(run: Run, *, verbose: bool = False) -> str:
     """Return the text that `obygaze models run` prints below the result, except for warnings.
 
-    With `verbose`, the table of films is included even if there are many.
+    If `verbose` is True, the table of films is included even if it is long.
     """
     record = run.record
     parts = [_concept_table(record)] if _has_concepts(record) else []
@@ -180,14 +180,14 @@ def describe_scores(record: RunRecord) -> str:
 
 
 def describe_left_out(means: Sequence[ModelScores], titles: Mapping[str, str]) -> str:
-    """Return a sentence on the groups left out of means; "" if none is left out."""
+    """Describe the groups that are left out of means; return "" if all are included."""
     left_out = dict.fromkeys(name for scores in means for name in scores.left_out)
     names = join_some([titles.get(name, name) for name in left_out])
     return f" Left out, without clips of every class: {names}." if names else ""
 
 
 def describe_official(record: RunRecord) -> str:
-    """Describe the official measure of a run, and how its benchmark wants the run to be marked."""
+    """Describe a run's official measure, and how the benchmark requires the run to be marked."""
     assert record.official is not None
     measure, name = METRICS[record.official.measure].title, record.store.backbone["name"]
     mark = (

@@ -60,7 +60,7 @@ def format_frame(frame: pd.DataFrame) -> str:
 def read_frame(
     path: Path, columns: Mapping[str, str], check: Callable[[pd.DataFrame], None]
 ) -> pd.DataFrame:
-    """Read columns by name and type.
+    """Read the columns of a CSV file by name and type.
 
     Raise `ExperimentError` if a value has the wrong type, or if `check` raises an error.
     """

@@ -1,6 +1,6 @@
 """The description of a saved model: ``model.json``, ``README.md``, and the clips it has seen.
 
-JSON is checked before it is used. Values of a wrong type raise `ExperimentError`.
+JSON is checked before it is used. Values of the wrong type raise `ExperimentError`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 class Backbone(msgspec.Struct, frozen=True):
-    """The backbone of the features. For several stores, `parts` has the backbone of each."""
+    """The backbone of the features. For several stores, `parts` has each store's backbone."""
 
     name: str = ""
     weights_sha256: str = ""
@@ -104,7 +104,7 @@ class Header(msgspec.Struct):
 
 
 class About(dict[str, Any]):
-    """A model's description, as a dictionary of JSON values and (in `description`) with types."""
+    """A model's description: a dictionary of JSON values, with a typed form in `description`."""
 
     def __init__(self, values: Mapping[str, Any], where: object = "the model") -> None:
         super().__init__(values)
@@ -144,7 +144,7 @@ class About(dict[str, Any]):
 
 
 def description_of(about: Mapping[str, Any]) -> Description:
-    """Return a model's description with types."""
+    """Return a model's description as a typed object."""
     return (about if isinstance(about, About) else About(about)).description
 
 
@@ -184,7 +184,7 @@ def digest_of(header: Mapping[str, Any]) -> str:
 def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bool = True) -> T:
     """Convert parsed JSON to a type, or raise the error for damaged files.
 
-    If not `strict`, values may be texts.
+    If `strict` is False, strings are converted to the types of the fields.
     """
     try:
         return msgspec.convert(value, kind, strict=strict)
@@ -220,8 +220,8 @@ def _all_spans(items: Items) -> list[tuple[str, list[float] | None]]:
 def _spans(items: Items, ids: Iterable[str]) -> list[tuple[str, list[float] | None]]:
     """Return the file (as in `footage_of`) and the start and end of each clip.
 
-    Clips with times but without a file get their film as the file. The file is "" if there is
-    neither.
+    Clips with times but without a file get their film as the file. The file is "" for clips that
+    have neither.
     """
     spans = []
     rows = [items.row(clip) for clip in ids]
@@ -274,7 +274,7 @@ def read_models(folder: Path) -> dict[str, About]:
 
 
 def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
-    """Yield warnings about clips that the model has seen, so that they do not test it.
+    """Yield warnings about clips that the model has seen, which therefore do not test it.
 
     `seen` maps each clip to its value from `seen_in_training`.
     """
@@ -284,7 +284,7 @@ def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
         yield f"{counts['yes']:,} of {total} used to train the model, so they do not test it"
     if renamed := counts[SEEN_RENAMED]:
         clips = counted(renamed, "clip shows", "clips show")
-        yield f"{clips} parts of files that it was trained on, under other ids"
+        yield f"{clips} parts of files that the model was trained on, under other ids"
 
 
 def model_card(
@@ -321,7 +321,7 @@ def model_card(
     )
     if info.learns.get("target_key") == CONCEPTS:
         does = f"Predicts which of {classes} a clip shows,"
-        meaning = "A concept is what the annotators of these films called so, by their definition."
+        meaning = "Concepts are used as the annotators of these films defined them."
     if info.learns.get("target_key") in (NUMBER, ORDERED):
         does = f"Predicts {info.task}, a number for each clip,"
         meaning = "The numbers are on the scale of the annotators of these films."
@@ -349,7 +349,7 @@ def model_card(
 
 
 def describe_facts(facts: Mapping[str, Any]) -> list[str]:
-    """Return lines of text on all facts that are numbers or texts, and on concepts."""
+    """Describe the facts that are numbers or strings, and the concepts, one line each."""
     lines = [
         f"{key.replace('_', ' ')}: {f'{value:.3g}' if isinstance(value, float) else value}"
         for key, value in facts.items()

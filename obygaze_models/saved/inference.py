@@ -58,7 +58,7 @@ from obygaze_models.scoring.metrics import (
 from obygaze_models.scoring.values import NUMBER
 
 BLOCK_VALUES = 2**22
-"""The approximate number of feature values to predict at a time, 32 MiB in float64."""
+"""The approximate number of feature values to process at a time, 32 MiB in float64."""
 UNSURE = "unsure"
 """The prediction for clips whose probability is within the requested band."""
 
@@ -121,7 +121,7 @@ class Predictions:
         Parameters
         ----------
         path
-            The file to write. Without it, the table is returned as text.
+            The file to write. If None, the table is returned as text.
         overwrite
             Replace the file if it exists.
         """
@@ -148,18 +148,18 @@ class FramePredictions:
     ids
         The clips.
     times
-        The time of each frame [N, T] in seconds, from the store's array ``frame_time``. It is NaN
+        The time of each frame [N, T] in seconds, from the store's ``frame_time`` array. It is NaN
         for missing frames, or if the store has no times.
     probabilities
         The probabilities of the second of two classes [N, T], or of all classes [N, T, classes].
         They are NaN for missing frames.
     threshold
-        The probability from which a frame counts as the second class: a number, or a number per
-        clip [N].
+        The lowest probability at which a frame counts as the second class: a number, or a number
+        per clip [N].
     seen, warnings
-        As in `Predictions`.
+        See `Predictions`.
     loudness
-        The loudness at each time [N, T], in dB relative to full scale; None if the store has none.
+        The loudness at each time [N, T], in dB relative to full scale; None if it is unknown.
     """
 
     about: Mapping[str, Any]
@@ -191,7 +191,7 @@ class PartScore:
     scores
         The scores; None for undefined scores.
     baselines
-        The scores of guessing with this share of positives; empty unless there are two classes.
+        The scores of guessing with the same share of positives; empty unless there are two classes.
     """
 
     clips: int
@@ -214,12 +214,12 @@ class ModelScore:
     unseen
         The scores on clips that the model has not seen in training.
     apart
-        The scores on clips of films, or other groups, of which the model has seen no clip. Only
-        these say how well it works on a new film.
+        The scores on clips of films (or other groups) that the model has not seen. Only these
+        scores show how well the model works on a new film.
     seen
         The clips that the model has seen in training.
     grouped_by
-        The column of these groups: ``film``, unless the experiment names another.
+        The column of these groups: ``film``, unless the experiment names another column.
     missing
         The annotated clips that the store lacks.
     warnings
@@ -253,8 +253,8 @@ def predict(
     folder
         The model's folder.
     store
-        The store, or its folder or URL; several if the model was trained on several. It must have
-        the features that the model was trained on.
+        The store, or its folder or URL; several stores if the model was trained on several. It must
+        have the features that the model was trained on.
     ids
         The clips to predict; by default all finished clips of the store.
     band
@@ -309,7 +309,7 @@ def predict_frames(
     Parameters
     ----------
     folder, store, ids
-        As in `predict`. Clips without frames are left out.
+        See `predict`. Clips without frames are left out.
     """
     estimator, about = load_model(Path(folder))
     about.require_classes("a prediction of each frame")
@@ -355,7 +355,7 @@ def evaluate(
     Parameters
     ----------
     folder, store
-        As in `predict`.
+        See `predict`.
     manifest
         The manifest or its folder. Its labels are taken as the truth. Clips of levels that are not
         in the model's task are left out.
@@ -413,7 +413,8 @@ def _in_seen_groups(
 ) -> tuple[str, Array]:
     """Return the column that groups a model's clips, and mark the clips of groups it has seen.
 
-    A model saved by an earlier version records no groups, and a manifest may lack the column.
+    No clips are marked if the model records no groups, because an earlier version saved it, or if
+    the manifest lacks the column.
     """
     [(column, seen)] = [*description_of(about).seen_groups.items()][:1] or [("film", [])]
     if column not in manifest.items.columns:

@@ -82,7 +82,7 @@ _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
     "predict_attention",
 )  # fmt: skip
-# Each text in an array takes as much memory as the longest text.
+# Each string in an array takes as much memory as the longest string.
 _MAX_TEXTS_BYTES = 2**26
 
 
@@ -100,9 +100,9 @@ def save_model(
 ) -> None:
     """Save a fitted estimator to a new folder.
 
-    Raise `ExperimentError` if the estimator cannot be saved safely (its class is not in
-    `obygaze_models.estimators.safe_classes`, such as forests and kernel machines), or if it could
-    not be loaded again.
+    Raise `ExperimentError` if the estimator cannot be saved safely, because its class is not in
+    `obygaze_models.estimators.safe_classes` (forests and kernel machines, for example), or if it
+    could not be loaded again.
 
     Parameters
     ----------
@@ -112,9 +112,10 @@ def save_model(
     path
         The folder to create. It appears only when it is complete.
     about
-        A description as JSON: the features (backbone, weights, array, pooling), the run.
+        A description as JSON: the features (backbone, weights, array, pooling) and the run.
     durable
-        Flush the files to disk. Pass False within a folder from `new_folder`, which flushes itself.
+        Flush the files to disk. Pass False within a folder from `new_folder`, which flushes all
+        files itself.
     """
     import msgspec
     from safetensors.numpy import save
@@ -204,7 +205,7 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
         items = [_encode(item, f"{name}.{index}", parts) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):
-        # As pairs, because keys of JSON objects must be texts, but classes may be numbers.
+        # As pairs, because keys of JSON objects must be strings, but classes may be numbers.
         pairs = [
             [_encode(key, name, parts), _encode(item, f"{name}.{key}", parts)]
             for key, item in value.items()
@@ -267,9 +268,9 @@ def _decode(value: Any, parts: _Parts) -> Any:
 
 
 def _decode_texts(value: Any, parts: _Parts) -> Any:
-    texts = [_text(text, "a list of texts") for text in value]
+    texts = [_text(text, "a list of strings") for text in value]
     if 4 * len(texts) * max(map(len, texts), default=0) > _MAX_TEXTS_BYTES:
-        raise ExperimentError("a list of texts is too long")
+        raise ExperimentError("a list of strings is too long")
     return np.array(texts)
 
 
@@ -439,10 +440,10 @@ def _check_classes(model: Any, names: Sequence[str]) -> None:
     if codes.dtype.kind not in "iu" or not np.array_equal(codes, np.unique(codes)):
         raise ExperimentError("the classes are not sorted whole numbers")
     if codes.min() < 0 or codes.max() >= len(names):
-        raise ExperimentError(f"the classes are not the numbers of {', '.join(names)}")
+        raise ExperimentError(f"the class codes do not match the names {', '.join(names)}")
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise ExperimentError(f"{name} has {value!r} instead of a text")
+        raise ExperimentError(f"{name} has {value!r} instead of a string")
     return value

@@ -1,4 +1,4 @@
-"""Compare models with each of several annotators, beyond chance.
+"""Compare models with each of several annotators, by agreement beyond chance.
 
 Models, annotators and guesses are all called raters. They are compared on the same clips: the clips
 that all annotators labelled. The difference between a model's agreement with the annotators and the
@@ -57,7 +57,7 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
         Losses of its probabilities on all annotators' labels, each label weighted equally.
     difference, interval
         For models: the mean kappa with the annotators, minus the annotators' mean kappa with each
-        other.
+        other; and the interval of this difference.
     """
 
     name: str
@@ -77,7 +77,7 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison of models and annotators on a test set; see `compare_with_annotators`.
 
     `clips` is the number of clips that all annotators assigned to one of the `classes`, and `films`
-    the number of their films. `too_few` is the reason if nothing should be concluded, or "".
+    the number of their films. `too_few` is the reason why nothing can be concluded, or "".
     `agreement` is the annotators' mean kappa with each other, and `f1` their mean F1.
     """
 
@@ -104,7 +104,8 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
     def f1_sentence(self, model: str, name: str = "") -> str:
         """Return a sentence with a model's F1 and the annotators' F1, or "" if undefined.
 
-        `name` replaces the model's name. Models that predicted only some of the clips get "".
+        `name` replaces the model's name. The result is "" for models that predicted only some of
+        the clips.
         """
         rater = self._model(model)
         if self.f1 is None or rater.clips < self.clips:
@@ -124,7 +125,7 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def sentence(self, model: str, noun: str = "film", *, name: str = "", minus: str = "-") -> str:
-        """Return a sentence that compares a model's agreement with that between annotators.
+        """Describe a model's agreement with annotators next to their agreement with each other.
 
         `name` replaces the model's name.
         """
@@ -180,7 +181,8 @@ def compare_with_annotators(
     Returns
     -------
     The comparison on clips that all annotators labelled and at least one model predicted, or None
-    if there are none. Models that predicted only some of these clips are compared on these.
+    if there are no such clips or fewer than two annotators. Models that predicted only some of
+    these clips are compared on the clips that they predicted.
     """
     tables = {
         name: np.column_stack([1 - table, table]) if table.ndim == 1 else table
@@ -322,7 +324,7 @@ def dawid_skene(votes: Array, classes: int) -> Array:
     This is the method of Dawid and Skene (1979). Each annotator has habits: the share of each label
     among the clips of each true class. Starting from the shares of labels, habits and truth are
     estimated in turn until they converge. The labels of two annotators do not determine the habits.
-    The result is then the solution that is reached from the start.
+    The result is then the solution reached from the shares of labels.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class ScoredClips:
     probabilities
         The probabilities [N] of the positive class, or [N, classes].
     groups
-        The film (or other group) of each row; "" if it has none.
+        The film (or other group) of each row; "" for rows without a group.
     classes
         The number of classes.
     measure
@@ -191,7 +191,7 @@ def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
 
     Only groups with clips of every class are scored. If there are fewer than two such groups, all
     clips are scored as a single group named "". The benchmark's measure, if any, is also computed
-    on all clips together. With `pooled`, this applies to all scores.
+    on all clips together. If `pooled` is True, all scores are.
     """
     together = {}
     if pooled or clips.measure:
@@ -233,7 +233,7 @@ def _score_rounds(clips: ScoredClips, chosen: Array) -> Scores:
 def mean_scores(
     scores: Sequence[Scores], statistic: Callable[[list[float]], Any] = np.mean
 ) -> Scores:
-    """Return the mean (or another statistic) of the defined values of each score, or None."""
+    """Return the mean (or another statistic) of each score, or None if it is never defined."""
     means: Scores = {}
     for key in scores[0]:
         defined = [value for own in scores if (value := own[key]) is not None]
@@ -266,7 +266,7 @@ def estimate_scores(scored: GroupScores) -> dict[str, Estimate]:
         else:
             estimate = estimate_mean(scored.values[key].to_numpy(), cross_validated=crossed)
         restricted = restrict(estimate, key, scored.class_counts)
-        estimates[key] = replace(restricted, p_value=None)  # nobody tests a score against 0
+        estimates[key] = replace(restricted, p_value=None)  # a score is not tested against 0
     return estimates
 
 
@@ -341,7 +341,7 @@ def standard_error(values: Array, *, cross_validated: bool = False) -> Array:
 
 
 def cross_validation_factor(groups: int) -> float:
-    """Return the factor by which the variance of a mean over groups is larger in cross-validation.
+    """Return the factor by which cross-validation increases the variance of a mean over groups.
 
     If nothing can be learned, a group's score is a sum over its training groups, with a term for
     each pair of groups. The term of a pair is in the scores of both groups. So the sum of all
@@ -385,7 +385,7 @@ def jackknife(values: Array, *, cross_validated: bool = False) -> Estimate:
     values
         The statistic for each row of `leave_each_out`.
     cross_validated
-        As in `estimate_mean`.
+        See `estimate_mean`.
 
     Examples
     --------
@@ -457,7 +457,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
-    """Return the reason why there is no interval, or "" if there is one.
+    """Return the reason why there is no interval, or "" if there are enough data.
 
     With few clips or films that happen to be alike, an interval would be misleadingly narrow.
     Skewed metrics also need a tenth of the clips to be positive. `noun` is the word for a group.

@@ -1,9 +1,9 @@
 """Metrics, the scores of predictions, and the scores of guessing.
 
 `weighted_scores` computes all metrics for many weightings of the clips at once, for resampling: a
-clip that was drawn twice has the weight 2. `score` uses the weight 1 for all clips. Tests check
-that the values equal scikit-learn's, in about a tenth of the time. Undefined metrics are ``None``
-(NaN in arrays), without a warning.
+clip that was drawn twice has the weight 2. `score` uses the weight 1 for all clips. The values
+equal scikit-learn's, as tests check, and take about a tenth of the time to compute. Undefined
+metrics are ``None`` (NaN in arrays), without a warning.
 
 Two averages of F1 are always reported together. The authors' code scores networks by the
 support-weighted F1 and concept models by the F1 of the positive class. For the same predictions,
@@ -77,7 +77,7 @@ class Metric:
     def __post_init__(self) -> None:
         if self.compute and not (self.binary or self.multiclass):
             raise ValueError(
-                f"the metric {self.title!r} is for no task. Pass binary=True or multiclass=True"
+                f"the metric {self.title!r} is in no table. Pass binary=True or multiclass=True"
             )
 
 
@@ -85,8 +85,8 @@ METRICS = {
     "f1": Metric(
         "F1 positive",
         "positive-class F1",
-        "how well positive clips are found: the harmonic mean of precision (the share of clips "
-        "predicted positive that are) and recall (the share of positive clips that are found)",
+        "how well positive clips are found: the harmonic mean of precision (the share of positive "
+        "predictions that are correct) and recall (the share of positive clips that are found)",
         binary=True,
     ),
     "f1_macro": Metric(
@@ -104,13 +104,13 @@ METRICS = {
         multiclass=True,
     ),
     "precision": Metric(
-        "Precision", "precision", "the share of clips predicted positive that are", skewed=True
+        "Precision", "precision", "the share of positive predictions that are correct", skewed=True
     ),
     "recall": Metric(
         "Recall", "recall", "the share of positive clips that are predicted positive", skewed=True
     ),
     ACCURACY: Metric(
-        "Accuracy", "accuracy", "the share of clips whose class is predicted", official=True
+        "Accuracy", "accuracy", "the share of clips that are classified correctly", official=True
     ),
     "balanced_accuracy": Metric(
         "Balanced accuracy",
@@ -247,7 +247,7 @@ def f1_titles(*, multiclass: bool) -> dict[str, str]:
 
 
 def predicted_classes(probabilities: Array) -> Array:
-    """Return the most probable class of each clip; of two classes, the second if above 0.5.
+    """Return the most probable class of each clip. With two classes, the threshold is 0.5.
 
     Parameters
     ----------
@@ -291,9 +291,10 @@ def auroc(labels: Array, scores: Array) -> float | None:
 
 
 def roc_area(labels: Array, scores: Array) -> float:
-    """Return the area under the ROC curve, bit for bit as scikit-learn, in a 30th of the time.
+    """Return the same area under the ROC curve as scikit-learn, in a 30th of the time.
 
-    `auroc` counts pairs, so its last bit may differ. There must be labels of both classes.
+    All bits are the same. `auroc` counts pairs, so its last bit may differ. There must be labels of
+    both classes.
     """
     order = np.argsort(-scores, kind="stable")
     last_of_score = np.flatnonzero(np.diff(scores[order], append=np.nan))
@@ -308,7 +309,7 @@ def roc_area(labels: Array, scores: Array) -> float:
 
 
 def average_precision(labels: Array, scores: Array) -> float | None:
-    """Return the mean precision over the ranks of the positive clips, or None if there are none.
+    """Return the mean precision over the ranks of positive clips, or None if no clip is positive.
 
     Clips with the same score share a rank.
     """
@@ -340,9 +341,9 @@ def weighted_scores(
     Parameters
     ----------
     labels, probabilities, trec, kind
-        As in `score`.
+        See `score`.
     weights
-        Weights [draws, N] from 0 up.
+        Weights [draws, N], which are not negative.
 
     Returns
     -------

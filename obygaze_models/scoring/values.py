@@ -36,7 +36,7 @@ def score_values(labels: Array, values: Array, weights: Array, kind: str) -> dic
     labels, values
         The true and the predicted numbers [N].
     weights
-        Weights [draws, N] from 0 up.
+        Weights [draws, N], which are not negative.
     kind
         `ORDERED` or `NUMBER`.
     """

@@ -146,7 +146,7 @@ def test_many_films_print_as_a_range_by_default(make_run):
     full = describe_run(run_of_many, verbose=True).splitlines()
     assert sum(line.startswith("film ") for line in full) == 20
     for count, end in (
-        (0, "no clip has a film"), (4, "the scores are over 4 films, and 5 are needed"),
+        (0, "no clip has a film"), (4, "the scores are over 4 films, but 5 are needed"),
     ):  # fmt: skip
         films = msgspec.structs.replace(record.films, tested=count)
         part = dict(list(groups.items())[:count])
@@ -176,7 +176,7 @@ def test_concept_results_say_how_the_model_was_chosen(make_run, marked):
     }  # fmt: skip
     for name, named, chosen in (
         ("first", None, "majority, the first listed of 2 models"),
-        ("named", "logistic", "logistic, as the experiment asks of 2 models"),
+        ("named", "logistic", "logistic, the experiment's choice of 2 models"),
         ("alone", None, "logistic"),
     ):
         own = changes | ({"estimators": ("logistic",)} if name == "alone" else {})
@@ -219,7 +219,7 @@ def test_each_test_set_names_its_average(make_run):
         "Left out, without clips of every class: The Fifth.",
     ):
         assert part in text
-    assert mixed.lacks_interval == "some scores are over 1 film, and 5 are needed"
+    assert mixed.lacks_interval == "some scores are over 1 film, but 5 are needed"
     description = describe_scores(record)
     assert not re.search("together|No interval|Left out", description)
 
@@ -377,7 +377,7 @@ def test_unseen_clips_of_films_in_training_are_scored_apart(world, tmp_path):
     assert alone.every.scores == scored.apart.scores
     shown = run_obygaze("models", "evaluate", model, world.store, world.manifest)
     assert f"of films not seen in training: {scored.apart.positives:,} of" in shown.stdout
-    assert f"{len(part) - len(new)} unseen clips are of films in its training" in shown.stderr
+    assert f"{len(part) - len(new)} unseen clips are from films in training" in shown.stderr
     unshared = run_obygaze("models", "evaluate", model, world.store, tmp_path / "new")
     assert "unseen clips" not in unshared.stderr
 
@@ -428,7 +428,7 @@ def test_clips_trained_on_are_recognised_under_other_ids(world, model, tmp_path)
     table, tables = tmp_path / "said.csv", tmp_path / "tables"
     outputs = ("-o", table, "--csv", tables)
     result = run_obygaze("models", "predict", model, store, *outputs, code=0)
-    assert "2 clips show parts of files that it was trained on, under other ids" in result.stderr
+    assert "2 clips show parts of files that the model was trained on, under" in result.stderr
     assert [row["seen_in_training"] for row in csv_rows(table)] == predictions.seen
     assert f",{RENAMED}\n" in (tables / "b.csv").read_text(encoding="utf-8")
 

@@ -273,8 +273,8 @@ def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named
     call = ("--elan", tmp_path / "out", "--annotations", annotated)
     lines = run_obygaze("models", "predict", run.folder, *call, code=0).stdout.splitlines()
     assert len([*(tmp_path / "out").glob("*.eaf")]) == len(FILMS)
-    lacking = [line for line in lines if line.startswith("only the models' tiers for")]
-    line = f"only the models' tiers for {named} without a file in {annotated}"
+    lacking = [line for line in lines if line.startswith("no file in")]
+    line = f"no file in {annotated} for {named}; only models' tiers are written"
     assert lacking == ([line] if named else [])
 
 

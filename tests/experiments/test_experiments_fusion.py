@@ -256,7 +256,7 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
         if about["reads"] == "features":
             shares = om.predict(line["folder"], stores, ids=fit.ids).probabilities
             np.testing.assert_allclose(shares[:, 1], fit.probabilities, atol=1e-6)
-    with pytest.raises(ExperimentError, match="models of frames read a single store"):
+    with pytest.raises(ExperimentError, match="models that read frames need one store"):
         om.run_experiment(
             structs.replace(own, estimators=("attention-probe",)), tmp_path / "frames"
         )

@@ -202,7 +202,7 @@ def test_the_page_leads_with_the_official_measures(benchmark, violence, tmp_path
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', page)
     for official, second in (("AP (trec_eval)", "F1 positive"), ("Accuracy", "F1 macro")):
         assert heads[heads.index(official) + 1] == second
-    for absent in ('id="films"', "other clips in training", "; 95% intervals in brackets"):
+    for absent in ('id="films"', "Other clips of", "; 95% intervals in brackets"):
         assert absent not in page
 
 

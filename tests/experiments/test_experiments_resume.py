@@ -337,7 +337,7 @@ DAMAGE = [
      ["format version 9, but this obygaze only reads up to 7"]),
     ("run.json", lambda t: t.replace('"format_version": 7', '"format_version": 6'),
      ["format version 6", "Run the experiment again: obygaze models run"]),
-    ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are from other fits than"]),
+    ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are not from the same fits"]),
     ("run.json", edit(lambda r: next(iter(r["scores"][0]["groups"].values())).pop("auroc")),
      ["no score 'auroc'", "`$.scores[0]`"]),
     ("run.json", lambda t: t.replace('"goal": "', '"goal": "\\ud800', 1), ["not valid JSON"]),

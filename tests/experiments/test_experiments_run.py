@@ -403,7 +403,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
     )
     assert 'groups = "media" or gap = 5 keeps' in near[0]  # the page says it too
     assert none == []
-    fact = f'{FILMS} of {FILMS}; groups = "film" keeps each together'
+    fact = f'{FILMS} of {FILMS}; groups = "film" keeps the clips of each together'
     assert f"films with clips in training and in test: {fact}" in plan_notes(free)
     assert any("within 5 s of a test clip" in note for note in plan_notes(apart))
     items, films, [problem] = apart.manifest.items, apart.data.groups, apart.problems
@@ -483,7 +483,7 @@ def test_unknown_origins_are_warned_of(make_run, tmp_path):
     assert all(fact in text for fact in ("UNKNOWN ORIGIN", "tiny", "weights, preprocessing"))
     bad = {"name": "pcbm-logistic", "as": "sum", "negatives": "b", "bank__C": 1e-9}
     assert texts("bad", {}, estimators=("majority", bad)) == [
-        "CONCEPTS: sum: 3 concepts are unreliable and 1 is left out in some of 9 fits. "
+        "CONCEPTS: sum: 3 concepts are unreliable and 1 concept is left out in some of 9 fits. "
         "See the report for the reasons."
     ]
 

@@ -159,7 +159,7 @@ SLIPS = [
     ((NETWORK, STORE), 2, "no clips to explain"),
     ((BOTTLENECK, STORE, "--significance"), 2, "Add --manifest"),
     ((NETWORK, *ON_CLIPS, "--tcav"), 2, "Add --concepts"),
-    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "takes no IDs"),
+    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "Remove the IDs"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
     ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
     ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "Use a run's model"),

@@ -248,10 +248,10 @@ def test_comparisons_and_moments_use_full_names(runs, world2, tmp_path):
     ("films", "reason"),
     [
         pytest.param(
-            ("2001",), "the scores are over 1 film, and 5 are needed", marks=pytest.mark.gate
+            ("2001",), "the scores are over 1 film, but 5 are needed", marks=pytest.mark.gate
         ),
         pytest.param((), "no clip has a film", marks=pytest.mark.gate),
-        (("2001", "1984", "a", "b", ""), "the scores are over 4 films, and 5 are needed"),
+        (("2001", "1984", "a", "b", ""), "the scores are over 4 films, but 5 are needed"),
     ],
 )
 def test_few_films_or_none_give_no_interval(tmp_path, films, reason):
