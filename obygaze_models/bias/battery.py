@@ -122,7 +122,7 @@ def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selecto
 
 
 def select(selector: Selector, tables: _Tables) -> list[str]:
-    """Return the ids that a selector selects, from the first table with all its columns and values.
+    """Return the ids for a selector, from the first table with all its columns and values.
 
     Raise `BiasError` if no item has one of the values, because the set would lack a stimulus.
     """
@@ -313,7 +313,7 @@ def run_battery(
         rows, missing = _rows_of(selected[test.name], embeddings, source_of)
         try:
             if missing and not skip_missing:
-                raise BiasError(f"{missing[0]}. Add --skip-missing to leave them out")
+                raise BiasError(f"{missing[0]}. Add --skip-missing to leave out these items")
             results += _run_test(test, rows, settings, model)
             lost += [f"{test.name}: {text}" for text in missing]
         except BiasError as problem:
@@ -328,7 +328,7 @@ def run_battery(
 def _published_model(
     battery: Battery, model: str | None, vectors: Vectors, texts: Vectors | None
 ) -> str | None:
-    """Return the model whose published numbers to show; raise if images and texts differ in it."""
+    """Return the model whose published numbers to show; raise if images and texts differ."""
     if model is not None and model not in battery.models:
         raise UsageError(unknown_name("published model", model, battery.models))
     if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):

@@ -314,7 +314,7 @@ def _genders(table: Table) -> tuple[str, ...] | None:
 
 
 def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> dict[str, Any]:
-    """Return a row with the measures of some captions, as far as the table has their columns."""
+    """Return a row with the measures of some captions that the table has columns for."""
     scores = {key: values[rows].tolist() for key, values in captions.scores.items()}
     genders = [] if captions.genders is None else [captions.genders[row] for row in rows]
     measured: dict[str, dict[str, float | None]] = {}

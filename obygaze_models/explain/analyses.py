@@ -151,7 +151,7 @@ def analyse(
 def _read_clips(
     folder: Path, loaded: tuple[Any, About], store: Stores, manifest: Path, labels: str | None
 ) -> tuple[ClipDataset, ClipDataset]:
-    """Return the annotated clips that a model has seen, and those that it has not."""
+    """Return the annotated clips that a model was trained on, and all other annotated clips."""
     model, about = loaded
     opened = open_for(about, store)
     check_features(about, opened)

@@ -79,7 +79,7 @@ class Condition:
         )
 
     def sentence(self, clips: str) -> str:
-        """Return the condition with its percentages, which are percentages of `clips`."""
+        """Return a sentence with the condition's percentages. `clips` is a noun for the clips."""
         percentile, low, high = self.whole
         bounds = []
         if low is not None:

@@ -178,7 +178,7 @@ def _fill(
     to_text: ToText,
     step: float,
 ) -> None:
-    """Name the rows, and draw their dots, with each series `step` points below the last.
+    """Name the rows and draw their dots. Each series is `step` points below the previous series.
 
     Numbers are printed beside the dots unless two of them would be on the same line.
     """

@@ -79,7 +79,7 @@ Source = ReportRun | Annotation
 
 
 def open_annotation(source: object) -> Annotation | None:
-    """Open a manifest or timelines, or a folder of these; return None if the source is a run."""
+    """Open a manifest, timelines, or a folder of either; return None if the source is a run."""
     if isinstance(source, str | Path):
         folder = Path(source)
         if (folder / "timelines.json").is_file():

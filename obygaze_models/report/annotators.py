@@ -131,7 +131,7 @@ class Annotators:
         return find_differing(labels_of)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
-        """Return the share of clips with equal levels, among those with two or more annotators."""
+        """Return the share of clips with equal levels, of clips with two or more annotators."""
         equal = [not self.differ[clip] for clip in clips if clip in self.differ]
         return fmean(equal) if equal else None
 
@@ -143,7 +143,7 @@ class Annotators:
 
 
 def load_annotators(source: Source) -> Annotators | None:
-    """Load the annotators' labels; return None without the manifest or with a single annotator."""
+    """Load the annotators' labels; None if the manifest cannot be used or has fewer than two."""
     manifest, names = source.manifest, source.annotators
     if manifest is None or len(names) < 2:
         return None

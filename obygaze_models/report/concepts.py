@@ -195,7 +195,7 @@ def _figure(
 
 
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
-    """Draw the factors of the headline model's errors; return None if it has no errors."""
+    """Draw the factors of the headline model's errors; None if the model has no errors."""
     row = head.row
     if row.run.kind == "concepts":
         return None

@@ -114,7 +114,7 @@ def _unused(clips: Sequence[Clip]) -> dict[Unused, list[int]]:
 
 
 def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
-    """Sort clips by film, and in each film by time or else, if all clips have it, by number."""
+    """Sort clips by film, and the clips of each film by time if all are timed, else by number."""
     films = by_film(clips.values())
     for same_film in films.values():
         if is_timed(same_film):

@@ -192,7 +192,7 @@ class FilmFacts:
 
     @property
     def of_model(self) -> str:
-        """An explanation of the model's lane, with the score on the film; "" without a model."""
+        """An explanation of the model's lane, with the film's score; "" if there is no model."""
         if not self.head.rows or self.head.run.kind == "concepts":
             return ""
         row, metric = self.head.row, self.head.metric

@@ -157,7 +157,7 @@ def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
 
 
 def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
-    """Compare a run's model with the first screen's; None if not only their features differ."""
+    """Compare a run's model with the first screen's; None if they differ in more than features."""
     model, rival = head.row.model, run.record.headline_model
     try:
         compared = compare(head.run.run, run.run, models=[model, rival])

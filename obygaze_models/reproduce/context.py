@@ -301,6 +301,6 @@ def _checked_slot(name: str, store: Store) -> str:
             f"stores of {names}"
         )
     raise ExperimentError(
-        f"{store.where} is a store of {recorded} (got --store {name}=). Pass it as "
+        f"{store.where} is a store of {recorded} (got --store {name}=). Pass the store as "
         f"--store {recorded}={store.where}"
     )

@@ -126,7 +126,7 @@ class Block:
 
     @property
     def rows(self) -> list[list[Line]]:
-        """A list for each line with our numbers: the line, and the lines that belong to it."""
+        """A list for each line with our numbers: this line and the lines that belong to it."""
         rows: list[list[Line]] = []
         for line in self.lines:
             if line.kind == "ours":

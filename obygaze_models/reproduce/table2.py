@@ -211,7 +211,7 @@ def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Value
 
 
 def _paper(context: ReproductionContext, row: _Row, metric: str) -> Values:
-    """Return the paper's numbers for a row, if they have this metric, our clips and checkpoint."""
+    """Return the paper's numbers for a row; {} if our clips or checkpoint are not the paper's."""
     return _published(row.paper, metric) if context.is_published(row.slot) else {}
 
 
