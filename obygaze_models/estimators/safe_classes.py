@@ -177,5 +177,5 @@ def _arrays(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _size(name: str, key: str, value: Any) -> int:
     if not isinstance(value, int | np.integer) or not 0 <= value <= MAX_CLIP_NUMBERS:
-        raise ExperimentError(f"{name}: {key} must be 0 to {MAX_CLIP_NUMBERS} (got {repr(value)[:60]})")
+        raise ExperimentError(f"{name}: {key} is {repr(value)[:60]}, not 0 to {MAX_CLIP_NUMBERS}")
     return int(value)

@@ -150,7 +150,7 @@ class FrameScores:
         columns = ("film", "id", "start", "end", "probability")
         table = read_table(Path(path), required=columns).without_escapes()
         if not len(table):
-            raise ExperimentError(f"{path} has no rows. Write the table again: obygaze models moments")
+            raise ExperimentError(f"{path} has no rows. Make it again with: obygaze models moments")
         axes, numbers = read_axes(table, table["id"]), read_numbers(table, "probability")
         heard, seen = np.array(list(map(_number, table.get("loudness")))), "seen_in_training"
         heard[np.isinf(heard)] = math.nan

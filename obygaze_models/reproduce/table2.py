@@ -86,7 +86,7 @@ _HOW_TO_READ = (
     "over its tokens. PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree and with logistic "
     "regression. Scores are means over fits, each scored on all test clips, as in the paper; "
     "`models run` and the report print means over films.",
-    "If you cite one of our numbers, use a leak-free block. The released blocks are only for "
+    "If you cite a number from this table, use a leak-free block. The released blocks are only for "
     "comparison with the paper's numbers.",
 )
 _LEAKAGE = (
