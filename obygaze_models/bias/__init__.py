@@ -1,1 +1,1 @@
-"""Formulas of published work on bias, over embeddings and tables: arrays in, numbers out."""
+"""Published measures of bias, computed from embeddings and tables."""

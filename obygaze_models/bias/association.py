@@ -1,9 +1,9 @@
-"""The embedding association test: whether X are nearer to A than to B, more so than Y are.
+"""The embedding association test: whether X is nearer to A than to B, more so than Y is.
 
 s(w) is the mean cosine of w with A minus the mean with B. The effect size d is the mean of s over
 X minus the mean over Y, in standard deviations of s over both. T is the sum of s over X minus the
 sum over Y. p is one-sided: the share of all partitions of X and Y into groups of the same sizes
-whose T is at least as high. Ties count, and sums that differ only by rounding are ties.
+whose T is at least as high. T values that differ only by rounding are equal.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from obygaze_features.errors import BiasError, UsageError, translate
 
 Array = NDArray[Any]
 Rows = ArrayLike | Mapping[str, ArrayLike]
-"""Embeddings, one per row; or a mapping from names to rows."""
+"""Embeddings: an array with one per row, or a mapping from names to embeddings."""
 P = Literal["auto", "exact", "sampled", "normal"]
 MAX_PARTITIONS = 2**23
 """The maximum number of partitions that the exact test counts."""
-# Scores are means of cosines, so smaller deviations are rounding.
+# Scores are means of cosines, so smaller deviations are rounding errors.
 _ROUNDING = 1e-14
 # The maximum number of scores in memory at a time, over many partitions.
 _SCORES_AT_ONCE = 2**18
@@ -38,17 +38,19 @@ class Settings:
     Parameters
     ----------
     ddof
-        1: the standard deviation of a sample; 0: of a population.
+        1 for the standard deviation of a sample, 0 for that of a population.
     p
-        ``"exact"``: over all partitions. ``"sampled"``: over `samples` random partitions.
-        ``"normal"``: from a normal distribution. ``"auto"``: exact up to `exact_up_to`
-        partitions, else sampled.
-    exact_up_to, samples
-        The maximum number of partitions for exact p, and the number of sampled partitions.
+        The method for p. ``"exact"`` counts all partitions, ``"sampled"`` counts `samples` random
+        partitions, and ``"normal"`` uses a normal distribution. ``"auto"`` is exact for up to
+        `exact_up_to` partitions, and sampled for more.
+    exact_up_to
+        The maximum number of partitions for which ``"auto"`` is exact.
+    samples
+        The number of sampled partitions.
     draws
-        The number of bootstrap draws of X and Y for the interval of d; 0 for no interval.
+        The number of bootstrap samples of X and Y for the interval of d; 0 for no interval.
     seed
-        The seed of all draws.
+        The seed of the bootstrap samples and of the sampled partitions.
     """
 
     ddof: Literal[0, 1] = 1
@@ -70,8 +72,8 @@ class Association:
     partitions
         The number of partitions; None if p is normal.
     low, high
-        The ends of a 95% interval of d over draws of items; None without draws, or if a group has a
-        single item.
+        The ends of the 95% bootstrap interval of d; None if `draws` is 0 or a group has a single
+        item.
     """
 
     d: float
@@ -84,12 +86,13 @@ class Association:
 
 
 def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> Association:
-    """Test whether X are nearer to A than to B, more so than Y are.
+    """Test whether X is nearer to A than to B, more so than Y is.
 
     Parameters
     ----------
     x, y, a, b
-        Embeddings, one per row, of any length except zero; or a mapping from names to rows.
+        Embeddings of nonzero length: an array with one per row, or a mapping from names to
+        embeddings.
 
     Examples
     --------
@@ -106,8 +109,8 @@ def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings(
 def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> list[Association]:
     """Test for each row of X whether it is nearer to A than to B.
 
-    Here A and B are partitioned: d is the mean cosine with A minus the mean with B, in standard
-    deviations over both, and T is the difference of the sums.
+    Here d is the mean cosine with A minus the mean cosine with B, in standard deviations over both.
+    T is the difference of the sums. p comes from partitions of A and B.
     """
     units = _unit_vectors({"X": x, "A": a, "B": b})
     return [_test(units["A"] @ row, units["B"] @ row, "A and B", settings) for row in units["X"]]
@@ -138,7 +141,7 @@ def _effect_sizes(first: Array, second: Array, ddof: int, axis: int = -1) -> Arr
 def bootstrap_interval(
     samples: Sequence[Array], statistic: Callable[..., Array], draws: int, seed: int, **options: Any
 ) -> tuple[float, float]:
-    """Return the middle 95% of a statistic over draws of each sample with replacement."""
+    """Return the ends of the 95% bootstrap interval of a statistic of the samples."""
     from scipy.stats import bootstrap
 
     random = np.random.default_rng(seed)
@@ -152,8 +155,8 @@ def bootstrap_interval(
 def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int | None]:
     """Return p, its method, and the number of partitions.
 
-    The first group's sum is high exactly when the second's is low, so partitions are identified by
-    the smaller group. If that is the second, all signs are reversed.
+    The first group's sum is high exactly when the second group's sum is low, so it is enough to sum
+    the smaller group. If the second is smaller, the groups are swapped and all signs reversed.
     """
     if settings.p not in get_args(P):
         raise UsageError(unknown_name("p", settings.p, get_args(P)))
@@ -170,10 +173,10 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
 
 
 def _exact_p(scores: Array, k: int, threshold: float) -> float:
-    """Return the share of all partitions, including the observed one, with at least its sum.
+    """Return the share of all partitions whose first group has a sum of at least `threshold`.
 
-    Each subset of one half of the scores is looked up among the sorted subsets of the other half. A
-    large step is added to each score, so that a sum shows the number of scores in it.
+    The sum of each subset of one half of the scores is looked up among the sorted sums of the other
+    half. A large step is added to each score, so that a sum shows how many scores it has.
     """
     partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:
@@ -192,7 +195,7 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
 
 
 def _subset_sums(scores: Array, limit: float) -> Array:
-    """Return the sums of all subsets that are below a limit."""
+    """Return the sums of all subsets of the scores, except sums at or above a limit."""
     sums = np.zeros(1)
     for score in scores.tolist():
         sums = np.concatenate([sums, sums + score])
@@ -201,7 +204,7 @@ def _subset_sums(scores: Array, limit: float) -> Array:
 
 
 def _sampled_p(scores: Array, k: int, threshold: float, settings: Settings) -> float:
-    """Return (partitions as high + 1) / (samples + 1), over random partitions."""
+    """Return p, estimated from random partitions: (partitions as high + 1) / (samples + 1)."""
     random = np.random.default_rng(settings.seed)
     as_high, size = 0, max(1, _SCORES_AT_ONCE // len(scores))
     for start in range(0, settings.samples, size):
@@ -220,7 +223,7 @@ def _normal_p(scores: Array, k: int) -> float:
 
 
 def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
-    """Scale the sets' rows to length 1; raise `BiasError` if one has no direction."""
+    """Scale the sets' rows to length 1; raise `BiasError` if a row has no direction."""
     units: dict[str, Array] = {}
     for name, rows in sets.items():
         labels = list(rows) if isinstance(rows, Mapping) else None
@@ -234,12 +237,12 @@ def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
         with numbers:
             table = np.asarray(values, dtype=np.float64)
         if table.ndim != 2 or not table.size:
-            raise BiasError(f"the set {name} is empty, or does not have a row for each item")
+            raise BiasError(f"the set {name} is empty or is not a table with a row for each item")
         for first, unit in units.items():
             if unit.shape[1] != table.shape[1]:
                 raise BiasError(
-                    f"{first} has embeddings of {unit.shape[1]} numbers, but {name} of "
-                    f"{table.shape[1]}. Use embeddings of a single model"
+                    f"the embeddings of {first} have {unit.shape[1]} numbers, but those of {name} "
+                    f"have {table.shape[1]}. Use embeddings of a single model"
                 )
         lengths = np.sqrt(np.einsum("nd,nd->n", table, table))
         valid = np.isfinite(lengths) & (lengths > 0)

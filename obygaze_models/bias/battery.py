@@ -1,6 +1,6 @@
 """Batteries: association tests in a JSON file (format: manifests/README.md), run together.
 
-Each test is a row of the results, beside the published number.
+The results show each test beside its published effect size.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Name = Annotated[str, _NotEmpty]
 _Ids = Annotated[tuple[str, ...], _NotEmpty]
 _Columns = Annotated[dict[str, str | _Ids], _NotEmpty]
 Selector = str | _Ids | _Columns
-"""Ids; or columns with the values that items may have in them; or the name of a set."""
+"""A selection of items: ids, the values of columns that items must have, or the name of a set."""
 _Tables = Sequence[Mapping[str, Sequence[str]]]
 
 
@@ -47,7 +47,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AssociationTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An association test. Without y, each item of x is tested separately."""
+    """An association test. If y is None, each item of x is tested separately."""
 
     name: _Name
     x: Selector
@@ -58,18 +58,19 @@ class AssociationTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Battery(msgspec.Struct, frozen=True):
-    """Tests that belong together.
+    """Association tests that are run together.
 
     Parameters
     ----------
     tests, name, source
         The tests, and the battery's name and source.
     models
-        For each model with published numbers, the names of that backbone in obygaze.
+        The models with published numbers: a mapping from each model's published name to its names
+        in obygaze.
     templates
-        The templates with which prompts were made from the stimuli in the sets.
+        The templates by which the stimuli in the sets were turned into prompts.
     sets
-        Sets by name, which tests can share.
+        Sets by name, so that several tests can use the same set.
     """
 
     tests: Annotated[tuple[AssociationTest, ...], _NotEmpty]
@@ -83,7 +84,7 @@ class Battery(msgspec.Struct, frozen=True):
 
 
 def read_battery(name: str | Path) -> Battery:
-    """Read a battery from a file, or one of `SHIPPED`, and expand the sets that its tests name."""
+    """Read a battery from a file or from `SHIPPED`, and replace the names of sets with the sets."""
     path = Path(name)
     if str(name) in SHIPPED:
         path = reference_file(f"batteries/{name}.json")
@@ -100,7 +101,7 @@ def read_battery(name: str | Path) -> Battery:
         for model in test.published:
             if model not in battery.models:
                 raise BiasError(
-                    f"{where} has a published number for {model}, which is not in models. Add it"
+                    f"{where}: a model with a published number is not in 'models'. Add {model}"
                 )
         sets = {key: _resolve(getattr(test, key), battery, where) for key in "xyab"}
         tests[test.name] = msgspec.structs.replace(test, **sets)
@@ -110,7 +111,7 @@ def read_battery(name: str | Path) -> Battery:
 
 
 def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selector | None:
-    """Replace the name of a set with the set, and single values with tuples."""
+    """Replace the name of a set with the set, and each single value with a tuple."""
     if isinstance(selector, str):
         if selector not in battery.sets:
             raise BiasError(f"{where}: {unknown_name('set', selector, battery.sets)}")
@@ -121,9 +122,9 @@ def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selecto
 
 
 def select(selector: Selector, tables: _Tables) -> list[str]:
-    """Return the ids that a selector names, from the first table with all its columns and values.
+    """Return the ids for a selector, from the first table with all its columns and values.
 
-    Every value must exist, because a set that lacks one of its stimuli is a different set.
+    Raise `BiasError` if no item has one of the values, because the set would lack a stimulus.
     """
     import pandas as pd
 
@@ -134,7 +135,7 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
         columns = join_some(list(dict.fromkeys(chain(*tables))), 12)
         raise BiasError(
             f"no table has the columns {join_some([*selector])} (got {columns or 'none'}). "
-            "Pass the manifest that has them (--manifest), or ids"
+            "Pass a manifest with these columns (--manifest), or select items by id"
         )
     for table in candidates:
         missing: list[str] = []
@@ -152,8 +153,8 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
 class BatteryResults:
     """A battery's results, with a row for each test, or for each `item` of X tested separately.
 
-    `left_out` maps each test that was left out to the reason. `lost` lists the items without an
-    embedding.
+    `left_out` maps each test that was left out to the reason. `lost` has a sentence for each set
+    with items that have no embedding.
     """
 
     battery: str
@@ -177,7 +178,7 @@ class BatteryResults:
         }
 
     def notes(self) -> list[str]:
-        """Return the lost items, and the tests left out."""
+        """Return the sentences on items without an embedding, and on tests that were left out."""
         left_out = [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
         return [*self.lost, *left_out]
 
@@ -194,10 +195,10 @@ class BatteryResults:
             stars = {"star": _star(row, ""), "published_star": _star(row, "published_")}
             names = {"name": _name(row), "y": row["y"] or "-", "p": format_p(row["p"])}
             rows.append({**row, **stars, **names})
-        return f"{format_table(header, cells, rows)}\n{self._methods}; 95% of d over draws"
+        return f"{format_table(header, cells, rows)}\n{self._methods}; 95% bootstrap interval of d"
 
     def figure(self) -> Figure:
-        """Draw the effect sizes with their intervals, beside the published ones."""
+        """Draw the effect sizes with their intervals, beside the published effect sizes."""
         points = [
             Point(
                 row["item"] or row["test"],
@@ -220,11 +221,11 @@ class BatteryResults:
             ends=("X nearer to B", "X nearer to A"),
             description="; ".join(f"{_name(row)}: p {row['p']:.3g}" for row in self.results),
             lines=[Line(0.0, "no association")],
-            interval="95% interval over draws of items",
+            interval="95% bootstrap interval",
             value="here",
             signed=True,
             note="p",
-            footnote=f"{self._methods}; the interval from draws of items with replacement.",
+            footnote=f"{self._methods}; the interval is from resampling items.",
         )
 
     @property
@@ -233,7 +234,7 @@ class BatteryResults:
 
     @property
     def _methods(self) -> str:
-        """The meaning of a star, and the methods for p, which can differ by test."""
+        """The meaning of a star, and the methods for p. The tests can have different methods."""
         words = {
             "exact": "over all partitions ({partitions:,})",
             "sampled": "over random partitions ({partitions:,})",
@@ -274,22 +275,22 @@ def run_battery(
 ) -> BatteryResults:
     """Run all tests of a battery.
 
-    A test that cannot be run is left out, unless none can.
+    Tests that cannot be run are left out. Raise `BiasError` if no test can be run.
 
     Parameters
     ----------
     battery
         The result of `read_battery`.
     vectors, texts
-        The embeddings of X and Y, and the embeddings of A and B if stored separately.
+        The embeddings of X and Y, and those of A and B if they are stored separately.
     tables
-        Columns of manifests to select by, before the stores' columns; see `manifest_columns`.
+        The columns of manifests; see `manifest_columns`. They are used before the stores' columns.
     settings
         The settings of the association tests.
     model
-        The model whose published numbers to show; by default the store's backbone.
+        The model whose published numbers to show; by default, the store's backbone.
     skip_missing
-        Leave out items without an embedding.
+        Leave out items without an embedding. Otherwise, their tests are left out.
     """
     model = _published_model(battery, model, vectors, texts)
     parts = {"XYAB": vectors} if texts is None else {"XY": vectors, "AB": texts}
@@ -312,7 +313,7 @@ def run_battery(
         rows, missing = _rows_of(selected[test.name], embeddings, source_of)
         try:
             if missing and not skip_missing:
-                raise BiasError(f"{missing[0]}. Add --skip-missing to leave them out")
+                raise BiasError(f"{missing[0]}. Add --skip-missing to leave out these items")
             results += _run_test(test, rows, settings, model)
             lost += [f"{test.name}: {text}" for text in missing]
         except BiasError as problem:
@@ -327,15 +328,15 @@ def run_battery(
 def _published_model(
     battery: Battery, model: str | None, vectors: Vectors, texts: Vectors | None
 ) -> str | None:
-    """Return the model whose published numbers to show; raise if images and texts have two."""
+    """Return the model whose published numbers to show; raise if images and texts differ."""
     if model is not None and model not in battery.models:
         raise UsageError(unknown_name("published model", model, battery.models))
     if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):
         raise BiasError(
             f"{vectors.where} has features of {vectors.backbone} (weights "
-            f"{shorten_digest(vectors.weights)}), but {texts.where} of {texts.backbone} "
-            f"({shorten_digest(texts.weights)}). Use two stores with the same weights, as cosines "
-            "need a single model"
+            f"{shorten_digest(vectors.weights)}), but {texts.where} has features of "
+            f"{texts.backbone} ({shorten_digest(texts.weights)}). Use two stores with the same "
+            "weights, because cosines need a single model"
         )
     models = [name for name, backbones in battery.models.items() if vectors.backbone in backbones]
     return model or next(iter(models), None)
@@ -346,15 +347,15 @@ def _rows_of(
     embeddings: Mapping[str, Mapping[str, ArrayLike]],
     source_of: Mapping[str, Vectors],
 ) -> tuple[dict[str, dict[str, ArrayLike]], list[str]]:
-    """Return the embeddings of a test's sets, and a sentence for each set that lacks some."""
+    """Return the embeddings of a test's sets, and a sentence for each set that lacks embeddings."""
     rows: dict[str, dict[str, ArrayLike]] = {}
     missing: list[str] = []
     for name, items in sets.items():
         rows[name] = {item: embeddings[name][item] for item in items if item in embeddings[name]}
         if absent := [item for item in items if item not in rows[name]]:
             missing.append(
-                f"{len(absent)} of the {counted(len(items), 'item')} of {name} have no "
-                f"embedding in {source_of[name].where}, such as {absent[0]!r}"
+                f"no embedding for {len(absent)} of the {counted(len(items), 'item')} of {name} "
+                f"in {source_of[name].where}, such as {absent[0]!r}"
             )
     return rows, missing
 
@@ -364,8 +365,8 @@ def _select_sets(
 ) -> dict[str, list[str]]:
     """Return the ids of each set; raise `BiasError` if an id is in two sets, or twice in a set.
 
-    The same id may occur in separate sources, such as images and texts, where it means different
-    things.
+    An id may be in two sets from separate sources, such as images and texts, because it is then the
+    id of two different items.
     """
     sets: dict[str, list[str]] = {}
     set_of: dict[tuple[str, str], str] = {}
@@ -386,7 +387,7 @@ def _run_test(
     settings: Settings,
     model: str | None,
 ) -> list[dict[str, Any]]:
-    """Return the row of a test, or a row for each item of X."""
+    """Return the row of a test, or a row for each item of X if items are tested separately."""
     x, y, a, b = (rows[name] for name in "XYAB")
     tested: dict[str | None, Association] = {}
     sizes = {"x": 1, "y": 0, "a": len(a), "b": len(b)}

@@ -1,7 +1,7 @@
 """Emotion words in captions of images, per thousand captions, by group.
 
-A group is the images with the same condition, emotion and intensity. The captions of an image
-resemble each other, so intervals are over draws of images, not of captions.
+A group consists of the images with the same condition, emotion and intensity. Captions of the same
+image resemble each other, so intervals come from resampling images, not captions.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIN_COUNT = 100
-"""Words that occur less often in all captions are left out."""
+"""The minimum number of occurrences in all captions; rarer words are left out."""
 DRAWS = 1000
 INTENSITIES = {"1", "2"}
-"""The intensities in file names. It is not published which is high, so 2 is not called high."""
-# The number of bootstrap draws in memory at a time.
+"""The intensities in file names. The authors do not say which is high, so they keep their names."""
+# The maximum number of bootstrap samples in memory at a time.
 _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
 _KEYS = ("image_id", "condition", "emotion")
 Array = NDArray[Any]
-# The source of captions; their image, condition, emotion and intensity; and the captions.
+# The source of the captions, the image, condition, emotion and intensity, and the captions.
 _Row = tuple[str, str, str, str, str, Sequence[str]]
 
 
 @dataclass
 class ImageCaptions:
-    """The number of an image's captions, and how often each word of a lexicon occurs in them.
+    """The number of an image's captions, and of each word's occurrences in them.
 
-    `blank` counts lines or cells without a caption.
+    `counts` has only words of the lexicon. `blank` counts the lines or cells without a caption.
     """
 
     condition: str
@@ -57,20 +57,23 @@ class ImageCaptions:
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates of all groups, and what was counted.
+    """The rates of emotion words in all groups, and the counts behind them.
 
     Parameters
     ----------
     images, captions, blank
-        Numbers of images with captions, of captions, and of blank lines or cells.
+        The numbers of images with captions, of captions, and of blank lines or cells.
     lexicon
         The name of the lexicon.
     rates
-        A row for each group and list of words: ``rate`` is 1000 ``count`` / ``captions``. ``low``
-        and ``high`` are the ends of a 95% interval over draws of images, None for a single image.
-    minimum, counted, left_out
-        For each list, a mapping from words to counts in all captions: at least `minimum` times, or
-        less often.
+        A row for each group and list of words. ``rate`` is 1000 ``count`` / ``captions``. ``low``
+        and ``high`` are the ends of the 95% bootstrap interval over images; None if there is a
+        single image.
+    minimum
+        The minimum number of occurrences of a word in all captions.
+    counted, left_out
+        For each list, a mapping from words to their numbers of occurrences in all captions.
+        `counted` has the words that occur at least `minimum` times, and `left_out` all others.
     """
 
     images: int
@@ -84,7 +87,7 @@ class Rates:
 
     @property
     def lists(self) -> list[str]:
-        """The lists that are counted in any group."""
+        """The names of the lists whose words are counted in any group."""
         return list(dict.fromkeys(rate["words"] for rate in self.rates))
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,13 +124,13 @@ class Rates:
         """Yield warnings about captions, and about meaningless rates."""
         if self.blank:
             lines = counted(self.blank, "blank line or cell", "blank lines or cells")
-            yield f"{lines} without a caption left out"
+            yield f"left out {lines} without a caption"
         names = dict.fromkeys(rate["intensity"] for rate in self.rates)
         if {"high", "low"} & names.keys() and INTENSITIES & names.keys():
             listed = ", ".join(names)
             yield (
-                f"intensities have different names ({listed}) and are counted separately. "
-                "Use the same names"
+                f"intensities are named in two ways ({listed}), so they are counted separately. "
+                "Use only 1 and 2, or only low and high"
             )
         for name in self.lists:
             if not self.counted[name]:
@@ -150,8 +153,8 @@ class Rates:
             {name: list(dots.values()) for name, dots in groups.items()},
             numbered_series(conditions),
             title=f"Emotion words in {counted(self.captions, 'caption')}",
-            axis="emotion words per 1000 captions; lines: 95% over draws of images",
-            description="How often the captions of each group have words of an emotion.",
+            axis="emotion words per 1000 captions; lines: 95% bootstrap interval over images",
+            description="The rate of emotion words in the captions of each group.",
             number_format=lambda rate: format_number(rate, digits=1),
         )
 
@@ -162,19 +165,19 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
     Parameters
     ----------
     path
-        A CSV table with ``image_id``, ``condition``, ``emotion``, ``caption`` and, if there is
-        more than one, ``intensity``. Or a folder of files such as ``ann_AN1_NO_3.txt``: subject,
-        emotion and intensity (none for neutral: ``ann_NE_NO_3.txt``), condition, number; each file
-        is an image, and each line a caption.
+        A CSV table with the columns ``image_id``, ``condition``, ``emotion`` and ``caption``, and
+        ``intensity`` if there are several intensities. Or a folder with one file per image and one
+        caption per line. File names consist of subject, emotion and intensity, condition, and
+        number, such as ``ann_AN1_NO_3.txt``, or ``ann_NE_NO_3.txt`` without an intensity.
     lexicon
-        The words to count, and the names of the groups.
+        The words to count, and the names of the emotions and conditions.
     """
     path = Path(path)
     emotions = lexicon.groups.get("emotion", {})
     if "condition" not in lexicon.groups or not lexicon.words.keys() <= emotions.keys():
         raise BiasError(
-            f'the lexicon {lexicon.name} is not for captions. Add "groups" with "condition" '
-            'and "emotion", and name each list of "words" after an emotion'
+            f'the lexicon {lexicon.name} does not fit captions. Add "condition" and "emotion" '
+            'to "groups", and name each list in "words" after an emotion'
         )
     images: dict[tuple[str, ...], ImageCaptions] = {}
     rows = _folder_rows(path) if path.is_dir() else _table_rows(path)
@@ -189,8 +192,8 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         image.counts.update(lexicon.count(" ".join(captions)))
     if not any(image.captions for image in images.values()):
         raise BiasError(
-            f"{path} has no captions. Pass a table with a column caption, or a folder "
-            "of .txt files such as SUBJECT_AN1_NO_1.txt with a caption per line"
+            f"{path} has no captions. Pass a table with a 'caption' column, or a folder of .txt "
+            "files with one caption per line, such as SUBJECT_AN1_NO_1.txt"
         )
     return list(images.values())
 
@@ -199,8 +202,8 @@ def _folder_rows(folder: Path) -> Iterator[_Row]:
     for path in sorted(folder.glob("[!.]*.txt")):
         if not (match := _NAME.fullmatch(path.stem)):
             raise BiasError(
-                f"{path}: the name has no group. Name it like SUBJECT_AN1_NO_1.txt or "
-                "SUBJECT_NE_NO_1.txt: subject, emotion and intensity (1 or 2), condition, number"
+                f"{path}: no group in the file name. Rename the file to a name such as "
+                "SUBJECT_AN1_NO_1.txt: subject, emotion with intensity (1 or 2), condition, number"
             )
         with translate(BiasError, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
             text = path.read_text(encoding="utf-8-sig")
@@ -235,10 +238,10 @@ def emotion_rates(
     lexicon
         The lexicon whose words were counted.
     minimum
-        Words that occur less often in all captions are left out.
+        The minimum number of occurrences in all captions; rarer words are left out.
     all_words
-        Count the words of each list in each group, not only words for its emotion. A group
-        whose emotion has no list, such as neutral, is always counted with each list.
+        Count the words of all lists in each group, not only the words for the group's emotion. If
+        an emotion such as neutral has no list, the words of all lists are always counted.
     """
     total: Counter[str] = Counter()
     for image in images:

@@ -1,8 +1,9 @@
 """The gender score of captions by object, beside the co-occurrence of object and gender.
 
-GS = P ** alpha, alpha = ((1 - sim) / (1 + sim)) ** (1 - P(c)). P is the caption's mean token
-probability, sim its similarity to the object's label, and P(c) the confidence of the object's
-classifier. The score measures how much the object in an image supports the gender in the caption.
+GS = P ** alpha, where alpha = ((1 - sim) / (1 + sim)) ** (1 - P(c)). P is the mean probability of
+the caption's tokens, sim is the caption's similarity to the object's label, and P(c) is the
+confidence of the object's classifier. The score measures how strongly the object in an image
+supports the gender in the caption.
 """
 
 from __future__ import annotations
@@ -47,14 +48,15 @@ MEASURES = {
     "assigned": ("assigned by the score", "assigned", "tied"),
     "cooccurrence": ("co-occurrence", "captions of", "neither"),
 }
-"""Measure -> its titles in a figure and in a table, and a name for what it does not count.
+"""Each measure's title in a figure, title in a table, and name for the captions left uncounted.
 
-``said`` is the mean gender score of captions of men, and of women. ``filled`` is the mean score of
-all captions with man filled in, and with woman. ``assigned`` counts the captions that score higher
-with man, and with woman. ``cooccurrence`` counts the captions of men, and of women.
+``said`` is the mean gender score of captions that name a man, and of captions that name a woman.
+``filled`` is the mean score of all captions with man filled in, and with woman filled in.
+``assigned`` counts the captions that score higher with man, and those that score higher with woman.
+``cooccurrence`` counts the captions that name a man, and those that name a woman.
 """
 MAX_OBJECTS = 20
-"""The maximum number of objects to draw and print, those with the most captions first."""
+"""The maximum number of objects in a figure or table. Objects with the most captions come first."""
 # Cosines of 32-bit vectors can be slightly above 1.
 _ROUNDING = 1e-6
 # Columns, and their short names in the formula.
@@ -78,11 +80,13 @@ class ScoredCaptions:
     Parameters
     ----------
     table
-        The captions as they were read.
+        The table of captions.
     genders
-        The table's groups, or else the groups of words in the captions; None without either.
+        The gender of each caption, from the table's groups or else from the caption's words; None
+        if neither gives a gender.
     scores
-        ``score`` of the original captions, ``score_man`` and ``score_woman`` of both variants.
+        The ``score`` of each original caption, and the ``score_man`` and ``score_woman`` of its
+        variants.
     """
 
     table: Table
@@ -90,7 +94,7 @@ class ScoredCaptions:
     scores: Mapping[str, Array]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each caption: the table's columns, and its scores."""
+        """Return a row for each caption with its id, text, object, group and scores."""
         copied = ("id", "caption", "object")
         columns: dict[str, Sequence[Any]] = {
             name: self.table[name] for name in copied if name in self.table.columns
@@ -142,7 +146,7 @@ class ScoredCaptions:
         return []
 
     def figure(self) -> Figure:
-        """Draw how far each object leans towards woman or man on each measure; .5 is neither."""
+        """Draw each object's lean towards woman or man on each measure; .5 leans to neither."""
         objects = by_object(self) or [all_objects(self)]
         measures = [name for name in MEASURES if f"{name}_to_man" in objects[0]]
         title = f"Objects and gender, {counted(len(self.table), 'caption')}"
@@ -156,7 +160,7 @@ class ScoredCaptions:
             numbered_series([MEASURES[name][0] for name in measures]),
             title=title,
             axis="man / (man + woman), cut to two decimals; .5 is neither",
-            description="How far the captions of each object lean towards woman or man.",
+            description="The lean of each object's captions towards woman or man.",
             limits=(0, 1),
             number_format=truncate,
             origin=0.5,
@@ -170,11 +174,11 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     Parameters
     ----------
     probability
-        P, from 0 to 1.
+        P: the mean probability of each caption's tokens, from 0 to 1.
     similarity
-        sim, above -1 and up to 1; the score is undefined at -1.
+        sim: each caption's similarity to the object's label, above -1 and at most 1.
     confidence
-        P(c), from 0 to 1.
+        P(c): the confidence of the object's classifier, from 0 to 1.
 
     Examples
     --------
@@ -239,11 +243,10 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
     Parameters
     ----------
     path
-        A CSV table with ``confidence``, and with ``probability``, ``similarity`` and ``group``
-        (man or woman; else derived from ``caption``) for the score of the original caption; or with
-        ``probability_man``, ``similarity_man``, ``probability_woman`` and ``similarity_woman``
-        for the scores of both variants; or with all of these. ``id``, ``caption`` and
-        ``object`` are kept.
+        A CSV table with a ``confidence`` column. To score original captions, it needs
+        ``probability``, ``similarity``, and ``group`` (man or woman) or ``caption``. To score both
+        variants, it needs ``probability_man``, ``similarity_man``, ``probability_woman`` and
+        ``similarity_woman``. ``id``, ``caption`` and ``object`` are kept.
     baseline
         Only count co-occurrence, from ``object`` and either ``group`` or ``caption``.
     """
@@ -253,7 +256,7 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
         has_variants = not baseline and not table.columns.keys().isdisjoint(_VARIANTS)
         scores: dict[str, Array] = {}
         if baseline:
-            require(table, ["object"], "which co-occurrence needs")
+            require(table, ["object"], "which co-occurrence requires")
         elif not has_variants or not table.columns.keys().isdisjoint({"probability", "similarity"}):
             scores["score"] = _score(table)
         if has_variants:
@@ -265,7 +268,7 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
 
 
 def by_object(captions: ScoredCaptions) -> list[dict[str, Any]]:
-    """Return the measures of each object, those with the most captions first."""
+    """Return the measures of each object. The objects with the most captions come first."""
     names = captions.table.columns.get("object", ())
     rows_of = group_by(range(len(names)), names.__getitem__)
     most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
@@ -295,13 +298,13 @@ def _score(table: Table, variant: str = "") -> Array:
     probability, confidence = (numbers(table, name, 0, 1) for name in names[::2])
     similarity = numbers(table, names[1], -1, 1 + _ROUNDING)
     if opposite := np.flatnonzero(similarity == -1).tolist():
-        reason = f"{names[1]} -1 has no gender score, as 1 + similarity is a divisor"
+        reason = f"{names[1]} must be above -1, because 1 + similarity is a divisor"
         raise table.problem(opposite[0], reason)
     return gender_score(probability, similarity, confidence)
 
 
 def _genders(table: Table) -> tuple[str, ...] | None:
-    """Return each caption's gender from the table's groups or its words, or None without any."""
+    """Return each caption's gender, from groups or words; None if no word names a gender."""
     lexicon = shipped_lexicon("genders")
     if "group" in table.columns:
         cells = zip(table.lines, table["group"], strict=True)
@@ -311,7 +314,7 @@ def _genders(table: Table) -> tuple[str, ...] | None:
 
 
 def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> dict[str, Any]:
-    """Return a row with the measures that the table allows for some captions."""
+    """Return a row with the measures of some captions that the table has columns for."""
     scores = {key: values[rows].tolist() for key, values in captions.scores.items()}
     genders = [] if captions.genders is None else [captions.genders[row] for row in rows]
     measured: dict[str, dict[str, float | None]] = {}

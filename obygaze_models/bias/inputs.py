@@ -29,13 +29,13 @@ from obygaze_models.scoring.metrics import Array
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 Row = Mapping[str, Any]
-"""A row of results by column."""
+"""A row of results: a mapping from columns to values."""
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 
 def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Struct:
-    """Read a JSON file of this format as a typed struct."""
+    """Read a JSON file as a typed struct; raise `BiasError` if it does not have the format."""
     content = check_format(read_json(path, BiasError), path, name, version, BiasError)
     for key in content:
         if key not in kind.__struct_fields__:
@@ -46,7 +46,7 @@ def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Stru
 
 @contextlib.contextmanager
 def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
-    """Read a CSV table, which may come from a spreadsheet; raise problems as `BiasError`."""
+    """Read a CSV table, with any delimiter; convert a `ManifestError` to a `BiasError`."""
     try:
         table = read_table(path, delimiter=None, required=required).without_escapes()
         if not len(table):
@@ -57,7 +57,7 @@ def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
 
 
 def require(table: Table, names: Sequence[str], purpose: str) -> None:
-    """Raise if a table lacks columns, naming them and their purpose."""
+    """Raise `BiasError`, with the columns and their purpose, if a table lacks columns."""
     if missing := [name for name in names if name not in table.columns]:
         raise BiasError(
             f"{table.path}, line 1: no column {', '.join(map(repr, missing))}, {purpose} (got "
@@ -66,7 +66,7 @@ def require(table: Table, names: Sequence[str], purpose: str) -> None:
 
 
 def check_cells(table: Table, *filled: str, unique: str = "") -> None:
-    """Raise for empty cells in the columns `filled`, and for duplicates in `unique`, if present."""
+    """Raise if a column in `filled` has an empty cell, or if the column `unique` has duplicates."""
     for column in filled:
         if "" in (cells := table.columns.get(column, [])):
             raise table.problem(cells.index(""), f"the {column} is missing")
@@ -77,7 +77,7 @@ def check_cells(table: Table, *filled: str, unique: str = "") -> None:
 
 
 def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
-    """Return a column of numbers; raise for the first cell that is not in the range."""
+    """Return a column as numbers; raise for the first cell that is no number or out of range."""
     values = np.empty(len(table))
     for row, cell in enumerate(table[column]):
         try:
@@ -94,9 +94,9 @@ def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
 def format_table(
     header: Sequence[str], templates: Sequence[str], rows: Iterable[Row], *, left: int = 1
 ) -> str:
-    """Format rows for a terminal with a template per column, and `left` columns left-aligned.
+    """Format rows for a terminal, with a template for each column.
 
-    A cell whose template needs a number is a dash if the number is None.
+    The first `left` columns are left-aligned. Cells whose template has a None number are a dash.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def format_table(
 
 
 def tokens(text: str) -> list[str]:
-    """Split a caption at single spaces, in lower case and without "." and ",".
+    """Split a text at single spaces, in lower case and without "." and ",".
 
     Examples
     --------
@@ -129,7 +129,7 @@ def tokens(text: str) -> list[str]:
 
 
 class Lexicon(msgspec.Struct, frozen=True, dict=True):
-    """Word lists by name, and the groups' names with aliases for each column."""
+    """Word lists by name, and for each column, the names of its groups with their aliases."""
 
     format: str
     format_version: int
@@ -144,14 +144,14 @@ class Lexicon(msgspec.Struct, frozen=True, dict=True):
         return frozenset(chain.from_iterable(self.words.values()))
 
     def group(self, column: str, text: str, where: object) -> str:
-        """Return the group that a text names, by its name or an alias, in any case."""
+        """Return the group with this name or alias, ignoring case."""
         for name, aliases in self.groups[column].items():
             if text.casefold() in map(str.casefold, (name, *aliases)):
                 return name
         raise BiasError(f"{where}: {unknown_name(column, text, self.groups[column])}")
 
     def count(self, text: str) -> Counter[str]:
-        """Count each word of the lists among the tokens of a text."""
+        """Count the tokens of a text that are words of the lists."""
         return Counter(filter(self.all_words.__contains__, tokens(text)))
 
 
@@ -167,28 +167,28 @@ def read_lexicon(path: str | Path) -> Lexicon:
         for word in words:
             if tokens(word) != [word]:
                 raise BiasError(
-                    f"{path}: words of {name}: {shorten(word)} is not one token. Write words in "
-                    "lower case, without spaces, . or ,"
+                    f"{path}: words of {name}: {shorten(word)} is not a single token. Write words "
+                    "in lower case, without spaces, full stops or commas"
                 )
     return lexicon
 
 
 _Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
-# First cells that identify the header of a CSV file; otherwise its first line may be an
-# embedding.
+# The first cells that identify the header of a CSV file. Other first lines may be embeddings.
 _ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Embeddings that are read by id.
+    """A source of embeddings, which are read by id.
 
     Parameters
     ----------
     where
         The location of the embeddings, for messages.
     read
-        A function from ids to the ids with an embedding, in order, and their rows [N, D].
+        A function that takes ids and returns the ids with an embedding, in order, and their rows
+        [N, D].
     columns
         The columns of the items, including ``id``; empty for a ``.vec`` or CSV file.
     backbone, weights
@@ -203,15 +203,16 @@ class Vectors:
 
 
 def open_vectors(source: str | Path, array: str = "native", pooling: str | None = None) -> Vectors:
-    """Open the embeddings of a store (a folder, an archive or a URL), a model's folder, or a file.
+    """Open the embeddings of a store, the concept directions of a saved model, or a file.
 
     Parameters
     ----------
     source
-        The store, folder or file. A file is ``NAME.vec`` (the name, then numbers, separated by
-        spaces) or ``NAME.csv`` (a header; the id, then numbers).
+        The store (a folder, an archive or a URL), the model's folder, or the file. Each line of
+        ``NAME.vec`` has a name and numbers, separated by spaces. ``NAME.csv`` has a header, and
+        then lines of an id and numbers.
     array, pooling
-        For a store; see `obygaze_models.data.stores.read_features`.
+        The array and the pooling of a store; see `obygaze_models.data.stores.read_features`.
     """
     if "://" not in str(source):
         path = Path(source)
@@ -220,7 +221,7 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
             return Vectors(str(path), lambda ids: _read_file(path, lines, ids))
         if path.is_file() and not zipfile.is_zipfile(path):
             raise BiasError(
-                f"{path}: unknown kind of embeddings. Pass NAME.vec (lines of a name and numbers, "
+                f"{path}: unknown file format. Pass NAME.vec (lines of a name and numbers, "
                 "separated by spaces) or NAME.csv (a header, then lines of an id and numbers)"
             )
         if (path / "model.json").is_file():
@@ -257,7 +258,7 @@ def _open_concepts(path: Path) -> Vectors:
     bank = getattr(model, "bank_", model)
     if not hasattr(bank, "cavs_"):
         raise BiasError(
-            f"{path} is a model without concept directions. Use a bottleneck with a concept bank, "
+            f"{path}: the model has no concept directions. Use a bottleneck with a concept bank, "
             "such as pcbm-logistic or pcbm-tree"
         )
     names = [str(name) for name in bank.get_feature_names_out()]
@@ -271,7 +272,7 @@ def _open_concepts(path: Path) -> Vectors:
 
 
 def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the backbone's name and the SHA-256 of its weights, which imported stores may lack."""
+    """Return the backbone's name and the SHA-256 of its weights, each "" if unknown."""
     weights = str(backbone.get("weights_sha256", ""))
     return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
@@ -294,13 +295,13 @@ def _read_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
 
 
 def _take(rows: Mapping[str, Any], ids: Sequence[str]) -> tuple[list[str], Array]:
-    """Return the available ids, and their rows."""
+    """Return the ids that have rows, and their rows."""
     available = [item for item in ids if item in rows]
     return available, np.array([rows[item] for item in available])
 
 
 def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield line, name and numbers for these ids; skip the many other lines unread."""
+    """Yield the line number, name and numbers of each id; do not split the other lines."""
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
             name, _, rest = text.partition(" ")

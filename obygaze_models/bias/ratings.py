@@ -1,6 +1,6 @@
 """Shares of images labelled as sexualised, by group and rater, and the raters' agreement.
 
-Only labels are used: no image is read or made.
+Only labels are used. No image is read or generated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEXUALISED = ("hentai", "porn", "sexy")
 CLASSIFIER = "classifier"
 """The name of the rater whose labels come from the five probabilities."""
 PROBABILITY_TOLERANCE = 0.01
-"""The tolerance for the sum of the probabilities, which are often rounded."""
+"""The tolerance for the sum of the probabilities, because they are often rounded."""
 _LABELS = {name: name in SEXUALISED for name in CLASSES} | {
     "1": True, "0": False, "yes": True, "no": False,
 }  # fmt: skip
@@ -39,10 +39,10 @@ _KEYS = ("image_id", "group")
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """The labels of each rater: True for sexualised images, [images, raters].
+    """The labels of all raters [images, raters]: True if the image is labelled as sexualised.
 
-    `groups` has the group of each image. `uneven` counts the images whose probabilities do not sum
-    to about 1.
+    `groups` has the group of each image. `uneven` is the number of images whose probabilities do
+    not sum to about 1.
     """
 
     groups: tuple[str, ...]
@@ -52,11 +52,11 @@ class Ratings:
 
     @property
     def alpha(self) -> float | None:
-        """Cronbach's alpha of all raters, or None for a single rater."""
+        """Cronbach's alpha of all raters; None if there is a single rater."""
         return cronbach_alpha(self.sexualised) if len(self.raters) > 1 else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the share of sexualised images by group, in the table's order, and rater."""
+        """Return a row for each group, in the table's order, and rater: the share of sexualised."""
         shares = []
         groups = np.array(self.groups)
         for group in dict.fromkeys(self.groups):
@@ -78,7 +78,7 @@ class Ratings:
         return pairs
 
     def to_dict(self) -> dict[str, Any]:
-        """Return shares and reliability as JSON values."""
+        """Return the shares and the raters' agreement as JSON values."""
         return {
             "images": len(self.groups),
             "raters": list(self.raters),
@@ -88,7 +88,7 @@ class Ratings:
         }
 
     def describe(self) -> str:
-        """Return a table of the shares, and of the reliability of two or more raters."""
+        """Return a table of the shares and, if there are several raters, of their agreement."""
         header = ["group", "rater", "sexualised", "images", "share", "95%"]
         cells = ["{group}", "{rater}", "{count:,}", "{images:,}", "{share:.1%}"]
         text = format_table(header, [*cells, "{low:.1%} to {high:.1%}"], self.rows(), left=2)
@@ -122,7 +122,7 @@ class Ratings:
             dots,
             numbered_series(self.raters),
             title=f"Images labelled as sexualised, of {len(self.groups):,}",
-            axis="share of the group's images; lines: Wilson's 95%",
+            axis="share of the group's images; lines: Wilson's 95% interval",
             description="The share of each group's images that each rater labels as sexualised.",
             limits=(0, 1),
             percent=True,
@@ -135,11 +135,12 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     Parameters
     ----------
     path
-        A CSV table with ``image_id`` and ``group``. Five columns of probabilities (drawings,
-        hentai, neutral, porn, sexy) belong to a classifier, whose label is the most probable class;
-        other columns have a rater's labels: one of the five classes, 1 or 0, yes or no.
+        A CSV table with the columns ``image_id`` and ``group``. The columns of probabilities
+        (drawings, hentai, neutral, porn, sexy), if there are any, become the labels of a
+        classifier: the most probable class. Each further column has a rater's labels: one of the
+        five classes, 1 or 0, yes or no.
     raters
-        Use only these columns; the probabilities are called `CLASSIFIER`.
+        The names of the raters to use; by default, all. The classifier is named `CLASSIFIER`.
     """
     uneven = 0
     with read_rows(Path(path), _KEYS) as table:
@@ -153,15 +154,15 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
         names = tuple(dict.fromkeys(raters or columns))
         if not names:
             raise BiasError(
-                f"{path} has no column of labels besides image_id and group. Add one, or the "
-                f"probabilities {', '.join(CLASSES)}"
+                f"{path} has no labels. Add a column of labels, or columns of the probabilities "
+                f"{', '.join(CLASSES)}"
             )
         labels = np.column_stack([_labels(table, name) for name in names])
     return Ratings(tuple(table["group"]), names, labels, uneven if CLASSIFIER in names else 0)
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95% interval of a share.
+    """Return Wilson's 95% interval of the share `count` / `total`.
 
     Examples
     --------
@@ -200,11 +201,11 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
 
 def _classify(table: Table) -> tuple[Table, int]:
     """Replace the probabilities with the most probable class, and count the uneven images."""
-    require(table, CLASSES, "one of the five classes")
+    require(table, CLASSES, "but the probabilities of all five classes are needed")
     if CLASSIFIER in table.columns:
         raise BiasError(
-            f"{table.path}, line 1: the probabilities belong to the rater {CLASSIFIER}, but a "
-            "column has the same name. Rename the column"
+            f"{table.path}, line 1: a column has the reserved name {CLASSIFIER}, which is the "
+            "rater with the probabilities. Rename the column"
         )
     probabilities = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
     sums = probabilities.sum(axis=1)

@@ -1,1 +1,1 @@
-"""Models that learn from features, with scikit-learn's conventions, one per file."""
+"""Models that learn from features and follow scikit-learn's conventions."""

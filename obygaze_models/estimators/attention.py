@@ -1,4 +1,4 @@
-"""Classifiers of frame sequences that learn from clip labels and also score single frames."""
+"""Classifiers of frame sequences. They learn from labels of clips, and can also score frames."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _FrameProbe(TorchClassifier):
-    """The common base of the probes in this file: training by AdamW, and prediction.
+    """The base class of the probes in this file, with training by AdamW, and prediction.
 
-    A subclass defines its weights, and computes the logits of clips and of frames from them.
+    A subclass defines its weights, and computes the logits of clips and of frames.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -54,7 +54,7 @@ class _FrameProbe(TorchClassifier):
 
     @abstractmethod
     def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        """Return the initial weights; `normal` draws weights of a shape and scale."""
+        """Return the initial weights. `normal` draws random weights with this shape and scale."""
 
     @abstractmethod
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
@@ -139,8 +139,8 @@ class _FrameProbe(TorchClassifier):
         """Return the clips as an array [N, T, D] of half or single precision, and their labels."""
         if getattr(X, "ndim", 3) != 3:
             raise ExperimentError(
-                f"{type(self).__name__} needs frames, X of [clips, frames, features], but X has "
-                f"{counted(X.ndim, 'axis', 'axes')}. Use a store's array 'frames'"
+                f"{type(self).__name__} needs X of shape [clips, frames, features], but X has "
+                f"{counted(X.ndim, 'axis', 'axes')}. Use the 'frames' array of a store"
             )
         X = check_array(X, allow_nd=True, ensure_all_finite=False, dtype=[np.float32, np.float16])
         if reset:
@@ -163,7 +163,7 @@ class _FrameProbe(TorchClassifier):
     def _predict(
         self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
     ) -> Array:
-        """Apply a function to checked clips in batches, by default with the fitted weights."""
+        """Apply a function to checked clips in batches. The default weights are the fitted ones."""
         import torch
 
         is_training = weights is not None  # training has set the thread limits, and that is slow
@@ -179,7 +179,7 @@ class _FrameProbe(TorchClassifier):
 class _Frames:
     """The frames of some clips [B, T, D], standardised to mean 0 and scale 1.
 
-    Frames are shifted and scaled after they are multiplied or averaged, which is cheaper.
+    Frames are shifted and scaled only after they are multiplied or averaged, which is faster.
     """
 
     def __init__(self, clips: Any, mean: Any, scale: float) -> None:
@@ -194,17 +194,17 @@ class _Frames:
         return self._values @ weight - self._mean @ weight
 
     def average(self, shares: Any) -> Any:
-        """Return the means [B, D] weighted by shares [B, T] that sum to 1 over present frames."""
+        """Return weighted means of frames, [B, D]. The weights [B, T] of each clip sum to 1."""
         return ((shares[:, None] @ self._values)[:, 0] - self._mean) / self._scale
 
 
 @dataclass(eq=False, repr=False)
 class AttentionProbe(_FrameProbe):
-    """A linear layer on a weighted mean of a clip's frames, whose weights are learned.
+    """A linear layer on a weighted mean of a clip's frames, with learned weights.
 
-    This is cross-attention with a learned query, the usual probe of video models. With one query
-    and a linear layer, the projections of keys and values are merged into the query and the layer,
-    so the query is a single vector.
+    This is cross-attention with a learned query, the usual probe for video models. With one query
+    and a linear layer, the key projection can be merged into the query and the value projection
+    into the layer, so the query is a single vector.
 
     Parameters
     ----------
@@ -217,21 +217,23 @@ class AttentionProbe(_FrameProbe):
     batch_size, max_iter
         The number of clips per step, and the maximum number of epochs.
     early_stopping, validation_fraction, n_iter_no_change
-        Stop after this number of epochs without a lower loss on the validation clips, and keep the
-        best epoch. The validation clips are those passed to `fit`, or this share of X.
+        If `early_stopping`, stop after `n_iter_no_change` epochs without a lower loss on the
+        validation clips, and keep the best epoch. The validation clips are those passed to `fit`,
+        or else a share of X (`validation_fraction`).
     random_state
-        The seed of the first weights, the order of the clips and the validation share.
+        The seed of the initial weights, the order of the clips and the validation share.
 
     Attributes
     ----------
     classes_, n_frames_in_, n_features_in_
         The sorted labels, and the numbers of frames and features that a clip must have.
-    weights_, mean_, scale_
-        The learned weights by name; the mean of each feature, and the overall scale, over
-        the frames of the training clips.
+    weights_
+        The learned weights by name.
+    mean_, scale_
+        The mean of each feature, and the overall scale, over the frames of the training clips.
     threshold_
-        With two classes, a frame counts as the second class if its probability reaches this: the
-        threshold with the best F1 on the validation clips, or 0.5.
+        The probability at which a frame counts as the second of two classes: the threshold with the
+        best F1 on the validation clips, or 0.5.
     best_epoch_, n_iter_, temperature_, history_, facts_
         See `MLPProbe`.
     """
@@ -262,10 +264,10 @@ class AttentionProbe(_FrameProbe):
         return pooled @ weights["layer"] + weights["offset"]
 
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Return each frame's logits as if it were a clip of its own.
+        """Return each frame's logits, computed as if the frame were a whole clip.
 
-        With two classes, the odds are multiplied by the frame's weight relative to the mean weight:
-        a frame that the model ignores is no evidence.
+        If there are two classes, the odds are multiplied by the frame's weight divided by the mean
+        weight, because a frame that the model ignores is not evidence.
         """
         logits = frames.multiply(weights["layer"]) + weights["offset"]
         if logits.shape[-1] > 1:
@@ -277,16 +279,18 @@ class AttentionProbe(_FrameProbe):
 
 @dataclass(eq=False, repr=False)
 class FrameMIL(_FrameProbe):
-    """A linear score for each frame; a clip's score is the mean of its highest scores.
+    """A linear score for each frame. A clip's score is the mean of its frames' highest scores.
+
+    The attributes are those of `AttentionProbe`.
 
     Parameters
     ----------
     k
-        The number of highest scores that count.
+        The number of frames, those with the highest scores, that the mean is over.
     class_weight, calibrate, learning_rate_init, weight_decay, batch_size, max_iter
         See `AttentionProbe`.
     early_stopping, validation_fraction, n_iter_no_change, random_state
-        See `AttentionProbe`. The attributes are the same, too.
+        See `AttentionProbe`.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -319,14 +323,14 @@ class FrameMIL(_FrameProbe):
 
 
 def _two_columns(logits: Any) -> Any:
-    """Return two columns for a single column of logits; return several unchanged."""
+    """Return a single column of logits as two columns; return several columns unchanged."""
     import torch
 
     return logits if logits.shape[-1] > 1 else torch.nn.functional.pad(logits, (1, 0))
 
 
 def _mean_and_scale(X: Array, rows: Array) -> tuple[Array, float]:
-    """Return the mean of each feature and their overall standard deviation over present frames."""
+    """Return each feature's mean, and the overall standard deviation, over present frames."""
     scaler = StandardScaler()
     for part in np.array_split(rows, -(-len(rows) // CLIPS_PER_STEP)):
         scaler.partial_fit(X[part].reshape(-1, X.shape[2]).astype(np.float32))

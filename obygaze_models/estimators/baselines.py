@@ -1,4 +1,4 @@
-"""A guess from the film alone."""
+"""A classifier that uses only each clip's film, as a baseline."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A guess from how common each class is in a clip's film, without looking at the clip.
+    """A guess from the shares of the classes in a clip's film, without looking at the clip.
 
     Parameters
     ----------
     prior_clips
-        The weight of the overall shares in each film, as a number of clips. A film without training
-        clips gets the overall shares.
+        The weight of the overall shares in each film's shares, as a number of clips. Films without
+        training clips get the overall shares.
 
     Attributes
     ----------
     classes_
         The labels, sorted.
     shares_
-        The classes' shares overall.
+        The overall shares of the classes.
     films_, film_shares_
-        The films of the training clips, sorted, and the shares in each, [films, classes].
+        The films of the training clips, sorted, and each film's shares, [films, classes].
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -44,7 +44,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     prior_clips: float = 1.0
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> FilmPrior:
-        """Count the classes in each film; `groups` are the clips' films [N]. X is ignored."""
+        """Count the classes in each film. `groups` has each clip's film [N]. X is ignored."""
         self._validate_params()
         X, y = validate_data(self, X, y)
         films = _read_films(X, groups)
@@ -59,7 +59,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any, *, groups: Any = None) -> Array:
-        """Return the shares in each clip's film, [N, classes]."""
+        """Return the shares of the classes in each clip's film, [N, classes]."""
         check_is_fitted(self)
         films = _read_films(validate_data(self, X, reset=False), groups)
         rows = np.minimum(np.searchsorted(self.films_, films), len(self.films_) - 1)
@@ -72,7 +72,7 @@ class FilmPrior(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X, groups=groups).argmax(axis=1)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """Return the accuracy of each film's most common class."""
+        """Return the accuracy of predicting each film's most common class."""
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
 
@@ -80,7 +80,7 @@ def _read_films(X: Any, groups: Any) -> Array:
     films = None if groups is None else np.asarray(groups, dtype=str)
     if films is None or films.shape != (len(X),):
         raise ExperimentError(
-            f"a FilmPrior needs the films of the {len(X)} clips. Pass "
+            f"a FilmPrior needs the film of each of the {len(X)} clips. Pass "
             "groups=films to fit and to predict_proba"
         )
     return films

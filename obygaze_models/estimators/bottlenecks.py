@@ -1,4 +1,4 @@
-"""A concept bottleneck: a classifier that sees a clip only through its concepts."""
+"""A concept bottleneck: a classifier whose only input is a clip's scores on concepts."""
 
 from __future__ import annotations
 
@@ -40,37 +40,37 @@ FOR_BANK = ("concepts", "concept_names", "concepts_val", "groups", "order", "ord
 
 
 def _if_head_has(method: str) -> Any:
-    """Return a decorator that makes a method available if the head, fitted or not, has it."""
+    """Return a decorator that makes a method available only if the head has the method."""
     return available_if(lambda model: hasattr(getattr(model, "head_", model._make_head()), method))
 
 
 @dataclass(eq=False, repr=False)
 class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier on the concepts that a bank finds in the features.
+    """A classifier (head) on the concept scores that a concept bank computes from features.
 
-    Both parts are cloned and fitted by `fit`. The bank learns from all clips, the head only from
-    those that have a label; if validation clips chose the bank's C, the head learns from
-    them, too, as in the paper. A bank whose `fit` takes no concepts, such as a `StandardScaler`,
-    gets none and learns from the clips with a label; with metadata routing, concepts that no part
-    requests are an error.
+    `fit` clones and fits both parts. The bank learns from all clips, and the head from the clips
+    that have a label. If validation clips are passed, the head also learns from them, as in the
+    paper. A bank whose `fit` does not take concepts, such as a `StandardScaler`, learns from the
+    clips that have a label. With metadata routing, it is an error to pass concepts that neither
+    part requests.
 
-    In scikit-learn's cross-validation, pass the concepts too: ``cross_val_score(model, X, y,
-    groups=films, cv=cv, params={"concepts": C})``. With metadata routing, groups are a parameter:
-    ``cross_val_score(model.set_fit_request(concepts=True, groups=False), X, y, cv=cv,
-    params={"concepts": C, "groups": films})``.
+    In scikit-learn's cross-validation, pass the concepts as a parameter: ``cross_val_score(model,
+    X, y, groups=films, cv=cv, params={"concepts": C})``. With metadata routing, pass both concepts
+    and groups as parameters: ``cross_val_score(model.set_fit_request(concepts=True, groups=False),
+    X, y, cv=cv, params={"concepts": C, "groups": films})``.
 
     Parameters
     ----------
     bank
-        Any transformer; by default a `ConceptBank`. To use a fitted bank as it is, wrap it
-        in ``sklearn.frozen.FrozenEstimator``.
+        Any transformer; by default, a `ConceptBank`. To use a fitted bank unchanged, wrap it in
+        ``sklearn.frozen.FrozenEstimator``.
     head
-        Any classifier; by default a decision tree of at most ten levels.
+        Any classifier; by default, a decision tree of at most ten levels.
     memory
-        A cache of fitted banks, so that several heads share a bank: a folder, or an object with
-        `cache` such as `joblib.Memory`.
+        A cache of fitted banks, so that several heads can share a bank: a folder, or an object with
+        a `cache` method, such as `joblib.Memory`.
     random_state
-        The random state of the bank and the head, unless they set their own.
+        The random state of the bank and of the head, unless they set their own.
 
     Attributes
     ----------
@@ -132,17 +132,18 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         concepts, concept_names
             The concepts for the bank; see `ConceptBank.fit`.
         labelled
-            True for each clip with a label. Other clips teach only the concepts, and their y is
-            ignored. By default, all clips have labels.
+            True for each clip that has a label. The other clips are used only to learn concepts,
+            and their y is ignored. By default, all clips have labels.
         X_val, y_val, concepts_val, labelled_val
-            The same for the clips that choose the bank's C. The head learns from them too.
+            The same for the validation clips, which choose the bank's C. The head also learns from
+            these clips.
         groups
             The film of each clip, for the bank's folds.
         order, order_val
-            A number for each clip, by which the bank's refit orders them.
+            A number for each clip, by which the bank sorts the clips if it is fitted again.
         params
-            With metadata routing, other arguments that the bank and the head request, such as the
-            head's ``sample_weight``.
+            With metadata routing, other arguments that the bank and the head request, such as
+            ``sample_weight``.
         """
         self._validate_params()
         check_both(X_val, y_val)
@@ -170,7 +171,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def concept_scores(self, X: Any) -> Array:
-        """Return the input of the head: one column for each concept, [N, K]."""
+        """Return the clips' scores on the K concepts, [N, K], which are the input of the head."""
         check_is_fitted(self)
         return self._measure(validate_data(self, X, reset=False))
 
@@ -190,22 +191,22 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @_if_head_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """Return the head's scores: [N] for two classes, else [N, classes]."""
+        """Return the head's decision values: [N] for two classes, else [N, classes]."""
         check_is_fitted(self)
         return np.asarray(self.head_.decision_function(self.concept_scores(X)))
 
     def predict(self, X: Any) -> Array:
-        """Return the class of each row, as the head predicts it."""
+        """Return the class that the head predicts for each row."""
         scores = self.concept_scores(X)
         if isinstance(self.head_, TreeArrays):  # a tree from a file only has probabilities
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return the arguments that `fit` takes itself or passes on to the bank and the head.
+        """Return the arguments of `fit` that the bottleneck, the bank and the head request.
 
-        A custom bank's requests decide, and the bottleneck needs none. Without a custom bank, the
-        bottleneck's requests are the bank's: it requests concepts unless told not to.
+        If a bank was passed, the bank's own requests decide which arguments it gets. Otherwise, the
+        bottleneck's requests decide, and by default it requests the concepts.
         """
         own, fits = self._get_metadata_request(), MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=self)
@@ -226,12 +227,12 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _check_clips(
     model: Any, X: Any, y: Any, labelled: Any, *, reset: bool
 ) -> tuple[Array, Array, Array]:
-    """Return features, labels, and a mask of the clips that have a label."""
+    """Return the checked features and labels, and a mask of the clips that have a label."""
     X, y = validate_data(model, X, reset=reset), column_or_1d(y, warn=True)
     check_consistent_length(X, y)
     rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
     if rows.shape != y.shape:
-        raise ExperimentError(f"labelled has the shape {rows.shape}. Pass one value per clip")
+        raise ExperimentError(f"'labelled' has the shape {rows.shape}. Pass one value per clip")
     assert_all_finite(y[rows], input_name="y")
     return X, y, rows
 
@@ -239,7 +240,7 @@ def _check_clips(
 def _route(
     model: Any, X: Array, labelled: Array, params: dict[str, Any], **arguments: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments of the bank's `fit` and of the head's, by routing or by name."""
+    """Return the arguments for the bank's `fit` and the head's `fit`, by routing or by name."""
     arguments = {name: value for name, value in arguments.items() if value is not None}
     for_bank, for_head = arguments, {}
     if get_config()["enable_metadata_routing"]:
@@ -256,7 +257,7 @@ def _route(
 
 
 def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str, Any]) -> Any:
-    """Return the fitted bank of a bottleneck."""
+    """Return a bottleneck's bank, fitted unless it is frozen."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
         check_is_fitted(bank.estimator)
@@ -265,8 +266,8 @@ def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str,
     if isinstance(bank, ConceptBank) and "concepts" not in metadata:
         raise ExperimentError(
             f"a {type(model).__name__} needs concepts (got none). Pass fit(X, y, concepts=C) "
-            'or cross_val_score(..., params={"concepts": C}); with metadata routing, call '
-            "set_fit_request(concepts=True, groups=False) on it first"
+            'or cross_val_score(..., params={"concepts": C}). With metadata routing, first call '
+            "set_fit_request(concepts=True, groups=False) on the bottleneck"
         )
     if "concepts" not in metadata and not labelled.all():
         metadata = _check_method_params(X, metadata, indices=labelled)

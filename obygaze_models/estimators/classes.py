@@ -1,4 +1,4 @@
-"""Shared parts of the estimators: label codes, probabilities, hyperplanes and checks."""
+"""Functions and base classes that the estimators share."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from obygaze_models.scoring.metrics import Array
 
 Chance = int | np.random.RandomState | None
 CLIPS_PER_STEP = 64
-"""The number of clips of frames that are in memory at a time."""
+"""The maximum number of clips whose frames are in memory at a time."""
 TOLERANCE = 1e-3
-"""The maximum distance of probabilities below 0, and of their sums from 1."""
+"""The tolerance for probabilities below 0, and for the distance of their sums from 1."""
 MAX_WEIGHTS = 2**27
-"""The maximum number of weights of a layer: 0.5 GB in float32; training keeps several copies."""
+"""The maximum number of weights of a layer: 0.5 GB in float32. Training keeps several copies."""
 
 
 def find_classes(y: Array) -> tuple[Array, Array]:
-    """Return the sorted classes of training labels, and each label's index among them.
+    """Return the sorted classes of training labels, and the index of each label's class.
 
-    Raise if there are fewer than two.
+    Raise if there are fewer than two classes.
     """
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
@@ -43,13 +43,13 @@ def find_classes(y: Array) -> tuple[Array, Array]:
 
 
 def check_both(X_val: Any, values: Any, name: str = "y_val") -> None:
-    """Raise if only one of X_val and the values for it is passed."""
+    """Raise if either X_val or its values are passed without the other."""
     if (X_val is None) != (values is None):
         raise ExperimentError(f"validation clips need both X_val and {name}")
 
 
 def encode(y: Array, classes: Array) -> Array:
-    """Return the index of each label in `classes`."""
+    """Return the index of each label in `classes`; raise if a label is not a class."""
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         raise ExperimentError(
@@ -60,7 +60,10 @@ def encode(y: Array, classes: Array) -> Array:
 
 
 def as_logits(decisions: Array) -> Array:
-    """Return decision values [N] or [N, 1] of two classes as [N, 2], or several unchanged."""
+    """Return the decision values of two classes, [N] or [N, 1], as logits [N, 2].
+
+    The decision values of more classes are already logits, and are returned unchanged.
+    """
     decisions = np.asarray(decisions)
     if decisions.ndim == 2 and decisions.shape[1] > 1:
         return decisions
@@ -69,12 +72,12 @@ def as_logits(decisions: Array) -> Array:
 
 
 class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Prediction by logits, in float64, [N, classes]; the largest wins."""
+    """A base class for classifiers that predict by logits [N, classes], in float64."""
 
     classes_: Array
 
     def _check(self, X: Any) -> Array:
-        """Return clips as an array that `_logits` accepts."""
+        """Return the clips as an array that `_logits` accepts."""
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     @abstractmethod
@@ -95,7 +98,7 @@ class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class LinearClassifier(LogitClassifier):
-    """Prediction by hyperplanes: one for two classes, else one for each class."""
+    """A base class for classifiers with one hyperplane for two classes, else one per class."""
 
     coef_: Array
     intercept_: Array
@@ -111,10 +114,11 @@ class LinearClassifier(LogitClassifier):
 
 
 def best_cut(scores: Array, positive: Array) -> float:
-    """Return the threshold with the best F1 if clips above it are called positive.
+    """Return the threshold with the best F1 if clips above the threshold are called positive.
 
-    It is halfway between two neighbouring scores, or between 0 and the lowest. If there are
-    several, the one nearest to one half is returned. It is one half if there is no such threshold.
+    Thresholds are halfway between neighbouring scores, or between 0 and the lowest score. Of
+    several best thresholds, return the one nearest to 0.5. Return 0.5 if no threshold finds a
+    positive clip.
     """
     edges = np.append(0.0, np.unique(scores))
     cuts = (edges[1:] + edges[:-1]) / 2
@@ -128,21 +132,21 @@ def best_cut(scores: Array, positive: Array) -> float:
 
 
 def check_probabilities(table: Array, shape: tuple[int, int], where: str = "predict_proba") -> None:
-    """Raise unless a table has this shape and each row has probabilities that sum to 1."""
+    """Raise unless a table has this shape and its rows are probabilities that sum to 1."""
     if table.shape != shape:
         raise ExperimentError(f"{where} returned the shape {table.shape}, not {shape}")
     if not (table >= -TOLERANCE).all() or not (abs(table.sum(axis=1) - 1) < TOLERANCE).all():
         raise ExperimentError(
-            f"{where} returned values that are not probabilities: they range from "
+            f"{where} returned values that are not probabilities. The values range from "
             f"{table.min():.3g} to {table.max():.3g}, and rows sum to "
             f"{table.sum(axis=1).min():.3g} to {table.sum(axis=1).max():.3g}, not 1"
         )
 
 
 def move_cut(table: Array, cut: float) -> Array:
-    """Return probabilities [N, 2] whose log-odds are shifted so that the cut becomes one half.
+    """Shift the log-odds of probabilities [N, 2] so that a probability of `cut` becomes one half.
 
-    Their order stays the same, apart from rounding.
+    The order of the probabilities stays the same, apart from rounding.
     """
     if cut == 0.5:
         return table
@@ -154,7 +158,7 @@ def move_cut(table: Array, cut: float) -> Array:
 def fit_temperature(logits: Array, codes: Array) -> float:
     """Return the temperature whose ``softmax(logits / temperature)`` has the lowest log loss.
 
-    It changes how confident a model is, but never which class is the most probable.
+    A temperature changes how confident a model is, but not which class is the most probable.
     """
     from scipy.optimize import minimize_scalar
 
@@ -164,12 +168,12 @@ def fit_temperature(logits: Array, codes: Array) -> float:
         logs = log_softmax(logits / np.exp(log_temperature), axis=1)
         return -float(logs[np.arange(len(codes)), codes].mean())
 
-    # If the classes are separated, the best temperature is 0. The bounds keep it finite.
+    # If the classes are separated, the best temperature is 0. The bounds keep it above 0.
     return float(np.exp(minimize_scalar(log_loss, bounds=(-6, 6), method="bounded").x))
 
 
 def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[Array]:
-    """Return the training rows and a stratified share of validation rows."""
+    """Split the rows into training rows and a stratified share of validation rows."""
     classes, counts = np.unique(y, return_counts=True)
     held = max(round(fraction * len(y)), len(classes))
     if counts.min() < 2 or len(y) - held < len(classes):
@@ -183,7 +187,7 @@ def hold_out(y: Array, fraction: float, chance: np.random.RandomState) -> list[A
 
 
 def set_seed(estimator: Any, random_state: Chance) -> Any:
-    """Set the random state of an estimator and its parts, unless they have one."""
+    """Set the random state of an estimator and its parts, unless they have a random state."""
     if random_state is not None and hasattr(estimator, "get_params"):
         free = {
             name: random_state
@@ -204,15 +208,15 @@ def check_layer(*shape: int) -> None:
 
 
 def reads_frames(estimator: Any) -> bool:
-    """Return True if an estimator reads sequences of frames [N, T, D], by its tags."""
+    """Return True if an estimator's tags say that it reads sequences of frames [N, T, D]."""
     tags = get_tags(estimator).input_tags
     return bool(tags.three_d_array and not tags.two_d_array)
 
 
 def reads_of(estimator: Any) -> str:
-    """Return what an estimator reads: ``groups``, ``frames`` or ``features``.
+    """Return the kind of input that an estimator reads: ``groups``, ``frames`` or ``features``.
 
-    Plug-ins have no registry entry, so their `predict_proba` and tags decide.
+    The parameters of `predict_proba` and the estimator's tags decide, including for plug-ins.
     """
     method = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
     if "groups" in keywords(getattr(estimator, method)):
@@ -226,7 +230,7 @@ def keywords(method: Any) -> frozenset[str]:
 
 
 def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
-    """Raise if a frame is partly NaN, or a clip has no frame. `ids` name the clips."""
+    """Raise if a frame is partly NaN or infinite, or if a clip has no frame."""
     for start in range(0, len(X), CLIPS_PER_STEP):
         part = X[start : start + CLIPS_PER_STEP]
         absent = np.isnan(part).sum(axis=2)
@@ -241,5 +245,5 @@ def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
         empty = np.flatnonzero((absent > 0).all(axis=1))
         if len(empty):
             raise ExperimentError(
-                f"clip {start + int(empty[0])} (from 0) has no frames (all are NaN). Leave it out"
+                f"clip {start + int(empty[0])} (from 0) has no frames (all are NaN). Omit the clip"
             )

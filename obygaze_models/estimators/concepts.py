@@ -41,13 +41,13 @@ from obygaze_models.scoring.metrics import Array, roc_area, weighted_scores
 Output = Literal["distance", "decision"]
 # The number of random directions if no concepts are passed.
 RANDOM_DIRECTIONS = 8
-# Concepts learned in parallel if there are many clips. Each may copy its clips.
+# The number of concepts learned in parallel if there are many clips. Each may copy the clips.
 CONCEPTS_AT_ONCE = 2
 
 Clips = tuple[Array, Array]
-"""Features [N, D], and their targets."""
+"""The features [N, D] and the targets of clips."""
 Learned = tuple[LinearSVMFit, dict[str, Any], list[str]]
-"""A concept's hyperplane, its quality, and the reasons why it is unreliable."""
+"""A concept's hyperplane and its quality, and the reasons why the concept is unreliable."""
 
 
 class DegenerateConcept(UserWarning):
@@ -55,7 +55,7 @@ class DegenerateConcept(UserWarning):
 
 
 class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Hyperplanes, and the positions of clips along their normals."""
+    """A base class for transformers from features to distances from hyperplanes."""
 
     cavs_: Array
     output: Output = "distance"
@@ -63,7 +63,7 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Array:
         """Return the signed distance of each clip from each hyperplane, [N, K].
 
-        A `ConceptBank` may return decision values; see its ``output``.
+        A `ConceptBank` returns decision values instead if its ``output`` says so.
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
@@ -79,49 +79,55 @@ class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class ConceptBank(_Directions):
-    """A direction for each concept; a clip may show any number of concepts.
+    """A bank with a direction for each concept, learned by linear SVMs.
+
+    A clip may show any number of concepts.
 
     Parameters
     ----------
     C
-        The cost of a clip on the wrong side; or several costs, and the AUC chooses one for each
-        concept; or the C of each concept by its name.
+        The cost of a clip on the wrong side of the hyperplane; or several costs, from which the AUC
+        chooses one for each concept; or a mapping from each concept to its cost.
     balance
-        How to balance rare concepts. ``"weights"``: their clips cost more (the released code).
-        ``"subsample"``: as many negatives are drawn as there are positives (the paper).
+        The treatment of rare concepts. ``"weights"`` makes their clips cost more (the released
+        code). ``"subsample"`` draws as many clips of the commoner kind as there are of the rarer
+        kind (the paper).
     output
-        What `transform` returns: signed ``"distance"`` from the hyperplanes, or the SVMs'
+        The output of `transform`: the signed ``"distance"`` from the hyperplanes, or the SVMs'
         ``"decision"`` values.
     refit
         If validation clips chose C, fit again on all clips, as the released code does.
     cv
-        Without validation clips: the number of folds that choose C (None: 5), a splitter, or the
-        training and test rows of each fold.
+        The folds that choose C if there are no validation clips: their number (None: 5), a
+        splitter, or the training and test rows of each fold.
     random_state
-        The seed of the draw of negatives.
+        The seed for drawing clips.
     features
-        Concept -> (start, stop) of the features that it is learned from. Its direction is 0 along
-        the others. Concepts that are not listed are learned from all features.
+        A mapping from concepts to the (start, stop) of the features that they are learned from.
+        Their directions are 0 along all other features. By default, concepts are learned from all
+        features.
 
     Attributes
     ----------
     names_, columns_
-        The concepts that could be learned, and their columns among the targets.
+        The concepts that could be learned, and their columns in the targets.
     cavs_, intercepts_
-        Unit normals [K, D] and offsets [K]: signed distance = ``X @ cav + intercept``.
+        Unit normals [K, D] and offsets [K]. The signed distance is ``X @ cav + intercept``.
     scales_
-        The normals' lengths before scaling: decision value = distance * scale.
+        The lengths of the normals before scaling. The decision value is distance times scale.
     C_
         The C of each concept.
     quality_
-        For each concept: ``on`` (the clips it was measured on: ``validation``,
+        A dict for each concept: ``on`` (the clips that measure the quality: ``validation``,
         ``cross-validation`` or ``training``), ``auc``, ``f1``, ``balanced_accuracy``, counts,
         ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
         ``duality_gap`` (see `obygaze_models.estimators.svm_solver.LinearSVMFit`).
     skipped_
-        The reason for each concept that could not be learned.
-    warnings_, facts_
-        Warnings as data; a dict of ``concepts`` (quality by name), ``skipped`` and ``warnings``.
+        A mapping from each concept that could not be learned to the reason.
+    warnings_
+        The warnings, as `RunWarning`.
+    facts_
+        A dict of ``concepts`` (quality by name), ``skipped`` and ``warnings``.
 
     Examples
     --------
@@ -174,18 +180,18 @@ class ConceptBank(_Directions):
         X
             Features [N, D].
         y
-            The concepts, if `concepts` is not given; else ignored.
+            The concepts, if `concepts` is not passed; else ignored.
         concepts
             1 (shown), 0 (not shown) or -1 (unknown, or not used) for each clip and concept, [N, K].
         concept_names
-            The names of the K concepts; by default the columns of a data frame.
+            The names of the K concepts; by default, the columns of a data frame.
         X_val, concepts_val
-            Clips that choose C and measure quality. Without them, folds of X do both.
+            The validation clips, which choose C and measure quality; by default, folds of X do.
         groups
-            The film of each clip: a film stays in one fold.
+            The film of each clip, so that each film stays in a single fold.
         order, order_val
-            A number for each clip, by which `refit` sorts both sets together: solvers
-            stop at a tolerance, so their last digits depend on the order.
+            A number for each clip, by which `refit` sorts training and validation clips. Solvers
+            stop at a tolerance, so the last digits of their results depend on the order.
         """
         self._validate_params()
         targets = y if concepts is None else concepts
@@ -243,17 +249,17 @@ class ConceptBank(_Directions):
     def _check(
         self, X: Any, concepts: Any, names: Sequence[str] | None, *, reset: bool
     ) -> tuple[Array, Array]:
-        """Return features and concepts as arrays of matching shapes."""
+        """Return the features and concepts as arrays; raise if their shapes do not match."""
         X = validate_data(self, X, dtype=np.float64, reset=reset, ensure_min_samples=1 + reset)
         if np.ndim(concepts) != 2:
             shape = "is None" if concepts is None else f"has shape {np.shape(concepts)}"
             raise ExperimentError(
                 "a ConceptBank needs concepts (got none). Pass fit(X, y, concepts=C) or "
                 "fit(X, C) with C [N, K]: 1 shown, 0 not shown, -1 unknown (it requires y to be "
-                f"passed, but the target y {shape}). Within a Pipeline, enable metadata routing"
+                f"passed, but the target y {shape}). In a Pipeline, enable metadata routing"
             )
         if np.shape(concepts)[1] == 0:
-            raise ExperimentError("the labels mark no concepts, but a ConceptBank needs them")
+            raise ExperimentError("a ConceptBank needs concepts, but the labels mark no concepts")
         concepts = check_array(concepts, dtype=None)
         if len(concepts) != len(X) or (names is not None and len(names) != concepts.shape[1]):
             raise ExperimentError(
@@ -267,7 +273,7 @@ class ConceptBank(_Directions):
     def _learn(
         self, names: Sequence[str], clips: Clips, held: Clips | None, groups: Any
     ) -> tuple[dict[int, Learned], dict[str, str]]:
-        """Return the learned concepts by column, and the reasons why others cannot be learned."""
+        """Return the learned concepts by column, and the reason for each skipped concept."""
         X, targets = clips
         groups = None if groups is None else np.asarray(groups)
         cv, chance = as_cv(self.cv), check_random_state(self.random_state)
@@ -311,7 +317,7 @@ class ConceptBank(_Directions):
         groups: Array | None,
         products: Array | None,
     ) -> Learned:
-        """Return a concept's hyperplane, its quality, and the reasons why it is unreliable."""
+        """Return a concept's hyperplane and quality, and the reasons why it is unreliable."""
         features = X if len(rows) == len(X) else X[rows]
         if isinstance(cv, list):
             cv = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in cv]
@@ -356,7 +362,7 @@ class ConceptBank(_Directions):
         return as_cs(self.C[name] if isinstance(self.C, Mapping) else self.C)
 
     def own_features(self, X: Array, name: str) -> Array:
-        """Return the features that a concept is learned from, with 0 in other columns."""
+        """Return the features that a concept is learned from, with 0 in all other columns."""
         if (span := (self.features or {}).get(name)) is None:
             return X
         first, end = span
@@ -377,19 +383,20 @@ class ConceptBank(_Directions):
 
 @dataclass(eq=False, repr=False)
 class RandomDirections(_Directions):
-    """Random directions, to see what a bottleneck scores by its width alone.
+    """Random directions, a baseline for the concepts of a bottleneck.
 
     Parameters
     ----------
     n_directions
-        The number of directions; by default one for each concept passed to `fit`, or else 8.
+        The number of directions; by default, the number of concepts passed to `fit`, or else 8.
     random_state
         The seed of the directions.
 
     Attributes
     ----------
     cavs_, intercepts_, scales_
-        Unit normals [K, D] of hyperplanes through the training clips' mean; all scales are 1.
+        The unit normals [K, D], offsets and scales of hyperplanes through the training clips' mean.
+        All scales are 1.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -402,14 +409,14 @@ class RandomDirections(_Directions):
     random_state: Chance = None
 
     def fit(self, X: Any, y: Any = None, *, concepts: Any = None) -> RandomDirections:
-        """Draw as many directions as concepts, through the mean of X."""
+        """Draw random directions, with hyperplanes through the mean of X."""
         self._validate_params()
         X = validate_data(self, X, dtype=np.float64)
         count = self.n_directions
         if count is None:
             count = RANDOM_DIRECTIONS if concepts is None else np.shape(concepts)[1]
         if not count:
-            raise ExperimentError("the labels mark no concepts to count. Pass n_directions")
+            raise ExperimentError("the labels mark no concepts. Pass the number n_directions")
         normals = check_random_state(self.random_state).normal(size=(count, X.shape[1]))
         self.cavs_ = normals / np.linalg.norm(normals, axis=1, keepdims=True)
         self.intercepts_ = -self.cavs_ @ X.mean(axis=0)
@@ -418,10 +425,10 @@ class RandomDirections(_Directions):
 
 
 def project(bank: Any, X: Array, output: str) -> Array:
-    """Return the positions of clips X [N, D] along a bank's hyperplanes, [N, K], in float64.
+    """Return the positions of clips X [N, D] relative to a bank's hyperplanes, [N, K], in float64.
 
-    With ``"distance"``, the signed distance from each hyperplane. With ``"decision"``, the SVM's
-    decision value, which is the distance times the length of its normal.
+    For ``"distance"``, a position is the signed distance from the hyperplane. For ``"decision"``,
+    it is the SVM's decision value: the distance times the length of the normal.
     """
     distances = np.asarray(X, dtype=np.float64) @ bank.cavs_.T + bank.intercepts_
     return np.asarray(distances * bank.scales_ if output == "decision" else distances)
@@ -430,7 +437,7 @@ def project(bank: Any, X: Array, output: str) -> Array:
 def fit_direction(
     bank: ConceptBank, concept: int, X: Array, y: Array, products: Array | None = None
 ) -> LinearSVMFit:
-    """Fit a direction to other labels, with the settings and C of a bank's concept."""
+    """Fit a direction to the labels `y` with the settings and C of a bank's concept."""
     own = bank.own_features(X, bank.names_[concept])
     shared = products if own is X else None
     problem = LinearSVM(own, y == 1, bank._class_weight, products=shared)
@@ -446,7 +453,7 @@ def _find_names(concepts: Any, names: Sequence[str] | None) -> tuple[str, ...] |
 
 
 def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Array:
-    """Return all rows of the rarer kind, and a sample of as many of the other kind."""
+    """Return all rows of the rarer class, and a sample of as many rows of the other class."""
     kinds = [rows[targets[rows] == code] for code in (0, 1)]
     fewer = min(map(len, kinds))
     return np.sort(np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds]))
@@ -455,7 +462,7 @@ def _subsample(rows: Array, targets: Array, chance: np.random.RandomState) -> Ar
 def _quality(
     fit: LinearSVMFit, X: Array, y: Array, validation: Clips | None, held_out: Array | None
 ) -> dict[str, Any]:
-    """Return how well a hyperplane separates a concept, on held-out clips if possible."""
+    """Return the quality of a concept's hyperplane, measured on held-out clips if possible."""
     on, truth = "training", y
     if validation is not None and 0 < validation[1].sum() < len(validation[1]):
         on, truth = "validation", validation[1]

@@ -1,4 +1,4 @@
-"""A classifier for each of several concepts, as one estimator."""
+"""A single estimator with a classifier for each concept."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False)
 class EachConcept(BaseEstimator):  # type: ignore[misc]
-    """A clone of a classifier for each concept, fitted to the clips that are labelled for it.
+    """A clone of a classifier for each concept, fitted to the clips with a label for the concept.
 
-    If no label is missing, it equals scikit-learn's ``MultiOutputClassifier``. A concept whose
-    labels are all the same gets their share, 0 or 1.
+    If no label is missing, this is the same as scikit-learn's ``MultiOutputClassifier``. If all
+    labels of a concept are the same, its probability is always 0 or 1.
 
     Parameters
     ----------
@@ -30,7 +30,8 @@ class EachConcept(BaseEstimator):  # type: ignore[misc]
     classes_
         The numbers of the concepts.
     models_, shares_
-        The classifier of each concept, or None; and the share of clips that show it.
+        The classifier of each concept (None if all its labels are the same), and the share of
+        labelled clips that show the concept.
     """
 
     estimator: Any

@@ -1,4 +1,4 @@
-"""Several stores in one model: scaled side by side, or with a classifier each."""
+"""Models of several stores: one classifier of all features, or one classifier per store."""
 
 from __future__ import annotations
 
@@ -24,51 +24,53 @@ from obygaze_models.scoring.metrics import Array
 
 FUSIONS = ("early", "late")
 N_STACKED = 5
-"""The number of folds whose held-out logits train the stacker."""
+"""The number of folds. The logits of held-out clips train the stacker."""
 FEW_FILMS = (
-    "late fusion: too few films have each class and each store, so its weights were learned from "
-    "clips of films that were also trained on."
+    "late fusion: too few films have each class and each store, so the stores' weights were "
+    "learned from clips of films that were also trained on."
 )
 NO_GROUPS = (
-    "late fusion without groups: its weights are learned from folds that split films. Pass "
+    "late fusion without groups learns the stores' weights from folds that split films. Pass "
     "groups (in a cross-validation: set_fit_request(groups=True), params={'groups': films})"
 )
 _SURE = 1e-4
-"""The minimum distance of a probability from 0 and 1, since a tree's logits could be infinite."""
+"""The minimum distance of probabilities from 0 and 1, because a tree's logits may be infinite."""
 
 
 @dataclass(eq=False, repr=False)
 class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier on the features of several stores, side by side.
+    """A classifier of the features of several stores, side by side.
 
-    Training clips set each store's mean and scale: the variances of its columns sum to 1, so that
-    no store dominates. A clip that a store lacks is NaN in its columns and gets the mean.
+    The features of each store are centred and scaled on the training clips, so that the variances
+    of its columns sum to 1 and no store dominates. If a store lacks a clip, the clip's columns are
+    NaN and are replaced by the mean.
 
     Parameters
     ----------
     estimator
-        Any classifier of vectors; its `fit` gets the arguments that it names.
+        Any classifier of vectors. Its `fit` gets only the arguments that it has parameters for.
     stores
-        The number of columns of each store by name, in order: `ClipDataset.stores`.
+        The number of columns of each store by name, in order, as in `ClipDataset.stores`.
     use
-        The names of the stores to use; by default all.
+        The names of the stores to use; by default, all.
     how
-        ``early``: one classifier on all columns. ``late``: one per store, and logistic
-        regression on their logits, learned from training clips that were held out by group.
+        ``early`` for one classifier of all columns. ``late`` for one classifier per store, and a
+        logistic regression on their logits, which learns from training clips held out by group.
     class_weight
-        The class weight of that logistic regression.
+        The class weight of the logistic regression.
     random_state
         The seed of the folds.
     concept_stores
-        A concept's name -> the store that it is learned from, for a bottleneck whose bank is a
-        `ConceptBank`. Other concepts, and concepts of unused stores, use all stores.
+        A mapping from concepts to the stores that they are learned from, for a bottleneck whose
+        bank is a `ConceptBank`. All other concepts, and concepts of unused stores, are learned from
+        all stores.
 
     Attributes
     ----------
     classes_
         The labels, sorted.
     models_
-        The fitted classifier; with late fusion, a `StoreFusion` for each store.
+        The fitted classifier; for late fusion, a `StoreFusion` for each store.
     means_, scales_
         The mean and the scale of each column.
     stacker_
@@ -94,16 +96,17 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y
             The features of all stores side by side, and the labels.
         groups
-            The film of each clip: late fusion holds out whole films.
+            The film of each clip. Late fusion holds out whole films.
         order
             A number for each clip, if clips have several rows.
         arguments
-            For the classifier's `fit`: a value per row, or (``*_val``) for validation clips.
+            Other arguments of the classifier's `fit`, with a value per row, or per row of `X_val`
+            if the name ends in ``_val``.
         """
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
         if self.how not in FUSIONS or X.shape[1] != sum(self.stores.values()):
             options = " or ".join(FUSIONS)
-            raise ExperimentError(f"how must be {options}, and X must match stores")
+            raise ExperimentError(f"'how' must be {options}, and X must have all stores' columns")
         y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
         self.means_, self.scales_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         for name, own in self._columns.items():
@@ -148,7 +151,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for _ in [*parts, None]:
             self.stacker_ = LogisticProbe(class_weight=self.class_weight)
             self.stacker_.fit(logits[labelled], y[labelled], _take("", weights, labelled))
-            if classes == 2:  # a store that counts against its own class is noise
+            if classes == 2:  # a store with a negative weight is noise
                 logits[:, self.stacker_.coef_[0] < 0] = 0
         self.models_ = [part.fit(X, y, **arguments) for part in parts]
         weights = dict(zip(self._columns, self.stacker_.coef_[0].tolist(), strict=False))
@@ -158,9 +161,9 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _folds(
         self, X: Array, y: Array, labelled: Array, arguments: Mapping[str, Any]
     ) -> tuple[Folds, list[RunWarning]]:
-        """Return training and held-out rows by film, and warnings about them.
+        """Return the training and held-out rows of folds of whole films, and warnings.
 
-        If a fold would train without some class or some store, films are split.
+        Films are split if a fold of whole films would train without some class or some store.
         """
         order, groups = arguments["order"], arguments["groups"]
         if groups is None:
@@ -200,7 +203,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """Return the scaled features of the used stores, with 0 where a store lacks the clip."""
+        """Return the scaled features of the used stores; all 0 for clips that a store lacks."""
         own = np.concatenate([*self._columns.values()])
         means, scales = self.means_.take(own), self.scales_.take(own)
         scaled = (np.asarray(X, np.float64)[:, own] - means) / scales
@@ -215,7 +218,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not is_layout or not sizes:
             raise ExperimentError("a fusion's stores must map names to numbers of columns")
         if not isinstance(used, list | tuple) or not sizes.keys() >= {*map(str, used)}:
-            raise ExperimentError("a fusion uses a store that is not among its stores")
+            raise ExperimentError("a fusion must only use stores that it has")
         shape = (sum(sizes.values()),)
         if not shape == self.means_.shape == self.scales_.shape or (self.scales_ <= 0).any():
             raise ExperimentError("a fusion needs one positive scale per column")
@@ -231,7 +234,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.stack([np.isnan(np.asarray(X)[:, c]).any(axis=1) for c in own], axis=1)
 
     def logits_of(self, models: Sequence[Any], X: Array) -> Array:
-        """Return the stacker's input: log-odds for two classes, else all log-probabilities."""
+        """Return the stacker's input: log-odds for two classes, else log-probabilities."""
         tables = [np.clip(model.predict_proba(X), _SURE, 1 - _SURE) for model in models]
         return np.hstack([logit(t[:, 1:]) if t.shape[1] == 2 else np.log(t) for t in tables])
 
@@ -242,7 +245,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {name: np.arange(*spans[name]) for name in self.use or self.stores}
 
     def _spans(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Return the column ranges of stores that are side by side."""
+        """Return the range of columns of each store if these stores are side by side."""
         ends = accumulate(self.stores[name] for name in names)
         return {n: (end - self.stores[n], end) for n, end in zip(names, ends, strict=True)}
 
@@ -254,7 +257,7 @@ def _take(name: str, value: Any, rows: Array) -> Any:
 
 
 def unfuse(model: Any, X: Any = None) -> tuple[Any, Any]:
-    """Return a fusion's only classifier and its input, or the model and features unchanged."""
+    """Return an early fusion's classifier and its scaled input; return other models unchanged."""
     if isinstance(model, StoreFusion) and model.stacker_ is None:
         return model.models_[0], None if X is None else model.scaled(X)
     return model, X

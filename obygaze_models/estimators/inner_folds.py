@@ -1,4 +1,4 @@
-"""The folds inside a fit, for a search or a stacker, that keep films whole."""
+"""Folds of whole films for the cross-validation inside a fit, such as of a search or a stacker."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from obygaze_models.estimators.classes import keywords
 from obygaze_models.scoring.metrics import Array
 
 DIVIDED = "inner-folds"
-"""The code of a warning that inner folds have films on both sides."""
+"""The code of the warning that inner folds split films between training and test rows."""
 BY_GROUP = "groups"
-"""The value of an option ``cv`` that selects folds of whole groups, the default."""
+"""The value of a ``cv`` option that selects folds of whole groups, the default."""
 N_INNER = 5
 """The default number of folds, as in scikit-learn."""
 Folds = list[tuple[Array, Array]]
 
 
 def name_groups(groups: Any, order: Any, count: int) -> Array:
-    """Return the group of each row. A clip without a group gets its own.
+    """Return the group of each row. Each clip without a group is a group of its own.
 
     Parameters
     ----------
     groups
-        The film of each row, or "" if it is unknown; None if no row has one.
+        The film of each row, or "" if it is unknown; None if no film is known.
     order
-        A number for each clip, since a clip may have several rows.
+        The number of each row's clip; by default, each row is a clip.
     count
         The number of rows.
     """
@@ -48,9 +48,9 @@ def whole_groups(
 ) -> Iterator[list[RunWarning]]:
     """Make the cross-validation inside an estimator hold out whole groups while it is fitted.
 
-    Every part with a parameter ``cv`` gets its folds as rows, because most of scikit-learn's
-    estimators do not pass groups on. Yields a warning for each part that still splits groups.
-    Nothing changes without groups.
+    The folds are passed as rows by the ``cv`` parameter, because most of scikit-learn's estimators
+    do not pass groups on. Yield a warning for each part that still splits groups. If `groups` is
+    None, nothing changes.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def whole_groups(
     y, groups, order
         The labels of the rows to fit, and their groups and order as in `name_groups`.
     random_state
-        The random state of splitters that shuffle without one.
+        The random state for splitters that shuffle but have no random state.
     """
     parameters, notes = model.get_params(deep=True), list[RunWarning]()
     replaced: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def whole_groups(
         if parameters[key] == "prefit":
             continue
         if path:  # it is fitted on a part of the rows
-            text = f"{name} inside another estimator gets no films, so its folds split them."
+            text = f"{name} inside another estimator cannot get films, so its folds split films."
             notes.append(RunWarning(DIVIDED, "", text))
             continue
         folds, note = _find_folds(parameters[key], y, groups, order, random_state)
@@ -94,9 +94,9 @@ def whole_groups(
 def _find_folds(
     cv: Any, y: Array, groups: Any, order: Any, random_state: Any
 ) -> tuple[Folds | None, str]:
-    """Return the folds that a value of ``cv`` means, and the reason if they split films.
+    """Return the folds for a value of ``cv``, and the reason if they split films.
 
-    None means that the estimator makes its own folds.
+    The folds are None if the estimator makes its own folds.
     """
     films = name_groups(groups, order, len(y))
     if cv is None or isinstance(cv, Integral):
@@ -114,7 +114,7 @@ def _find_folds(
         cv.random_state = random_state
     folds = list(check_cv(cv).split(np.zeros((len(y), 1)), y, films))
     divides = any(np.isin(films[train], films[test]).any() for train, test in folds)
-    return folds, f'{type(cv).__name__} splits them; cv = "{BY_GROUP}" does not' if divides else ""
+    return folds, f'use cv = "{BY_GROUP}", not {type(cv).__name__}' if divides else ""
 
 
 def _group_folds(y: Array, groups: Array, count: int) -> Folds | None:

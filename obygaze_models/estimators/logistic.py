@@ -27,19 +27,20 @@ class NotConverged(ConvergenceWarning):  # type: ignore[misc]
 class LogisticProbe(LinearClassifier):
     """scikit-learn's logistic regression, with the solver of the released code.
 
-    For two classes and a penalty that is all l2 or all l1 the solver is liblinear, which also
-    shrinks the intercept; otherwise lbfgs (l2) or saga. A fit that does not converge warns.
+    If there are two classes and the penalty is all l2 or all l1, the solver is liblinear, which
+    also shrinks the intercept. Otherwise, it is lbfgs (l2) or saga. `fit` warns if it does not
+    converge.
 
     Parameters
     ----------
     C
         The inverse of the penalty.
     l1_ratio
-        The share of the penalty that is l1; the rest is l2.
+        The share of l1 in the penalty; the rest is l2.
     class_weight
         None, ``"balanced"``, or a weight for each class.
     random_state
-        The seed for the order of saga's steps.
+        The seed of the solver.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Training of networks on frozen features, and the small network of the paper's Table 2."""
+"""A base class for networks on frozen features, and the small network of the paper's Table 2."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Training:
     Parameters
     ----------
     X, codes, rows
-        All clips, their classes by number, and the rows to train on.
+        All clips, the index of each clip's class, and the rows to train on.
     X_val, val_codes
-        The validation clips, or None.
+        The validation clips and the index of each clip's class; None if there are none.
     class_weights
         The weight of each class, in float64.
     generator
-        A torch generator, which draws the weights, then the order of the clips in each epoch.
+        A torch generator, which draws the initial weights, then the order of clips in each epoch.
     """
 
     X: Array
@@ -64,7 +64,7 @@ class Training:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TorchClassifier(LogitClassifier):
-    """The common base of `MLPProbe` and the frame probes, which document the parameters."""
+    """The base class of `MLPProbe` and the frame probes, which document the parameters."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
@@ -93,14 +93,14 @@ class TorchClassifier(LogitClassifier):
 
     @abstractmethod
     def _check(self, X: Any, y: Any = None, *, reset: bool = False) -> Any:
-        """Return clips, and labels if passed, as arrays."""
+        """Return the clips, and the labels if passed, as arrays."""
 
     @abstractmethod
     def _start(self, training: Training) -> Steps:
         """Return the weights by name, a function that trains, and a function that validates.
 
-        The first trains on rows and returns the sum of the clips' losses. The second returns the
-        loss on the validation clips.
+        The first function trains for an epoch, in the order of the rows passed to it, and returns
+        the sum of the clips' losses. The second returns the mean loss on the validation clips.
         """
 
     @abstractmethod
@@ -108,16 +108,17 @@ class TorchClassifier(LogitClassifier):
         """Keep the weights of the best epoch."""
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
-        """Train the network; the validation clips stop the training and choose the epoch.
+        """Train the network. The validation clips stop the training and choose the best epoch.
 
         Parameters
         ----------
         X, y
-            Clips and one label each: features [N, D], or frames [N, T, D]. Frames that a clip lacks
-            are NaN; every clip needs a frame. Half precision is kept, and converted batch by batch.
+            The features [N, D] or frames [N, T, D] of clips, and one label per clip. Frames that a
+            clip lacks are NaN; every clip needs a frame. Frames in half precision are converted
+            batch by batch.
         X_val, y_val
-            The same for the clips that stop the training. Without them a share of X is held out,
-            unless `early_stopping` is off.
+            The same for the validation clips. By default, a share of X is held out, unless
+            `early_stopping` is False.
         """
         import torch  # before the thread limits, which apply only to loaded libraries
 
@@ -142,7 +143,7 @@ class TorchClassifier(LogitClassifier):
             X_val, y_val = X[held], y[held]
         elif self.calibrate:
             raise ExperimentError(
-                "calibrate=True needs validation clips. Pass X_val and y_val or early_stopping"
+                "calibrate=True needs validation clips. Pass them, or set early_stopping=True"
             )
         val_codes = None if y_val is None else encode(y_val, self.classes_)
         class_weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y[rows])
@@ -156,7 +157,7 @@ class TorchClassifier(LogitClassifier):
         return training
 
     def _train(self, training: Training) -> dict[str, Any]:
-        """Return the weights of the epoch with the lowest validation loss, or of the last."""
+        """Return the weights of the epoch with the lowest validation loss, or of the last epoch."""
         import torch
 
         weights, run, validate = self._start(training)
@@ -193,26 +194,26 @@ class TorchClassifier(LogitClassifier):
 
 @dataclass(eq=False, repr=False)
 class MLPProbe(TorchClassifier):
-    """Hidden layers with ReLU, trained by Adam on the cross-entropy, with early stopping.
+    """A network with ReLU hidden layers, trained by Adam on the cross-entropy.
 
-    Clips have no individual weights: `fit` takes no ``sample_weight``.
+    Individual weights of clips (``sample_weight``) are not supported.
 
     Parameters
     ----------
     hidden_layer_sizes
         The number of units in each hidden layer; a single number means one layer.
     author
-        Train as the paper's released code does: the loss gets probabilities where it expects
-        logits, and the last epoch is kept, not the best.
+        Train as the paper's released code does: pass probabilities to a loss that expects logits,
+        and keep the last epoch instead of the best.
     class_weight
         None, ``"balanced"``, or a weight for each class.
     calibrate
-        Choose a temperature on the validation clips, by log loss. It changes how confident the
-        model is, but never what it predicts.
+        Choose a temperature on the validation clips, by log loss. It changes the probabilities, but
+        not the predicted classes.
     learning_rate_init
         Adam's learning rate.
     weight_decay
-        How strongly each step shrinks the weights (not the offsets) towards 0, as in AdamW.
+        AdamW's weight decay, which shrinks the weights (not the offsets) towards 0 at each step.
     dropout
         The share of hidden units that are dropped for each training clip.
     batch_size
@@ -220,29 +221,30 @@ class MLPProbe(TorchClassifier):
     max_iter
         The maximum number of epochs.
     early_stopping
-        Stop by the loss on validation clips, and keep the best epoch. The clips are those
-        passed to `fit`, or else a share of the training clips.
+        Stop training by the loss on the validation clips, and keep the best epoch. The validation
+        clips are those passed to `fit`, or else a share of the training clips.
     validation_fraction
-        That share, the same for each class.
+        The share of training clips to hold out for validation, the same for each class.
     n_iter_no_change
-        Stop after this number of epochs without a lower validation loss.
+        The number of epochs without a lower validation loss after which to stop.
     min_epochs
-        Never stop before this epoch.
+        The minimum number of epochs.
     random_state
-        The seed of the first weights, the order of the clips and the validation share.
+        The seed of the initial weights, the order of the clips and the validation share.
 
     Attributes
     ----------
     classes_
         The labels, sorted.
     coefs_, intercepts_
-        The layers' weights in the best epoch.
+        The weights and offsets of the layers, from the best epoch.
     best_epoch_, n_iter_
-        The epoch of these weights, counted from 1, and the number of epochs that were run.
+        The best epoch, counted from 1, and the number of epochs that were run.
     temperature_
         The divisor of the logits; 1 unless calibrated.
     history_
-        For each epoch ``epoch``, ``train_loss`` and, with validation clips, ``validation_loss``.
+        A dict for each epoch: ``epoch``, ``train_loss`` and, if there are validation clips,
+        ``validation_loss``.
     facts_
         ``best_epoch`` and ``temperature``.
     """
@@ -272,23 +274,23 @@ class MLPProbe(TorchClassifier):
         hidden = np.atleast_1d(np.asarray(self.hidden_layer_sizes))
         if hidden.ndim != 1 or hidden.dtype.kind != "i" or not len(hidden) or (hidden < 1).any():
             raise ExperimentError(
-                f"hidden_layer_sizes is {self.hidden_layer_sizes!r}. Pass a whole number above 0, "
-                "or one for each hidden layer"
+                f"hidden_layer_sizes is {self.hidden_layer_sizes!r}. Pass an integer above 0, "
+                "or a list of integers with one for each hidden layer"
             )
         return [self.n_features_in_, *hidden.tolist(), len(self.classes_)]
 
     def _start(self, training: Training) -> Steps:
-        """Start with all weights in one row, which saves time in Python at each step.
+        """Return the weights and the steps, with all weights in a flat tensor for speed.
 
-        The gradient is computed here, and Adam called as a function. 20 epochs of 1,364 clips of
-        512 numbers take 0.44 s on one core. With autograd they take 0.80 s, and with
-        ``torch.optim.Adam`` more.
+        The gradient is computed without autograd, and Adam is called as a function. Training 20
+        epochs on 1,364 clips of 512 features takes 0.44 s on one core, 0.80 s with autograd, and
+        longer still with ``torch.optim.Adam``.
         """
         import torch
 
         sizes, weights = self._sizes(), training.class_weights
-        # Scale to a mean of 1 over all clips. Torch's own mean is over a batch, where a batch of
-        # one class would count in full, whatever the class's weight.
+        # Scale the weights to a mean of 1 over all clips. Torch divides by the sum of a batch's
+        # weights, so in a batch of a single class, the class's weight would have no effect.
         weights = weights / weights[training.codes[training.rows]].mean()
         # Each class's row holds the weight of its clips, in its column.
         target_rows = torch.diag(torch.tensor(weights, dtype=torch.float32))
@@ -330,7 +332,7 @@ class MLPProbe(TorchClassifier):
         self.intercepts_ = [offset.numpy() for _, offset in layers]
 
     def _logits(self, X: Array) -> Array:
-        # In float64, so that a clip's prediction does not depend on the rest of its batch.
+        # Use float64, so that a clip's prediction does not depend on the other clips in its batch.
         X = X.astype(np.float64)
         *hidden, last = zip(self.coefs_, self.intercepts_, strict=True)
         for weight, offset in hidden:
@@ -340,12 +342,12 @@ class MLPProbe(TorchClassifier):
 
 @cache
 def _thread_pools() -> ThreadpoolController:
-    """Return the libraries whose threads can be limited; finding them takes 4 ms."""
+    """Return the controller of thread pools. It is cached, because creating it takes 4 ms."""
     return ThreadpoolController()
 
 
 def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
-    """Draw weights and then offsets like torch's linear layer."""
+    """Draw initial weights and offsets from the distribution that torch's linear layer uses."""
     import torch
 
     check_layer(inputs + 1, outputs)
@@ -354,7 +356,7 @@ def _first_weights(inputs: int, outputs: int, generator: Any) -> Any:
 
 
 def _split_layers(row: Any, sizes: list[int]) -> list[tuple[Any, Any]]:
-    """Return each layer's weights [inputs, outputs] and offsets, as views of one row."""
+    """Return each layer's weights [inputs, outputs] and offsets, as views of a flat tensor."""
     layers, start = [], 0
     for inputs, outputs in pairwise(sizes):
         middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
@@ -381,7 +383,7 @@ def _forward(
 def _differentiate(logits: Any, targets: Any, author: bool) -> tuple[Any, Any]:
     """Return the log-probabilities, and the gradient of the mean loss with respect to the logits.
 
-    The loss is the cross-entropy. With autograd, steps this small take 1.2 times as long.
+    The loss is the cross-entropy. With autograd, such small steps would take 1.2 times as long.
     """
     scores = logits.softmax(1) if author else logits
     logs = scores.log_softmax(1)
@@ -392,7 +394,7 @@ def _differentiate(logits: Any, targets: Any, author: bool) -> tuple[Any, Any]:
 
 
 def _sum_losses(shares: Any, batch_size: int) -> float:
-    """Return the sum of the clips' losses, bit for bit as if each batch were summed separately."""
+    """Return the sum of the clips' losses, with the same bits as a sum over batches."""
     full_batches = len(shares) // batch_size * batch_size
     sums = shares[:full_batches].view(-1, batch_size * shares.shape[1]).sum(1)
     losses = sums.div_(batch_size).mul_(batch_size).tolist()
@@ -408,7 +410,7 @@ def _backward(
     gradients: list[tuple[Any, Any]],
     dropout: float,
 ) -> None:
-    """Write the loss's gradient for each layer's weights and offsets into `gradients`."""
+    """Write the gradient of the loss for each layer's weights and offsets into `gradients`."""
     import torch
 
     for layer in reversed(range(len(layers))):

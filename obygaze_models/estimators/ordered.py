@@ -1,4 +1,4 @@
-"""Ordered levels by proportional odds."""
+"""A proportional-odds model of ordered levels."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from obygaze_models.estimators.logistic import MAX_ITER, NotConverged
 from obygaze_models.scoring.metrics import Array
 
 _LEAST_GAP = 1e-9
-"""The smallest distance between two cuts, in log-odds."""
+"""The minimum distance between two cuts, in log-odds."""
 _LEAST = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(eq=False, repr=False)
 class OrderedProbe(LogitClassifier):
-    """A proportional-odds model: one direction, and a cut between neighbouring levels.
+    """A proportional-odds model: a single direction, with a cut between each two levels.
 
-    The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so the same
-    direction decides between all levels. With two classes, it is a logistic regression. A fit that
-    does not converge warns.
+    The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so all cuts share the
+    direction. If there are two classes, this is a logistic regression. `fit` warns if it does not
+    converge.
 
     Parameters
     ----------
@@ -98,15 +98,15 @@ class OrderedProbe(LogitClassifier):
 
 
 def _cuts_of(free: Array) -> Array:
-    """Return ascending cuts from the first cut and the logarithms of the gaps after it."""
+    """Return ascending cuts from the first cut and the logarithms of the gaps between cuts."""
     return np.asarray(np.cumsum(np.concatenate([free[:1], np.exp(free[1:])])))
 
 
 def _loss(free: Array, X: Array, codes: Array, weights: Array, C: float) -> tuple[float, Array]:
     """Return the penalised negative log likelihood, and its gradient.
 
-    The probability of a level is ``expit(high) - expit(low)`` of its two cuts, which is computed
-    as ``expit(high) * expit(-low) * (1 - exp(low - high))``.
+    The probability of a level between the cuts `low` and `high` is ``expit(high) - expit(low)``. It
+    is computed as ``expit(high) * expit(-low) * (1 - exp(low - high))``.
     """
     direction, own = free[: X.shape[1]], free[X.shape[1] :]
     edges = np.concatenate([[-np.inf], _cuts_of(own), [np.inf]])

@@ -13,7 +13,7 @@ from obygaze_models.scoring.metrics import CLASSES, CONCEPTS, Array
 from obygaze_models.scoring.values import NUMBER, ORDERED
 
 _LEAST_DEVIATION = 1e-9
-"""Predictions that vary less than this count as the same for all clips."""
+"""The standard deviation below which predictions count as the same for all clips."""
 
 
 def predict_outputs(
@@ -21,7 +21,7 @@ def predict_outputs(
 ) -> Array:
     """Return the probability of each class, [N, classes], or predicted numbers, [N, 1].
 
-    For ordered levels, a classifier predicts the mean level; see `fit_spread`.
+    For ordered levels, the prediction of a classifier is the mean level; see `fit_spread`.
     """
     start = f"{where}: " if where else ""
     if kind in (NUMBER, ORDERED) and not hasattr(estimator, "predict_proba"):
@@ -43,9 +43,8 @@ def predict_outputs(
 def fit_spread(table: Array, labels: Array) -> tuple[float, float]:
     """Return the factor and the offset that give predictions the labels' mean and deviation.
 
-    Predicted means vary less than the levels do, especially if the features say little. Raters
-    commit to levels, and kappa counts a prediction in the middle as missing both ends. Predictions
-    that are all the same are left unchanged.
+    Predicted means vary less than the levels that raters give, especially if the features say
+    little, and this lowers the kappa. Predictions that are all the same are left unchanged.
     """
     values = table[:, 0]
     deviation = float(values.std())
@@ -56,18 +55,18 @@ def fit_spread(table: Array, labels: Array) -> tuple[float, float]:
 
 
 def move_spread(table: Array, spread: tuple[float, float]) -> Array:
-    """Return predictions times the factor, plus the offset."""
+    """Multiply predictions by the factor of `fit_spread`, and add the offset."""
     factor, offset = spread
     return table if spread == (1.0, 0.0) else table * factor + offset
 
 
 def check_outputs(table: Array, shape: tuple[int, int], kind: str, where: str = "predict") -> None:
-    """Raise unless a table has this shape, and values that suit this kind of target."""
+    """Raise unless a table has this shape and valid values for this kind of target."""
     if kind == CLASSES:
         check_probabilities(table, shape, where)
     elif table.shape != shape or not np.isfinite(table).all():
         raise ExperimentError(
-            f"{where}: the table has shape {table.shape}, or numbers that are not finite. "
+            f"{where} returned shape {table.shape}, or numbers that are not finite. "
             f"Return finite numbers of shape {shape}."
         )
 
@@ -82,7 +81,7 @@ class _Quality(msgspec.Struct):
 
 
 class Facts(msgspec.Struct):
-    """An estimator's facts about concepts. Other facts are numbers or text for readers."""
+    """An estimator's facts about concepts. All other facts are only shown to readers."""
 
     concepts: dict[str, _Quality] = {}
     skipped: dict[str, str] = {}

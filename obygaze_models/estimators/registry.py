@@ -1,9 +1,9 @@
 """The registry of estimators that an experiment can name.
 
-To add an estimator, add its file and a line here. Other packages provide estimators by an entry
-point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``. Any
-scikit-learn classifier can be named as ``"package.module:Class"``. Errors in their code are
-reported in one line, and the versions of their packages are part of a fit's record.
+To add an estimator to obygaze, add a file and an entry here. Other packages add estimators by an
+entry point: ``[project.entry-points."obygaze.estimators"] forest = "my_package.forest:Forest"``.
+Any scikit-learn classifier can be named as ``"package.module:Class"``. Errors in the code of other
+packages are reported in one line, and a fit's record has the versions of these packages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OWN = "obygaze_models.estimators."
 
 
 class PluginError(ExperimentError):
-    """An error from the code of another package, in one line."""
+    """An error raised by the code of another package, with a message of one line."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Entry:
     path
         ``module:Class``.
     title
-        One line for readers; by default the first line of the class's docstring.
+        A line for readers; by default, the first line of the class's docstring.
     parameters
-        The ones that differ from the class's defaults. A part is ``module:Class``, with its own
-        parameters as ``part__parameter``.
+        The parameters that differ from the class's defaults. A part is named as ``module:Class``,
+        and the part's parameters as ``part__parameter``.
     before_balancing
         Fit on all the task's clips in the training folds, including those that balancing drops.
     """
@@ -88,20 +88,20 @@ ESTIMATORS = {
     ),
     "knn": Entry(
         "sklearn.neighbors:KNeighborsClassifier",
-        "The nearest training clips.",
+        "A vote of the nearest training clips.",
         {"metric": "cosine"},
     ),
     "attention-probe": Entry(
         f"{_OWN}attention:AttentionProbe",
-        "A learned weighted mean of a clip's frames; needs the array of frames.",
+        "A learned weighted mean of a clip's frames; needs the 'frames' array.",
     ),
     "frame-mil": Entry(
         f"{_OWN}attention:FrameMIL",
-        "A score per frame, with the highest pooled; needs the array of frames.",
+        "The mean of a clip's highest frame scores; needs the 'frames' array.",
     ),
     "film-prior": Entry(
         f"{_OWN}baselines:FilmPrior",
-        "How common the classes are in a clip's film, before balancing.",
+        "The classes' shares in a clip's film, before balancing.",
         before_balancing=True,
     ),
     "majority": Entry(
@@ -133,7 +133,7 @@ REGRESSORS = {
     ),
     "mlp-regressor": Entry(
         "sklearn.neural_network:MLPRegressor",
-        "A network for numbers, stopped by a part of its training clips.",
+        "A network for numbers, stopped by held-out training clips.",
         {"early_stopping": True},
     ),
 }
@@ -141,7 +141,7 @@ REGRESSORS = {
 
 
 def plugins() -> tuple[list[Plugin], list[Plugin]]:
-    """Return the plug-ins of installed packages that are used, and those whose name is taken."""
+    """Return the plug-ins that are used, and the plug-ins whose names are already taken."""
     names, used, ignored = {*ESTIMATORS, *REGRESSORS}, list[Plugin](), list[Plugin]()
     for plugin in installed_plugins(ENTRY_POINT_GROUP):
         (ignored if plugin.name in names else used).append(plugin)
@@ -170,16 +170,17 @@ def make_estimator(
     random_state: Chance = None,
     numbers: bool = False,
 ) -> Any:
-    """Return an unfitted estimator with checked options; `PluginError` if a plug-in fails.
+    """Return an unfitted estimator with checked options; raise `PluginError` if a plug-in fails.
 
     Parameters
     ----------
     name
-        A name in `ESTIMATORS` or of an entry point, or ``module:Class``.
+        A name in `ESTIMATORS` or `REGRESSORS`, the name of an entry point, or ``module:Class``.
     options
-        Its parameters as in `get_params`, such as ``bank__C``. A part may be ``module:Class``.
+        The estimator's parameters as in `get_params`, such as ``bank__C``. A part may be
+        ``module:Class``.
     random_state
-        The random state of the estimator and its parts, unless the options set one.
+        The random state of the estimator and its parts, unless the options set it.
     numbers
         Allow regressors, which predict numbers.
 
@@ -243,28 +244,28 @@ def _check_classifier(name: str, path: str, estimator: Any) -> None:
     """Raise if an estimator cannot predict class probabilities."""
     if not is_classifier(estimator):
         raise ExperimentError(
-            f"estimator {name!r} ({path}) is not a classifier. Use one, such as "
+            f"estimator {name!r} ({path}) is not a classifier. Use a classifier such as "
             "sklearn.naive_bayes:GaussianNB"
         )
     if not hasattr(estimator, "predict_proba"):
         raise ExperimentError(
-            f"estimator {name!r} ({path}) has no predict_proba, which experiments need. "
-            "Use a classifier that has it, or sklearn.calibration:CalibratedClassifierCV"
+            f"estimator {name!r} ({path}) has no predict_proba, which experiments need. Use a "
+            "classifier with predict_proba, or sklearn.calibration:CalibratedClassifierCV"
         )
 
 
 def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> Any:
-    """Make the part that an option names, and remove a splitter's options from `parameters`.
+    """Make the estimator or splitter that an option names.
 
-    Splitters have no `set_params`.
+    A splitter's options are removed from `parameters`, because splitters have no `set_params`.
     """
     kind = load_class(path)
     if isinstance(kind, type) and issubclass(kind, BaseEstimator):
         return kind()
     if not (isinstance(kind, type) and hasattr(kind, "get_n_splits")):
         raise ExperimentError(
-            f"estimator {name!r}: {key} names {path}, which is not a scikit-learn estimator or "
-            "splitter. Use a class that inherits from BaseEstimator, or a value"
+            f"estimator {name!r}: {key} is {path}, which is not a scikit-learn estimator or "
+            "splitter. Use a class that inherits from BaseEstimator, or a plain value"
         )
     start = f"{key}__"
     own = [option for option in parameters if option.startswith(start)]
@@ -280,7 +281,7 @@ def describe_estimators() -> dict[str, dict[str, Any]]:
     described = {name: _describe(name) for name in (*ESTIMATORS, *REGRESSORS)}
     described |= {p.name: _describe(p.name, p) for p in sorted(used, key=lambda p: p.name)}
     for plugin in ignored:
-        title = f"ignored: the name of {plugin.path} is taken; rename its entry point"
+        title = f"ignored: {plugin.path} has the name of another estimator; rename its entry point"
         about = {"title": title, "options": {}, "package": plugin.package}
         described[f"{plugin.name} ({plugin.path})"] = about
     return described
@@ -314,10 +315,10 @@ def _is_class(value: Any) -> bool:
 
 
 def trusted_classes() -> dict[str, str]:
-    """Return the package of each class that an entry point names and a skops file may contain.
+    """Return the package of each class that an entry point names, which skops files may contain.
 
-    Nothing else of such a package is trusted: skops builds whatever a file names, and a forged file
-    could name any function that the package's modules have imported.
+    Nothing else in these packages is trusted. skops creates whatever a file names, so a forged file
+    could call any function that their modules have imported.
     """
     trusted = {}
     for plugin in installed_plugins(ENTRY_POINT_GROUP):
@@ -333,7 +334,7 @@ def load_class(path: str) -> Any:
 
 
 def parts_of(estimator: Any) -> list[Any]:
-    """Return an estimator and the estimators within it."""
+    """Return an estimator and all estimators among its parameters."""
     values = estimator.get_params(deep=True).values()
     parts = [value for value in values if hasattr(value, "fit") and not isinstance(value, type)]
     return [estimator, *parts]
@@ -345,7 +346,7 @@ def modules_of(estimator: Any) -> list[str]:
 
 
 def best_of(estimator: Any) -> Any:
-    """Return a search's best estimator (the tuned one if unfitted), or any other unchanged."""
+    """Return a search's best estimator (if unfitted, its estimator), or any other estimator."""
     if isinstance(estimator, BaseSearchCV):
         return getattr(estimator, "best_estimator_", estimator.estimator)
     return estimator
@@ -353,13 +354,13 @@ def best_of(estimator: Any) -> Any:
 
 @contextmanager
 def plugin_errors(modules: Collection[str]) -> Iterator[None]:
-    """Raise errors in other packages' code as `PluginError`; leave other errors unchanged.
+    """Convert errors raised by plug-in code to `PluginError`; re-raise all others unchanged.
 
     Parameters
     ----------
     modules
-        The modules of an estimator and of its parts. scikit-learn's parts of our estimators count
-        as ours.
+        The modules of an estimator and of its parts. In estimators of this project, scikit-learn
+        is not a plug-in.
     """
     packages = {package_of(module) for module in modules}
     ours = {"obygaze_models", "sklearn"} if "obygaze_models" in packages else set[str]()
@@ -379,8 +380,8 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
 def plugin_versions(estimator: Any) -> dict[str, str]:
     """Return the versions of the packages that an estimator needs, and digests of their files.
 
-    This project and scikit-learn are left out. The digest changes with the files of a package, even
-    if it has no version.
+    This project and scikit-learn are left out. A digest shows changes even if a package has no
+    version.
     """
     provided = {
         package_of(plugin.path): plugin.package for plugin in installed_plugins(ENTRY_POINT_GROUP)
@@ -403,9 +404,9 @@ def plugin_versions(estimator: Any) -> dict[str, str]:
 
 
 def _files_of(package: str) -> list[Path]:
-    """Return the files of a package, or of a module and the modules in its folder that it imports.
+    """Return the files of a package, or of a module and its imports from the same folder.
 
-    This includes modules that are only imported while a model is fitted.
+    Imports inside functions are included.
     """
     module = sys.modules[package]
     if folders := getattr(module, "__path__", None):

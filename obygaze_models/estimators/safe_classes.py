@@ -1,9 +1,9 @@
 """The classes that a loaded model may contain, and the checks of their arrays.
 
-scikit-learn's compiled code trusts the arrays of a fitted model: a forged model makes it read or
-write outside of them. So a model may only contain classes in `SAFE`, which predict by NumPy or
-torch. Trees are stored as our own arrays, and nearest neighbours are fitted again. Forests and
-kernel machines are excluded.
+scikit-learn's compiled code does not check the arrays of a fitted model, so a forged model could
+make it access memory outside of the arrays. Therefore, a model may only contain classes in `SAFE`,
+which predict by NumPy or torch. Trees are stored as `TreeArrays`, and nearest neighbours are fitted
+again. Forests and kernel machines are excluded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from obygaze_models.estimators.registry import ESTIMATORS
 MAX_CLIP_NUMBERS = 2**24
 """The maximum number of features of a clip: 64 MB in single precision."""
 MAX_DEPTH, MAX_VALUES = 15, 2**20
-"""The maximum depth of objects and lists (a step of five nested pipelines), and of values."""
+"""The maximum depth of objects and lists (five nested pipelines), and number of values."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
 
 
@@ -39,7 +39,7 @@ OWN = frozenset(
         "sklearn.neighbors:KNeighborsClassifier",
     }
 )
-"""The classes that are saved as JSON and arrays. Others are saved as skops files."""
+"""The classes that are saved as JSON and arrays. All other classes are saved as skops files."""
 
 _SKLEARN = """
     :CyHalfBinomialLoss decomposition:PCA discriminant_analysis:LinearDiscriminantAnalysis
@@ -66,13 +66,13 @@ _MATRICES = """
 MAX_AXES = dict.fromkeys(_VECTORS.split(), 1) | dict.fromkeys(_MATRICES.split(), 2)
 """The maximum number of axes of the arrays that a prediction reads.
 
-With one more, NumPy could broadcast a row of numbers to a table of any size. A prediction on one
-clip tests that the sizes of the arrays match.
+If an array had more axes, NumPy could broadcast a row of numbers to a table of any size. The sizes
+of the axes are checked by a prediction on a single clip.
 """
 
 
 def class_path(name: str) -> str:
-    """Return a class's key in `SAFE`: ``package.module:Class`` for ``package.module.Class``."""
+    """Return the key of ``package.module.Class`` in `SAFE`: ``package.module:Class``."""
     *modules, kind = name.split(".")
     return f"{'.'.join(module for module in modules if module[0] != '_')}:{kind}"
 
@@ -90,12 +90,12 @@ def unsafe_classes(model: Any, trusted: Collection[str] = ()) -> list[str]:
 
 
 def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
-    """Raise if a model could make compiled code misread memory, or needs too much of it.
+    """Raise if a model could make compiled code access wrong memory, or needs too much memory.
 
-    Its parts are set to predict in this process only.
+    The model's parts are changed to predict in a single process.
     """
     if unsafe := unsafe_classes(model, trusted):
-        raise ExperimentError(f"it contains {', '.join(unsafe)}, which cannot be checked")
+        raise ExperimentError(f"the model contains {', '.join(unsafe)}, which cannot be checked")
     for name, part in _parts(model):
         state = getattr(part, "__dict__", {})
         if state.get("n_jobs") is not None:
@@ -106,7 +106,7 @@ def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
 
 
 def refit_neighbours(model: Any) -> Any:
-    """Fit the nearest neighbours in a model again from their clips, ignoring their other state."""
+    """Fit the nearest-neighbour models in a model again from their clips and labels."""
     for _, part in _parts(model):
         if type(part) is KNeighborsClassifier and hasattr(part, "_fit_X"):
             part.fit(part._fit_X, part.classes_[part._y])
@@ -114,7 +114,7 @@ def refit_neighbours(model: Any) -> Any:
 
 
 def _parts(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the path and value of every object within a model, except plain values."""
+    """Yield the path and the object for every object in a model, except plain values."""
     waiting = [("model", model, 0)]
     for _ in range(MAX_VALUES):
         if not waiting:
@@ -132,11 +132,11 @@ def _parts(model: Any) -> Iterator[tuple[str, Any]]:
             for key, item in getattr(value, "__dict__", {}).items():
                 if key != "_metadata_request":  # not saved
                     waiting.append((f"{name}.{key}", item, depth + 1))
-    raise ExperimentError("it has too many parts, or they are nested too deeply")
+    raise ExperimentError("the model has too many parts, or parts that are nested too deeply")
 
 
 def _items(value: Any) -> Collection[Any] | None:
-    """Return the items of a plain container, or None for anything else."""
+    """Return the items of an array, list, tuple, set or dict; None for any other value."""
     if type(value) is np.ndarray:
         return value.tolist() if value.dtype.kind == "O" else ()
     if type(value) in (list, tuple, set):
@@ -147,7 +147,7 @@ def _items(value: Any) -> Collection[Any] | None:
 
 
 def _check_state(name: str, state: Mapping[str, Any]) -> None:
-    """Raise if an array has too many axes or values that are not finite, or a size is too large."""
+    """Raise if an array has too many axes or values that are not finite, or is too large."""
     sizes = [_size(name, key, state.get(key, 1)) for key in ("n_features_in_", "n_classes_")]
     for key, array in _arrays(state):
         axes = MAX_AXES.get(key.rstrip("0123456789"))
@@ -165,7 +165,7 @@ def _check_state(name: str, state: Mapping[str, Any]) -> None:
 
 
 def _arrays(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays among a part's attributes, also within their lists and dictionaries."""
+    """Yield the arrays in a part's attributes, including arrays in lists and dictionaries."""
     for key, value in state.items():
         if isinstance(value, dict):
             yield from _arrays({str(inner): item for inner, item in value.items()})

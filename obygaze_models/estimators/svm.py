@@ -38,21 +38,21 @@ class NoChoice(UserWarning):
 
 @dataclass(eq=False, repr=False)
 class LinearSVMProbe(LinearClassifier):
-    """A linear SVM; for more than two classes, one class against the rest.
+    """A linear SVM; for more than two classes, one SVM per class against all other classes.
 
-    Clips have no individual weights: `fit` takes no ``sample_weight``.
+    Individual weights of clips (``sample_weight``) are not supported.
 
     Parameters
     ----------
     C
-        The cost of a clip on the wrong side; or several, from which the AUC chooses one for each
-        hyperplane, on the validation clips passed to `fit` or else by cross-validation.
+        The cost of a clip on the wrong side of the hyperplane; or several costs, from which the AUC
+        chooses one for each hyperplane, on the validation clips or else by cross-validation.
     class_weight
-        ``"balanced"``: the clips of the rarer side cost more. None: all cost the same. Or the
-        weight of each class's clips.
+        ``"balanced"`` makes the clips of the rarer side cost more. None makes all clips cost the
+        same. A mapping has the weight of each class's clips.
     cv
-        The number of folds to choose C (None: 5), a splitter, or the training and test rows of
-        each fold.
+        The folds that choose C: their number (None: 5), a splitter, or the training and test rows
+        of each fold.
 
     Attributes
     ----------
@@ -64,11 +64,12 @@ class LinearSVMProbe(LinearClassifier):
         For each hyperplane, the C, the duality gap, and the share of training clips whose dual is
         at its bound; see `obygaze_models.estimators.svm_solver.LinearSVMFit`.
     temperature_
-        Probabilities are the softmax (for two classes: the sigmoid) of decision values divided
-        by it. It minimises log loss on the clips that chose C, or else on the training
-        clips, where it is overconfident. There is no offset, so 1/2 stays on the hyperplane.
+        The divisor of the decision values, whose softmax (for two classes: sigmoid) gives the
+        probabilities. It minimises log loss on the clips that chose C, or else on the training
+        clips, where the probabilities are overconfident. Without an offset, the probability on the
+        hyperplane of two classes is 1/2.
     facts_
-        ``C``, ``bounded``, ``solver``, ``duality_gap``.
+        A dict of ``C``, ``bounded``, ``solver``, ``converged`` and ``duality_gap``.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -85,7 +86,7 @@ class LinearSVMProbe(LinearClassifier):
     def fit(
         self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, groups: Any = None
     ) -> LinearSVMProbe:
-        """Fit the hyperplanes; validation clips choose C and the temperature.
+        """Fit the hyperplanes. Validation clips, if passed, choose C and the temperature.
 
         Parameters
         ----------
@@ -94,7 +95,7 @@ class LinearSVMProbe(LinearClassifier):
         X_val, y_val
             The same for the validation clips.
         groups
-            The film of each clip: without validation clips, a film stays in one fold.
+            The film of each clip, so that each film stays in a single fold of cross-validation.
         """
         self._validate_params()
         check_both(X_val, y_val)
@@ -117,12 +118,12 @@ class LinearSVMProbe(LinearClassifier):
                 label = self.classes_.tolist()[code]  # plain, because NumPy prints its types
                 if X_val is not None:
                     raise ExperimentError(
-                        f"all {len(X_val)} validation labels are on one side of class "
+                        f"all {len(X_val)} validation labels are on the same side of class "
                         f"{label!r}, so they cannot choose C. Pass a single C"
                     )
                 warnings.warn(
                     f"too few clips of class {label!r} to choose C by "
-                    f"cross-validation; using {choice.fit.C:g}",
+                    f"cross-validation, so C = {choice.fit.C:g} is used",
                     NoChoice,
                     stacklevel=2,
                 )

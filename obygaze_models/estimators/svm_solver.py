@@ -1,11 +1,11 @@
 """An exact linear support vector machine for any number of clips, and the choice of its C.
 
-Up to `GRAM_ROWS` clips, libsvm solves the dual on the clips' inner products, with the same result
-as ``SVC(kernel="linear")``. With more clips, or if libsvm does not converge, Newton's method solves
-the same problem (hinge loss, unpenalised intercept, class weights) with systems of the size of the
-features. This is the augmented Lagrangian method: the hinge is smoothed over a width around 1 and
-shifted by the last duals, so that its solutions converge to the exact solution at widths that
-Newton's method can handle. The duality gap of every fit is computed.
+For up to `GRAM_ROWS` clips, libsvm solves the dual from the clips' inner products, with the same
+result as ``SVC(kernel="linear")``. For more clips, or if libsvm does not converge, Newton's method
+solves the same problem (hinge loss, unpenalised intercept, class weights) by linear systems with a
+row per feature. It uses the augmented Lagrangian method: the hinge is smoothed over a width around
+1 and shifted by the last duals, so that the solutions converge to the exact solution while the
+width stays large enough for Newton's method. The duality gap of every fit is computed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from obygaze_models.scoring.metrics import Array, auroc
 DEFAULT_CS = (0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
 # The maximum number of clips for which libsvm solves the dual: their inner products take 128 MB.
 GRAM_ROWS = 4_000
-# The maximum number of steps of libsvm per clip. Features with any signal take 1 to 10.
+# The maximum number of libsvm's steps per clip. Informative features take 1 to 10.
 STEPS_PER_CLIP = 50
 # Newton's method stops at this duality gap, relative to the primal objective.
 GAP = 3e-6
-# Widths of the smoothed hinge: the first, the first from a warm start, and the smallest while
-# the gap shrinks.
+# Widths of the smoothed hinge: the initial width from a cold start and from a warm start, and the
+# minimum while the gap shrinks.
 WIDE, WARM, NARROW = 4.0, 0.4, 0.002
 OUTER_STEPS, NEWTON_STEPS = 200, 50
 CHUNK = 8_192
@@ -42,21 +42,22 @@ CHUNK = 8_192
 
 @dataclass(frozen=True, eq=False)
 class LinearSVMFit:
-    """A hyperplane: ``X @ coef + intercept`` is above 0 on the positives' side.
+    """A hyperplane. ``X @ coef + intercept`` is above 0 on the side of the positive clips.
 
     Parameters
     ----------
     coef, intercept
-        Its normal [D] and its offset.
+        The normal [D] and the offset of the hyperplane.
     C
         The cost of a clip on the wrong side.
     bounded
-        The share of the training clips whose dual is at its bound. At 1 the fit is degenerate:
-        the difference of the classes' means, with an arbitrary offset.
+        The share of the training clips whose dual is at its bound. If it is 1, the fit is
+        degenerate: the difference of the classes' means, with an arbitrary offset.
     solver
         ``libsvm`` or ``newton``.
     duality_gap
-        (primal - dual) / primal: an upper bound on how far the objective is from the optimum.
+        (primal - dual) / primal, an upper bound on the objective's relative distance from the
+        optimum.
     """
 
     coef: Array
@@ -77,20 +78,20 @@ class LinearSVMFit:
 
 
 class LinearSVM:
-    """The linear SVM of a two-class problem, for any number of values of C.
+    """The linear SVM of a two-class problem, which can be fitted with several values of C.
 
-    Fits are fastest at ascending C, because each starts from the last.
+    Fits are fastest if C ascends, because each fit starts from the last solution.
 
     Parameters
     ----------
     X
-        Features [N, D], float64.
+        The features [N, D], in float64.
     y
         True for each positive clip.
     class_weight
         ``"balanced"``, None, or an array with the weight of each clip.
     products
-        ``X @ X.T``, if several problems share it.
+        ``X @ X.T``, if it was already computed for another problem.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class LinearSVM:
         self._newton: _Newton | None = None
 
     def products(self) -> Array:
-        """Return ``X @ X.T``."""
+        """Return ``X @ X.T``, computed at most once."""
         if self._products is None:
             self._products = self.X @ self.X.T
         return self._products
@@ -117,22 +118,22 @@ class LinearSVM:
         return LinearSVM(self.X[rows], self.y[rows], weight, products=products)
 
     def fit(self, C: float) -> LinearSVMFit:
-        """Fit at this C."""
+        """Fit the SVM with this C."""
         fit = self._fit_libsvm(C) if self._is_small and self._newton is None else None
         fit = fit or self._fit_newton(C)
         if not np.any(fit.coef):
-            raise ExperimentError("an SVM's positives and negatives have the same features")
+            raise ExperimentError("an SVM needs features in which positives and negatives differ")
         return fit
 
     def _fit_libsvm(self, C: float) -> LinearSVMFit | None:
-        """Fit by libsvm, or return None if it takes more than `STEPS_PER_CLIP`.
+        """Fit by libsvm; return None if it takes more than `STEPS_PER_CLIP` steps per clip.
 
-        That happens if the classes are far from separable. A larger C takes even longer, so it is
-        left to Newton's method.
+        libsvm takes this many steps if the classes are far from separable. A larger C would take
+        even longer, so later fits use Newton's method.
         """
-        # A few clips cost next to nothing, so they get as many steps as a thousand.
+        # Steps with few clips are fast, so fewer than 1,000 clips get the steps of 1,000 clips.
         steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
-        # Not by `SVC`: the callers have checked the arrays, and its checks take a millisecond.
+        # Bypass `SVC`, whose checks take a millisecond. The callers have checked the arrays.
         _libsvm.set_verbosity_wrap(0)
         support, _, _, duals, intercepts, _, _, status, _ = _libsvm.fit(
             np.ascontiguousarray(self.products()),
@@ -145,7 +146,7 @@ class LinearSVM:
         )
         if status != 0:
             return None
-        duals = -duals[0]  # libsvm takes the first class for the positive one
+        duals = -duals[0]  # for libsvm, the first class is the positive class
         coef = duals @ self.X[support]
         shares = np.zeros(len(self.X))
         shares[support] = np.abs(duals) / (C * self._costs[support])
@@ -163,7 +164,7 @@ class LinearSVM:
     def _describe(
         self, coef: Array, intercept: float, C: float, shares: Array, solver: str
     ) -> LinearSVMFit:
-        """Describe a fit; `shares` are the duals as shares of their bounds."""
+        """Return the facts about a fit. `shares` has each dual as a share of its bound."""
         costs = C * self._costs
         gap = _duality_gap(self.X, self._signs, costs, coef, intercept, self.X @ coef, shares)
         bounded = float((shares >= 1 - 1e-9).mean())
@@ -172,7 +173,7 @@ class LinearSVM:
 
 @dataclass(frozen=True, eq=False)
 class ChosenSVM:
-    """The SVM at the chosen C.
+    """An SVM, and how its C was chosen.
 
     Parameters
     ----------
@@ -181,10 +182,11 @@ class ChosenSVM:
     aucs
         The AUC of each C on the clips that chose C; empty if there was no choice.
     held_out
-        The held-out decision values of the training clips, [N], if cross-validation chose C; else
-        None.
+        The held-out decision values of the training clips, [N]; None unless cross-validation chose
+        C.
     by
-        ``validation``, ``cross-validation``, ``given``, or ``default`` (too few clips to choose).
+        The method: ``validation``, ``cross-validation``, ``given`` (there was only one C), or
+        ``default`` (too few clips to choose, so C is the middle value).
     """
 
     fit: LinearSVMFit
@@ -201,22 +203,24 @@ def choose_svm(
     cv: Any = 5,
     groups: Array | None = None,
 ) -> ChosenSVM:
-    """Fit at the C that ranks held-out clips best.
+    """Fit the SVM with the C that ranks held-out clips best.
 
-    Among equally good C, one whose fit is not degenerate is preferred, and then the smallest. The
-    signs of decision values do not count, because they are all the same if C is too small.
+    If several C rank equally well, a C whose fit is not degenerate is preferred, and then the
+    smallest. The signs of decision values are ignored, because all have the same sign if C is too
+    small.
 
     Parameters
     ----------
     problem
-        The clips.
+        The SVM to fit.
     Cs
-        One C, or several to choose from in any order. The middle one if there are too few clips.
+        One C, or several to choose from. If there are too few clips to choose, the middle value is
+        used.
     validation
-        Features and labels of validation clips. Without them, cross-validation chooses.
+        The features and labels of validation clips; by default, C is chosen by cross-validation.
     cv, groups
-        The number of folds, a splitter, or rows (`as_cv`); and the group of each clip,
-        which stays in one fold.
+        The folds of cross-validation (see `as_cv`), and the group of each clip, so that each group
+        stays in a single fold.
     """
     X, y = problem.X, problem.y
     Cs = sorted(Cs)
@@ -260,17 +264,17 @@ def split_folds(y: Array, cv: Any, groups: Array | None) -> list[tuple[Array, Ar
 
 
 def as_cv(cv: Any) -> Any:
-    """Return a parameter `cv` as a number of folds, a splitter, or a list of each fold's rows."""
+    """Convert a `cv` parameter to a number of folds, a splitter, or a list of the folds' rows."""
     if cv is None:
         return 5
     return cv if isinstance(cv, Integral) or hasattr(cv, "split") else list(cv)
 
 
 def as_cs(C: float | Sequence[float]) -> list[float]:
-    """Return the values of a parameter C as a list."""
+    """Convert a parameter C, a number or several, to a list; raise if a value is not above 0."""
     Cs: list[float] = np.atleast_1d(np.asarray(C, dtype=np.float64)).tolist()
     if not Cs or not all(np.isfinite(value) and value > 0 for value in Cs):
-        raise ExperimentError(f"C must be a number above 0, or several to choose from (got {C!r})")
+        raise ExperimentError(f"C must be a number above 0, or several such numbers (got {C!r})")
     return Cs
 
 
@@ -289,9 +293,9 @@ def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
 
 
 class _Newton:
-    """Augmented Lagrangian and Newton's method, starting from the last solution.
+    """A solver by the augmented Lagrangian and Newton's method, starting from the last solution.
 
-    Fewer clips than dimensions are first expressed in a basis of the space that they span.
+    If there are fewer clips than features, the clips are first expressed in a basis of their span.
     """
 
     def __init__(self, X: Array, signs: Array) -> None:
@@ -306,11 +310,11 @@ class _Newton:
 
     @property
     def normal(self) -> Array:
-        """The hyperplane's normal in the space of the features."""
+        """The hyperplane's normal in the original features."""
         return self.coef if self.basis is None else np.asarray(self.basis @ self.coef)
 
     def solve(self, costs: Array) -> None:
-        """Fit with the C of each clip in `costs`."""
+        """Fit the hyperplane, where `costs` has the C of each clip."""
         width, shares, self.first_width = self.first_width, self.shares, WARM
         best = (np.inf, self.coef, self.intercept, shares)
         for _ in range(OUTER_STEPS):
@@ -329,8 +333,8 @@ class _Newton:
     def _minimise(self, costs: Array, prior: Array, width: float) -> Array:
         """Minimise the smoothed objective, and return the duals as shares of their bounds.
 
-        A clip's loss is ``max(s * z - width / 2 * (s - prior)**2 for s in [0, 1])``, where z is its
-        distance on the wrong side of the margin. The s with the maximum is its share.
+        A clip's loss is ``max(s * z - width / 2 * (s - prior)**2 for s in [0, 1])``, where z is the
+        clip's distance on the wrong side of the margin. The maximising s is the clip's share.
         """
         signs, size = self.signs, self.X.shape[1]
         for step in range(NEWTON_STEPS):
@@ -400,7 +404,7 @@ class _Newton:
 def _solve_positive(matrix: Array, vector: Array) -> Array:
     """Solve a positive definite system from its lower triangle.
 
-    If rounding makes it indefinite, the diagonal is raised, and the result is still a descent
+    If rounding makes the matrix indefinite, its diagonal is raised. The result is still a descent
     direction.
     """
     raised = 0.0
@@ -432,10 +436,10 @@ def _duality_gap(
     values: Array,
     shares: Array,
 ) -> float:
-    """Return how far the primal objective is above the dual, as a share of the primal.
+    """Return the gap between the primal and the dual objective, as a share of the primal.
 
-    The dual is never above the optimum. The duals of both classes must have the same sum, so those
-    of the larger side are scaled down.
+    The duals of both classes must have the same sum, so the duals of the larger side are scaled
+    down.
     """
     slack = np.maximum(0, 1 - signs * (values + intercept))
     primal = float(coef @ coef) / 2 + float(costs @ slack)
@@ -452,8 +456,8 @@ def _duality_gap(
 
 
 def _best_intercept(values: Array, signs: Array, costs: Array) -> float:
-    """Return the offset with the least hinge loss, or the middle of an interval, like libsvm."""
-    turns = signs - values  # where each clip's loss starts or ends
+    """Return the offset with the least hinge loss, or the middle of several, like libsvm."""
+    turns = signs - values  # the offsets at which each clip's loss starts or ends
     order = np.argsort(turns)
     slopes = np.cumsum(costs[order]) - costs[signs > 0].sum()
     tiny = 1e-12 * costs.sum()

@@ -1,4 +1,4 @@
-"""A decision tree as plain arrays, to save, explain and draw."""
+"""A decision tree as plain arrays, so that it can be saved, explained and drawn."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from obygaze_models.scoring.metrics import Array
 class TreeArrays:
     """A decision tree with a row for each node, the root first.
 
-    It predicts what scikit-learn's tree predicts, and no values from a file can make it read
-    outside of its arrays.
+    It has the same predictions as scikit-learn's tree. Whatever its values, a prediction does not
+    access memory outside of its arrays.
 
     Parameters
     ----------
     left, right
-        Each node's children, which come after their parent; -1 at a leaf.
+        The children of each node, which come after their parent; -1 for a leaf.
     feature, threshold
-        A clip goes left if this column, as float32, is at most the threshold.
+        The column and the threshold of each node. A clip goes left if the column, as float32, is at
+        most the threshold.
     value
         The shares of the classes among the training clips in the node, [nodes, classes].
     width
@@ -50,14 +51,14 @@ class TreeArrays:
             raise ExperimentError("a tree's node numbers must be integers")
         inner = self.left != -1
         if ((self.right != -1) != inner).any():
-            raise ExperimentError("a tree node has one child (must have two or none)")
+            raise ExperimentError("a tree's nodes must have two children or none")
         parents = np.flatnonzero(inner)
         # Children come after their parents, so every path ends.
         for children in (self.left[inner], self.right[inner]):
             if (children <= parents).any() or (children >= nodes).any():
-                raise ExperimentError(f"a tree's child is not among its {nodes} nodes")
+                raise ExperimentError(f"a tree's child must be a later one of its {nodes} nodes")
         if ((self.feature[inner] < 0) | (self.feature[inner] >= self.width)).any():
-            raise ExperimentError(f"a tree reads a column that is not among its {self.width}")
+            raise ExperimentError(f"a tree reads a column that it lacks (it has {self.width})")
 
     def apply(self, Z: Array) -> Array:
         """Return the leaf of each clip, [N]."""
@@ -73,7 +74,7 @@ class TreeArrays:
 
     @property
     def classes_(self) -> Array:
-        """The classes, which are numbered from 0 on."""
+        """The classes, which are the integers from 0."""
         return np.arange(self.value.shape[1])
 
     @property
@@ -91,7 +92,7 @@ class TreeArrays:
 
 
 def as_tree(head: Any) -> TreeArrays | None:
-    """Return a fitted tree (scikit-learn's or from a file) as arrays, or None for other models."""
+    """Return a fitted tree as arrays, or None if the model is not a decision tree."""
     if isinstance(head, TreeArrays):
         return head
     if type(head).__name__ not in ("DecisionTreeClassifier", "ExtraTreeClassifier"):

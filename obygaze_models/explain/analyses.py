@@ -1,6 +1,6 @@
 """Analyses of a saved model's concepts on annotated clips: TCAV, and significance.
 
-They are stored as JSON, and shown as tables by the command and in the report.
+An analysis is saved as JSON. The command and the report show it as a table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Analysis(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 @dataclass(frozen=True)
 class AnalysisTable:
-    """An analysis as text: its title, a table, and a note on how to read it."""
+    """An analysis as text: a title, a table, and a note that explains the table."""
 
     title: str
     header: tuple[str, ...]
@@ -84,21 +84,22 @@ def analyse(
     Parameters
     ----------
     kind
-        ``tcav``: how a network uses concepts, on clips of its last (positive) class.
-        ``significance``: whether the concepts of a bottleneck or a bank beat shuffled labels.
+        ``tcav`` scores a network's use of concepts, on clips of its last (positive) class.
+        ``significance`` tests whether the concepts of a bottleneck or a bank rank clips better than
+        concepts fitted to shuffled labels.
     folder
         The saved model's folder.
     store, manifest
-        The store (or stores) of its features, and the manifest with the annotations.
+        The store (or stores) of the model's features, and the manifest with the annotations.
     concepts
-        For TCAV, the folder of a saved bottleneck or bank for the same features. The random
-        directions to compare with are fitted in the same way, to shuffled labels.
+        For TCAV, the folder of a saved bottleneck or bank for the same features. Random directions
+        are fitted in the same way to shuffled labels, for comparison.
     labels
-        The label set; by default the manifest's default.
+        The label set; by default, the manifest's default.
     draws
         The number of random directions.
     seed
-        Fixes the random directions.
+        The seed of the random directions.
     """
     model, about = load_model(folder)
     about.require_classes("an analysis of concepts")
@@ -118,15 +119,15 @@ def analyse(
             f"{source} is a {type(bank).__name__}, which has no learned concepts. Use a bottleneck"
         )
     if bank_about.get("features") != about.get("features"):
-        raise ExperimentError(f"the concepts of {source} were learned from other features")
+        raise ExperimentError(f"the concepts of {source} were not learned from the same features")
     seen, test = _read_clips(folder, (model, about), store, manifest, labels)
     if kind == "tcav":
         labels_of_test = learned_task(about).labels(test)
         test = test.select(labels_of_test == len(fitted.classes_) - 1)
     if not len(test):
         raise ExperimentError(
-            f"{folder} was trained on all labelled clips of {manifest}. Use a run's model "
-            "(RUN/models/...), because runs keep clips for testing"
+            f"{folder} was trained on all labelled clips of {manifest}. Use the model of a run "
+            "(RUN/models/...), because runs hold out clips for testing"
         )
     result: Any
     if kind == "tcav":
@@ -150,7 +151,7 @@ def analyse(
 def _read_clips(
     folder: Path, loaded: tuple[Any, About], store: Stores, manifest: Path, labels: str | None
 ) -> tuple[ClipDataset, ClipDataset]:
-    """Return the annotated clips that a model has seen, and those that it has not."""
+    """Return the annotated clips that a model was trained on, and all other annotated clips."""
     model, about = loaded
     opened = open_for(about, store)
     check_features(about, opened)
@@ -168,14 +169,14 @@ def _read_clips(
     is_seen = np.isin(data.ids, about.description.seen)
     if not is_seen.any():
         raise ExperimentError(
-            f"{folder} was trained on none of the labelled clips of {manifest} that have features. "
-            "Use the manifest and the store of its experiment"
+            f"{folder} was not trained on any labelled clip of {manifest} that has features. "
+            "Use the manifest and the store of the model's experiment"
         )
     return data.select(is_seen), data.select(~is_seen)
 
 
 def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
-    """Return the annotations' columns for these concepts."""
+    """Return the indices of the concepts in the annotations; raise if a concept is missing."""
     names = clips.concept_names
     if missing := [name for name in concepts if name not in names]:
         raise ExperimentError(
@@ -186,7 +187,7 @@ def _columns(clips: ClipDataset, concepts: Sequence[str]) -> list[int]:
 
 
 def _targets(bank: ConceptBank, about: About, clips: ClipDataset) -> Array:
-    """Return the targets of the bank's columns: 1 shown, 0 not shown, -1 unknown."""
+    """Return the targets for the bank's columns: 1 if shown, 0 if not shown, -1 if unknown."""
     negatives = about.description.options.get("negatives", "b")
     marked = clip_targets(clips, negatives)[:, _columns(clips, bank.names_)]
     targets = np.full((len(clips), int(max(bank.columns_)) + 1), -1, dtype=np.int8)
@@ -211,7 +212,7 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
                 for row in scores
             ),
             f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises along the "
-            f"concept; random: {counted(scores[0].runs, 'direction')} fitted to shuffled labels.",
+            f"concept. Random: {counted(scores[0].runs, 'direction')} fitted to shuffled labels.",
         )
     ranks = analysis.significance
     return AnalysisTable(
@@ -221,7 +222,7 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
             (r.name, *_three_digits(r.auc, r.random_auc, r.random_auc_95, r.p, r.p_holm))
             for r in ranks
         ),
-        "AUC: how well a concept ranks clips that the model has not seen; p: against "
+        "AUC: how well a concept ranks clips that the model has not seen. p: compared with "
         f"{counted(ranks[0].runs, 'direction')} fitted to its shuffled labels. Clips of a film are "
         "alike, so p tends to be too small.",
     )

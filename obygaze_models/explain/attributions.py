@@ -1,4 +1,4 @@
-"""Explanations of predictions: each concept's contribution, for many clips or clip by clip."""
+"""Explanations of predictions: the contributions of concepts, and the most similar clips."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Kind = Literal["sum", "path", "stores"]
 
 @dataclass(frozen=True)
 class Step:
-    """A question on a path in a tree. A clip above the threshold goes right, else left."""
+    """A question on a path in a tree. A clip goes right if it is above the threshold, else left."""
 
     concept: str
     value: float
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition that a tree's path sets on a concept, in percentiles of clips.
+    """A condition on a concept that a tree's path sets, in percentiles of clips.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Condition:
     percentile
         The percentage of clips that score lower on the concept than this clip; ties count half.
     low, high
-        The path requires a percentile above this, or below this. None if there is no such bound.
+        The lowest and the highest percentile that the path allows; None if there is no bound.
     """
 
     concept: str
@@ -65,13 +65,13 @@ class Condition:
 
     @property
     def words(self) -> str:
-        """Text such as "enough Body". The threshold itself may be high or low."""
+        """A phrase such as "enough Body", which does not say if the threshold is high or low."""
         bounds = (("enough", self.low), ("not too much", self.high))
         return f"{', '.join(word for word, bound in bounds if bound is not None)} {self.concept}"
 
     @property
     def whole(self) -> tuple[int, int | None, int | None]:
-        """Percentile, low and high as integers, with bounds rounded outwards so that they hold."""
+        """The percentile, `low` and `high` as integers, with the bounds rounded outwards."""
         return (
             round(self.percentile),
             None if self.low is None else math.floor(self.low),
@@ -79,7 +79,7 @@ class Condition:
         )
 
     def sentence(self, clips: str) -> str:
-        """Return the condition with its numbers; `clips` names what percentages refer to."""
+        """Return a sentence with the condition's percentages. `clips` is a noun for the clips."""
         percentile, low, high = self.whole
         bounds = []
         if low is not None:
@@ -99,22 +99,23 @@ class Attribution:
     Parameters
     ----------
     kind
-        ``sum``: weights times values, plus the intercept, add up to the logit. ``path``: a tree's
-        questions. ``stores``: also a sum, of the log-odds from each store of a late fusion; the
-        stores take the role of concepts.
+        ``sum`` if weights times values, plus the intercept, add up to the logit. ``path`` if the
+        model asks a tree's questions. ``stores`` for a late fusion, which is also a sum, but of the
+        log-odds from each store; here, the stores are the concepts.
     concepts
         The names of the concepts.
     labels
-        The class of each clip's logit. With two classes it is the second against the first,
-        whichever is predicted; with more, the predicted class.
+        The class that each clip's logit is for. If there are two classes, it is always the second;
+        if there are more, it is the predicted class.
     values
         The score of each clip on each concept, [N, K].
     weights
-        How much the logit increases with a concept, [N, K]; None for a tree.
+        The increase of the logit with each concept, [N, K]; None for a tree.
     intercept, logit
-        [N]: the logit without concepts, and the sum; None if the model has no such part.
+        The logit without concepts, and with them, each [N]; None for a tree.
     steps, leaves
-        The questions on each clip's path in a tree, and its last node; None for other models.
+        The questions on each clip's path in a tree, and the path's last node; None if the model is
+        not a tree.
     """
 
     kind: Kind
@@ -134,7 +135,7 @@ class Attribution:
 
 
 def bank_of(model: Any) -> Any:
-    """Return the concepts of a bottleneck, or None if the model has no named concepts."""
+    """Return the concept bank of a bottleneck, or None if the model has no named concepts."""
     bank = getattr(unfuse(model)[0], "bank_", None)
     return None if isinstance(bank, RandomDirections) or not hasattr(bank, "cavs_") else bank
 
@@ -146,7 +147,7 @@ def attribute(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> Attribution | None:
-    """Attribute predictions of clips X [N, D] to concepts, or return None without concepts.
+    """Attribute predictions of clips X [N, D] to concepts; return None if the model has none.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def attribute(
     X
         The features of the clips.
     classes
-        The names of labels that are numbers from 0 on; by default, the labels themselves.
+        The name of each class, if the labels are 0, 1, ...; by default, the labels themselves.
     cut
         The threshold for the second of two classes. Its log-odds are subtracted from the intercept.
     """
@@ -186,13 +187,13 @@ def _class_names(model: Any, classes: Sequence[str] | None) -> list[str]:
 
 
 def tree_of(model: Any) -> TreeArrays | None:
-    """Return the tree of a bottleneck, or None for other models."""
+    """Return the tree of a bottleneck, or None if the model is not a bottleneck with a tree."""
     is_bottleneck = isinstance(model, ConceptBottleneck)
     return as_tree(model.head_) if is_bottleneck else None
 
 
 def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> tuple[Step, ...]:
-    """Return the questions of a tree for a clip with these scores [K]."""
+    """Return the questions on the path of a clip with these scores [K]."""
     compared = _as_compared(scores)
     steps, node = [], 0
     while tree.left[node] != -1:
@@ -211,10 +212,10 @@ def join_steps(
     Parameters
     ----------
     steps
-        The path of a clip. Its answers count, even if a file has rounded the numbers.
+        The path of a clip. Its answers are kept, even if rounded numbers in a file contradict them.
     concepts, values
-        The names of the columns, and the scores [N, K] of the clips that the percentiles refer to,
-        which must come from a single computation.
+        The names of the columns, and the scores [N, K] of the clips that the percentiles refer to.
+        All scores must be computed together, because separate computations differ in the last bits.
     row
         The row of the clip.
     """
@@ -235,7 +236,7 @@ def join_steps(
 
 
 def _as_compared(scores: Array) -> Array:
-    """Return scores as a tree compares them with its float64 thresholds."""
+    """Return the scores rounded to float32, as trees round them before they compare."""
     return scores.astype(np.float32).astype(np.float64)
 
 
@@ -253,16 +254,16 @@ def _sums(
 
 
 def _towards(model: Any, X: Array) -> Array:
-    """Return the class of each logit."""
+    """Return the class that each clip's logit is for: the second of two, else the predicted."""
     if len(model.classes_) == 2:
         return np.ones(len(X), dtype=np.int64)
     return np.asarray(model.predict_proba(X).argmax(axis=1))
 
 
 def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
-    """Return a network's logits [N, classes] without temperature, and their derivatives by X.
+    """Return a network's logits [N, classes] without temperature, and their derivatives.
 
-    The derivatives are [classes, N, D]. Both are in float64, as in prediction.
+    The derivatives with respect to X are [classes, N, D]. All are in float64, as in prediction.
     """
     *hidden, last = zip(model.coefs_, model.intercepts_, strict=True)
     outputs = [np.asarray(X, dtype=np.float64)]
@@ -284,9 +285,9 @@ def explain_clips(
     folder
         A folder that `save_model` wrote.
     store
-        The store of the model's features, or several if it was trained on several.
+        The store of the model's features, or several stores if the model was trained on several.
     ids
-        The clips.
+        The ids of the clips.
     nearest
         The number of similar clips to list, by the cosine of their features. The features of
         several stores are scaled to the same variance.
@@ -294,9 +295,9 @@ def explain_clips(
     Returns
     -------
     list of dict
-        For each clip: its ``id``; its ``explanation`` from `explain_rows`; the ``nearest`` clips
-        from `nearest_clips`; and ``seen_in_training`` from `seen_in_training`. A clip whose
-        features are all zero has no ``why``.
+        For each clip, its ``id``, its ``explanation`` from `explain_rows`, the ``nearest`` clips
+        from `nearest_clips`, and ``seen_in_training`` from `seen_in_training`. If a clip's features
+        are all zero, the ``why`` of its explanation is None.
     """
     fitted, about = load_model(folder)
     about.require_classes("an explanation")
@@ -313,7 +314,7 @@ def explain_clips(
     stored, features = features_of(about, opened, opened.ids if has_percentiles else ids)
     row_of = {clip: row for row, clip in enumerate(stored)}
     if lacking := [clip for clip in ids if clip not in row_of]:
-        raise ExperimentError(f"{opened.where} has no features of {lacking[0]}. Leave it out")
+        raise ExperimentError(f"{opened.where} has no features of {lacking[0]}. Omit this clip")
     rows = [row_of[clip] for clip in ids]
     explanations = explain_rows(fitted, features, rows, classes=info.classes or None, cut=info.cut)
     own = features[rows]
@@ -340,7 +341,7 @@ def explain_clips(
 def _find_similar(
     model: Any, about: Mapping[str, Any], store: Store, own: Array, count: int
 ) -> list[list[dict[str, Any]]]:
-    """Return the clips of a store that are nearest to each feature vector, block by block."""
+    """Return the clips of a store that are nearest to each feature vector; read block by block."""
     is_fusion = isinstance(model, StoreFusion)
     targets = model.scaled(own) if is_fusion else own
     similar: list[list[dict[str, Any]]] = [[] for _ in own]
@@ -376,22 +377,21 @@ def explain_rows(
     X
         The features of all clips that a tree's percentiles refer to, [N, D].
     rows
-        The clips to explain.
+        The rows of the clips to explain.
     classes
-        The names of labels that are numbers from 0 on; by default, the labels themselves.
+        The name of each class, if the labels are 0, 1, ...; by default, the labels themselves.
     cut
         The threshold for the second of two classes.
 
     Returns
     -------
     list of dict
-        For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``,
-        which is None for models whose parts do not add up to the prediction, such as networks. For
-        a tree, it has the ``steps`` of the path from the root, the ``conditions`` that they amount
-        to, the last node (``leaf``), and the ``shares`` of the classes in it. For other models, it
-        has the ``label`` of the logit (with two classes, the second against the first, whichever
-        is predicted), the ``contributions`` of the concepts, largest first, the ``intercept``, and
-        their sum, the ``logit``.
+        For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``.
+        For a tree, ``why`` has the ``steps`` of the path from the root, the ``conditions`` that
+        summarise them, the last node (``leaf``), and the ``shares`` of the classes in that node.
+        For a sum, ``why`` has the ``label`` of the logit (always the second of two classes), the
+        ``contributions`` of the concepts, largest first, the ``intercept``, and their sum, the
+        ``logit``. For all other models, such as networks, ``why`` is None.
     """
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
@@ -433,14 +433,14 @@ def _why(
 def nearest_clips(
     x: Array, ids: Sequence[str], features: Array, count: int = 5
 ) -> list[list[dict[str, Any]]]:
-    """Return the ``id`` and ``cosine`` of the clips with the most similar features, in order.
+    """Return the ``id`` and ``cosine`` of the clips with the most similar features, best first.
 
     Parameters
     ----------
     x
-        The features of M clips, [M, D]. Each clip gets a list.
+        The features of M clips, [M, D]. The result has a list for each of them.
     ids, features
-        The clips to search, and their features [N, D].
+        The ids of the clips to search, and their features [N, D].
     count
         The maximum number of clips in each list.
     """

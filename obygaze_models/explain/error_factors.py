@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 
 DIFFER = "annotators differ"
-"""The name of the factor for clips on which annotators differ."""
+"""The name of the factor that clips have if annotators differ on them."""
 MAX_STEPS, MAX_HALVINGS, MAX_SLOPE = 100, 30, 1e-11
-"""Limits of Newton's method, which stops if no loss has a steeper slope per clip."""
+"""The limits of Newton's method. It stops if no loss has a slope per clip above `MAX_SLOPE`."""
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor's coefficient in the log-odds of an error; above 0, errors are likelier with it.
+    """A factor's coefficient in the log-odds of an error.
 
-    The coefficient is None if all or none of the film's clips have the factor. The interval is None
-    if fewer than half of the draws have both wrong and right clips, or, for all films together, if
-    there are fewer than five films.
+    A coefficient above 0 means that errors are likelier with the factor. It is None if all or none
+    of the film's clips have the factor. The interval is None if at most half of the bootstrap
+    samples have both wrong and right clips, or, for all films together, if there are fewer than
+    five films.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class FilmFactors:
-    """The factors of a film, or the reason why there are none. `film` is None for all films."""
+    """The factors of a film, or the reason why it has no factors. `film` is None for all films."""
 
     film: str | None
     clips: int
@@ -72,17 +73,17 @@ def error_factors(
     wrong
         True for each clip that the model got wrong, [N].
     factors
-        The annotations of each clip, such as concepts and levels [N, F].
+        The annotations of each clip, such as concepts and levels, [N, F].
     names
         The names of the factors.
     films
-        The film of each clip; clips with "" are left out of draws of films.
+        The film of each clip; "" if the clip has no film.
     penalty
-        The ridge penalty on the coefficients; the intercept has none.
+        The ridge penalty on the coefficients; the intercept has no penalty.
     draws
-        The number of draws for the intervals.
+        The number of bootstrap samples for the intervals.
     seed
-        The seed of the draws.
+        The seed of the bootstrap samples.
     by_film
         If False, regress only for all films together.
     """
@@ -90,7 +91,7 @@ def error_factors(
     chance = np.random.default_rng(seed)
 
     def draw(count: int) -> Array:
-        """Return how often each item is drawn, [draws, count]."""
+        """Return the number of times that each clip is drawn in each sample, [draws, count]."""
         return chance.multinomial(count, np.full(count, 1 / count), size=draws)
 
     column, count = group_columns(films)
@@ -116,15 +117,16 @@ def factors_of_clips(
     Parameters
     ----------
     clips
-        The test clips, each once.
+        The test clips, without duplicates.
     wrong
         True for each clip that the model got wrong.
     levels
-        The codes of the levels in their order; levels without clips are left out.
+        The codes of the levels, in order. Levels without clips are left out.
     by_film
         See `error_factors`.
     differing
-        The clips on which annotators differ (`differing_clips`), which have the factor `DIFFER`.
+        The ids of the clips on which annotators differ (see `differing_clips`). They have the
+        factor `DIFFER`.
     """
     differs = [DIFFER] if any(clip.id in differing for clip in clips) else []
     concepts = sorted({name for clip in clips for name in clip.concepts})
@@ -147,9 +149,10 @@ def _film(
     drawn: Array,
     penalty: float,
 ) -> FilmFactors:
-    """Return the factors of a film, where `drawn` [draws, N] counts each clip in each draw.
+    """Return the factors of a film, or of all films.
 
-    For all films together, each draw leaves out a film.
+    `drawn` [draws, N] has the number of times that each clip is in each sample. For all films, each
+    sample leaves out one film.
     """
     clips, errors = len(wrong), int(wrong.sum())
     if errors in (0, clips):
@@ -182,8 +185,8 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
     """Return the coefficients of a ridge logistic regression for each row of weights, [B, F].
 
     The intercept has no penalty. Clips with the same factors and the same outcome are merged and
-    their weights summed, and each step of Newton's method advances all regressions. For 500 draws
-    of a film, this is a hundred times as fast as running scikit-learn's solver for each draw.
+    their weights summed, and each step of Newton's method advances all regressions. For 500 samples
+    of a film, this is 100 times as fast as running scikit-learn's solver once per sample.
     """
     kinds, kind_of = np.unique(np.column_stack([X, y]), axis=0, return_inverse=True)
     clips = np.arange(len(X))
@@ -216,7 +219,7 @@ def _fit(X: Array, y: Array, weights: Array, penalty: float) -> Array:
 def _descend(
     loss: Callable[[Array], Array], coefs: Array, losses: Array, steps: Array
 ) -> tuple[Array, Array]:
-    """Take steps, each halved until its loss does not rise; return coefficients and losses."""
+    """Take a step in each regression, halved until the loss does not rise."""
     share = np.ones((len(coefs), 1))
     for _ in range(MAX_HALVINGS):
         after = loss(coefs - share * steps)

@@ -1,9 +1,9 @@
 """Frames on the time axes of films: a table with each frame's time span and probability.
 
-A frame stands for the time from halfway to the previous frame until halfway to the next, cut at the
-clip's ends. If clips of a film overlap, their frames are averaged. A clip whose position in the
-film is unknown has its own axis. Internally, times are integer microseconds, so that they
-compare exactly; tables have seconds.
+A frame's time span starts halfway after the previous frame and ends halfway before the next frame,
+or at the clip's ends. If clips of a film overlap, their frames are averaged. A clip whose position
+in the film is unknown has its own axis. Times are integer microseconds, so that they compare
+exactly; tables have seconds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from obygaze_models.saved.inference import FramePredictions
 from obygaze_models.scoring.metrics import Array
 
 MAX_ROUNDING_US = 1000
-"""Clips with a gap of at most this count as adjacent, because their times are rounded."""
+"""The maximum gap between adjacent clips, because the clips' times are rounded."""
 MAX_OUTSIDE_S = 1.0
-"""The maximum by which the first frame of a clip may be too early."""
+"""The maximum time by which all frames of a clip may be outside the clip's span."""
 LOUDNESS_DB = 60.0
-"""The range of loudness that a lane shows."""
+"""The range of loudness that a lane shows, in dB."""
 
 
 @dataclass(frozen=True, order=True)
@@ -44,7 +44,7 @@ class Axis:
 
     @property
     def name(self) -> str:
-        """The clip if there is one, else the film."""
+        """The clip if the axis is of a clip, else the film."""
         return self.clip or self.film
 
 
@@ -57,9 +57,9 @@ class AxisFrames:
     edges
         The K + 1 times, in order, at which any frame's time span starts or ends.
     probabilities
-        The mean probability of the frames between each two edges [K]; NaN without frames.
+        The mean probability of the frames between neighbouring edges [K]; NaN if there are none.
     loudness
-        The mean loudness between each two edges; None if unknown.
+        The mean loudness between neighbouring edges [K]; None if unknown.
     """
 
     edges: Array
@@ -67,7 +67,7 @@ class AxisFrames:
     loudness: Array | None = None
 
     def spans(self, parts: Array) -> list[tuple[int, int]]:
-        """Return the start and end of some of the K spans."""
+        """Return the start and end of these parts, where part i is between edges i and i + 1."""
         return list(zip(self.edges[parts].tolist(), self.edges[parts + 1].tolist(), strict=True))
 
     @cached_property
@@ -80,7 +80,7 @@ class AxisFrames:
 
 @dataclass(frozen=True, eq=False)
 class FrameScores:
-    """The probability of each frame, and the time span that it stands for.
+    """The probability and the time span of each frame.
 
     Parameters
     ----------
@@ -91,9 +91,10 @@ class FrameScores:
     probabilities
         The probability of each frame, from 0 to 1.
     seen
-        The column of `Predictions` that says if the clip was trained on; empty if unknown.
+        A text for each frame that says if its clip was used in training, as in `Predictions`; empty
+        if unknown.
     loudness
-        The loudness of the sound in dB; None or NaN if unknown.
+        The loudness of each frame's sound in dB; None or NaN if unknown.
     """
 
     axes: list[Axis]
@@ -106,7 +107,7 @@ class FrameScores:
 
     @cached_property
     def rows(self) -> dict[Axis, Array]:
-        """The rows of each axis, with axes in order."""
+        """The rows of each axis. The axes are sorted."""
         rows = group_by(range(len(self.axes)), self.axes.__getitem__)
         return {axis: np.array(rows[axis]) for axis in sorted(rows)}
 
@@ -145,11 +146,11 @@ class FrameScores:
 
     @classmethod
     def from_csv(cls, path: str | Path) -> FrameScores:
-        """Read a table by `to_csv`, or any table of film, id, start, end and probability."""
+        """Read a table with at least the columns film, id, start, end and probability."""
         columns = ("film", "id", "start", "end", "probability")
         table = read_table(Path(path), required=columns).without_escapes()
         if not len(table):
-            raise ExperimentError(f"{path} has no rows. Write it again: obygaze models moments")
+            raise ExperimentError(f"{path} has no rows. Make it again with: obygaze models moments")
         axes, numbers = read_axes(table, table["id"]), read_numbers(table, "probability")
         heard, seen = np.array(list(map(_number, table.get("loudness")))), "seen_in_training"
         heard[np.isinf(heard)] = math.nan
@@ -160,8 +161,9 @@ class FrameScores:
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
     """Return the mean probabilities of each clip over the models that predict it, sorted by id.
 
-    A clip's threshold is the mean over the same models only, since others may have chosen theirs on
-    its labels. A clip counts as seen if any of its models has seen it.
+    A clip's threshold is the mean over the models that predict it. The threshold of another model
+    may have been chosen on the clip's labels. A clip counts as seen if any of these models has
+    seen it.
     """
     clips = np.concatenate([part.ids for part in parts])
     ids, first, rows, counts = np.unique(
@@ -205,14 +207,14 @@ def place_frames(
     if not present.any():
         lacking = "probability" if np.isnan(probabilities).all() else "time"
         raise ExperimentError(
-            f"none of the frames of {counted(len(predictions.ids), 'clip')} has a {lacking}. "
+            f"no frame of {counted(len(predictions.ids), 'clip')} has a {lacking}. "
             "Extract the clips again: obygaze features extract"
         )
     if manifest is not None and not manifest.items.row_of.keys() & set(predictions.ids):
         raise ExperimentError(
-            f"{manifest.name} has none of these {counted(len(predictions.ids), 'clip')} (it has "
-            f"clips such as {manifest.ids[0]}, the store {predictions.ids[0]}). Use the "
-            "manifest of these clips"
+            f"{manifest.name} has none of the {counted(len(predictions.ids), 'clip')} (it has "
+            f"clips such as {manifest.ids[0]}, but the store has {predictions.ids[0]}). Use the "
+            "manifest of the store's clips"
         )
     tables = [probabilities, predictions.loudness]
     parts, about = [], []
@@ -228,9 +230,9 @@ def place_frames(
         span = (-math.inf, math.inf) if low is None or high is None else (low, high)
         if times[-1] < span[0] - MAX_OUTSIDE_S or times[0] > span[1] + MAX_OUTSIDE_S:
             raise ExperimentError(
-                f"clip {clip}: its frames (at {times[0]:g} to {times[-1]:g} s) are outside its "
-                f"span ({span[0]:g} to {span[1]:g} s). Count frame_time from the start of the "
-                "film's file"
+                f"clip {clip}: the frames (at {times[0]:g} to {times[-1]:g} s) are outside the "
+                f"clip's span ({span[0]:g} to {span[1]:g} s). Count frame_time from the start of "
+                "the film's file"
             )
         starts, ends = _cut_axis(times, low, high)
         is_shown = ends > starts
@@ -239,8 +241,8 @@ def place_frames(
             axis = Axis(name_film(item.film, item.media))
         if item.media != (media := media_of.setdefault(axis, item.media)):
             raise ExperimentError(
-                f"film {axis.film}: its clips come from two files ({media or 'none'}, "
-                f"{item.media or 'none'}), whose times differ. Assign each file its own "
+                f"film {axis.film}: the clips are from two files with different time axes "
+                f"({media or 'none'}, {item.media or 'none'}). Assign each file its own "
                 "film in the manifest"
             )
         parts.append([values[is_shown] for values in (starts, ends, *means)])
@@ -251,7 +253,7 @@ def place_frames(
 
 
 def loudness_heights(loudness: Array) -> Array:
-    """Scale loudness to heights from 0 (unknown, or `LOUDNESS_DB` below the loudest) to 1."""
+    """Scale loudness to heights, from 0 (unknown, or `LOUDNESS_DB` below the loudest) to 1."""
     loudest = np.nan_to_num(loudness, nan=-np.inf).max(initial=-np.inf)
     heights = np.clip(1 + (loudness - loudest) / LOUDNESS_DB, 0, 1)
     return np.asarray(np.nan_to_num(heights))
@@ -260,7 +262,7 @@ def loudness_heights(loudness: Array) -> Array:
 def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Item, float]:
     """Return a clip's item with its span in the film, and the offset of its frames' times.
 
-    A file that contains a whole film starts at 0.
+    If the clip's file contains the whole film, the span starts at 0.
     """
     item, offset, is_whole = items[items.row(clip)], 0.0, clip in items.whole_films
     located = manifest.items.row_of.get(clip) if manifest is not None else None
@@ -274,7 +276,7 @@ def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Ite
 
 
 def _cut_axis(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:
-    """Return each frame's span. At unknown ends of the clip, spans are symmetric."""
+    """Return each frame's span. If an end of the clip is unknown, the span there is symmetric."""
     middles = (times[1:] + times[:-1]) / 2
     first, last = (middles[0], middles[-1]) if len(middles) else (times[0] + 0.5, times[0] - 0.5)
     low = max(0.0, 2 * times[0] - first) if start is None else start
@@ -284,7 +286,7 @@ def _cut_axis(times: Array, start: float | None, end: float | None) -> tuple[Arr
 
 
 def join_spans(spans: Sequence[tuple[int, int]], gap: int = 0) -> list[tuple[int, int]]:
-    """Return sorted spans, merged if they overlap or are at most `gap` apart.
+    """Merge sorted spans that overlap or are at most `gap` apart.
 
     Examples
     --------
@@ -306,19 +308,19 @@ def to_microseconds(seconds: ArrayLike) -> Array:
 
 
 def overlapping_parts(edges: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
-    """Return the pairs of spans and parts that overlap; a part is the time between two edges.
+    """Return the pairs of spans and parts that overlap. A part is the time between two edges.
 
     Parameters
     ----------
     edges
-        The edges in ascending order, with every start and end among them.
+        The edges in ascending order, including every start and end.
     starts, ends
         The starts and ends of the spans.
 
     Returns
     -------
     spans, parts
-        The indices of each pair.
+        The index of the span, and the index of the part, of each pair.
     """
     first, last = np.searchsorted(edges, starts), np.searchsorted(edges, ends)
     counts = last - first
@@ -328,7 +330,7 @@ def overlapping_parts(edges: Array, starts: Array, ends: Array) -> tuple[Array, 
 
 
 def read_axes(table: Table, clips: Sequence[str]) -> list[Axis]:
-    """Return the axis of each row, where `clips` are the rows' clips."""
+    """Return the axis of each row. `clips` has the clip of each row."""
     times_in = table.get("time_in")
     return [
         Axis(film, clip if time_in == "clip" else "")
@@ -337,7 +339,7 @@ def read_axes(table: Table, clips: Sequence[str]) -> list[Axis]:
 
 
 def read_numbers(table: Table, column: str, highest: float = 1.0) -> Array:
-    """Return the numbers of a column, from 0 to `highest`."""
+    """Return a column as numbers; raise for the first cell that is not from 0 to `highest`."""
     numbers = np.array([_number(cell) for cell in table[column]])
     wrong = np.flatnonzero(~((numbers >= 0) & (numbers <= highest)))
     if len(wrong):
@@ -355,8 +357,8 @@ def _number(cell: str) -> float:
 
 
 def read_spans(table: Table) -> tuple[Array, Array]:
-    """Return the columns start and end in microseconds."""
+    """Return the `start` and `end` columns in microseconds; raise if an end is not after start."""
     starts, ends = (to_microseconds(read_numbers(table, name, 1e9)) for name in ("start", "end"))
     if len(wrong := np.flatnonzero(ends <= starts)):
-        raise table.problem(int(wrong[0]), "it ends before it starts")
+        raise table.problem(int(wrong[0]), "end must be after start")
     return starts, ends

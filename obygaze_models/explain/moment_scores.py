@@ -1,12 +1,11 @@
 """Scores of moments and frames against the segments that annotators marked.
 
-Frames are scored by the average precision and AUROC of a film, then averaged over films. Each time
-span is weighted by its length, and split where a segment starts or ends, so that edges count
-exactly.
+Frames are scored by average precision and AUROC in each film, and the scores are averaged over
+films. Each frame's time span is weighted by its length, and split where a segment starts or ends.
 
 Moments of all films are ranked together and scored by average precision at a temporal IoU, as in
-ActivityNet. Starting from the best, each moment takes the free segment that it overlaps most.
-Precision is interpolated. Moments with the same score share a rank.
+ActivityNet. From the highest score down, each moment is matched with the unmatched segment that it
+overlaps most. Precision is interpolated. Moments with the same score share a rank.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
 
 
 Spans = list[tuple[int, int]]
-"""Starts and ends, in microseconds."""
+"""The start and end of each span, in microseconds."""
 TIOUS = (0.3, 0.5, 0.7)
 SEEDS = 20
-"""The number of random scorers that are averaged."""
+"""The number of random scorers, whose scores are averaged."""
 MEASURES = {
     "frame_average_precision": "frame AP",
     "frame_auroc": "frame AUROC",
@@ -57,15 +56,17 @@ class MeasureScore:
     Parameters
     ----------
     value
-        The mean over films for frames, and the average precision over all for moments. None if
-        undefined.
+        The model's score: for frames, the mean over films; for moments, the score of all films'
+        moments together. None if undefined.
     interval
-        Its 95% interval, by the jackknife over films; None for fewer than five films.
+        The 95% interval of `value`, by the jackknife over films; None if there are fewer than five
+        films.
     constant
-        The score of the same probability for all frames, with one moment that covers everything.
+        The score of a scorer that gives all frames the same probability and finds one moment that
+        covers everything.
     random
-        The mean score of 20 scorers that give frames random probabilities, and put moments of the
-        model's lengths at random times.
+        The mean score of `SEEDS` scorers that give frames random probabilities, and put moments of
+        the model's lengths at random times.
     """
 
     value: float | None
@@ -83,10 +84,10 @@ class FilmScores:
     film
         The film's name.
     seconds, positive_seconds
-        The time that clips cover, and the part of it that positive segments cover.
+        The time that clips cover, and the time that both clips and positive segments cover.
     segments, outside
-        The number of positive segments, split where clips end, and the number of those outside
-        the clips.
+        The number of positive segments inside the clips, split where clips end, and the number of
+        positive segments outside the clips.
     moments
         The number of moments that the model found.
     scores
@@ -104,14 +105,14 @@ class FilmScores:
 
 @dataclass(frozen=True)
 class AnnotatorScores:
-    """The scores against an annotator's segments, for each film and over films."""
+    """The scores against an annotator's segments, for each film and for all films."""
 
     annotator: str
     films: list[FilmScores]
     scores: dict[str, MeasureScore]
 
     def describe(self, positives: Sequence[str]) -> str:
-        """Return the measures over films, then for each film, as text."""
+        """Return a table of the measures over films, and a table of each film's scores."""
         segments = sum(film.segments for film in self.films)
         seconds = sum(film.seconds for film in self.films)
         positive = sum(film.positive_seconds for film in self.films) / seconds
@@ -149,7 +150,7 @@ class MomentScores:
     annotators
         The scores against each annotator.
     notes
-        What was left out, and what limits the scores.
+        Sentences on what was left out, and on what limits the scores.
     """
 
     timelines: str
@@ -195,7 +196,7 @@ def evaluate_moments(
     timelines
         The annotators' segments.
     positives
-        Levels whose segments a model should find; by default the highest of the scheme.
+        The levels whose segments a model should find; by default, the highest of the scheme.
     seed
         The seed of the random scorers.
     """
@@ -207,8 +208,8 @@ def evaluate_moments(
     notes = _check_films(frames, moments, timelines)
     if not positives:
         notes.append(
-            f"only segments of {names[0]} count, the highest level (of {join_some(scheme.codes)}); "
-            "if the model predicts another level, choose it with --positives"
+            f"only segments of {names[0]} count, the highest level of {join_some(scheme.codes)}. "
+            "If the model predicts another level, choose that level with --positives"
         )
     annotators = []
     for annotator in timelines.annotators:
@@ -221,15 +222,15 @@ def evaluate_moments(
             films = [AnnotatedFilm(film, frames[film], spans) for film, spans in marked.items()]
             annotators.append(_score_annotator(annotator, films, moments, seed))
         elif marked:
-            notes.append(f"{annotator} marked no {' or '.join(names)} in these films: no scores")
+            notes.append(f"{annotator} has no scores: no {' or '.join(names)} in these films")
     if not annotators:
         raise ExperimentError(
             f"the timelines {timelines.name} have no segments labelled {' or '.join(names)} in "
-            f"these films. Choose from {', '.join(scheme.name_of.values())} with --positives"
+            f"these films. Choose a level with --positives: {', '.join(scheme.name_of.values())}"
         )
     if outside := sum(film.outside for entry in annotators for film in entry.films):
         notes.append(
-            f"{counted(outside, 'segment')} outside the clips with frame probabilities left out"
+            f"left out {counted(outside, 'segment')} outside the clips that have probabilities"
         )
     return MomentScores(timelines.name, names, annotators, notes)
 
@@ -237,12 +238,12 @@ def evaluate_moments(
 def _check_films(
     frames: Mapping[str, AxisFrames], moments: Moments, timelines: Timelines
 ) -> list[str]:
-    """Return notes on what is left out, or raise if nothing can be scored."""
+    """Return notes on the films and clips left out; raise if nothing can be scored."""
     table = moments.frames
     if not frames:
         raise ExperimentError(
-            "frame times count from each clip's start, but segment times from the film's. Add the "
-            "clips' start and end: obygaze models moments --manifest FOLDER"
+            "frame times count from the start of each clip, but segment times from the start of "
+            "the film. Add the clips' start and end: obygaze models moments --manifest FOLDER"
         )
     annotated = timelines.by_film
     if not set(frames) & set(annotated):
@@ -256,13 +257,13 @@ def _check_films(
     if without := [film for film in frames if film not in annotated]:
         notes.append(f"films without annotations were left out: {join_some(without)}")
     if clips := {axis.clip for axis in table.axes if axis.clip}:
-        notes.append(f"{counted(len(clips), 'clip')} without a position in the film left out")
+        notes.append(f"left out {counted(len(clips), 'clip')} without a position in the film")
     seen = {clip for clip, was in zip(table.ids, table.seen, strict=True) if was not in ("", "no")}
     if seen:
         clips = set(table.ids)
         notes.append(
-            f"{len(seen):,} of {counted(len(clips), 'clip')} were used to train the model: "
-            "scores on these do not test the model"
+            f"the model was trained on {len(seen):,} of {counted(len(clips), 'clip')}, whose "
+            "scores do not test the model"
         )
     return notes
 
@@ -304,8 +305,8 @@ def _number(value: float | None) -> str:
 class AnnotatedFilm:
     """A film's frames, split where positive segments start and end.
 
-    Only the parts of segments that clips show count. A segment that is shown in two separate spans
-    counts as two.
+    Only the parts of segments inside clips count. If a segment has two parts in separate spans of
+    clips, it counts as two segments.
     """
 
     def __init__(
@@ -331,7 +332,7 @@ class AnnotatedFilm:
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """A scorer's answer for a film: probabilities as in `AxisFrames`, and moments."""
+    """A scorer's output for a film: probabilities as in `AxisFrames`, and moments with scores."""
 
     probabilities: Array
     moments: Spans
@@ -339,7 +340,7 @@ class Guess:
 
 
 def read_guess(film: AnnotatedFilm, moments: Moments) -> Guess:
-    """Return the model's answer for a film."""
+    """Return the model's probabilities and moments for a film."""
     of_film = [m for m in moments.moments if m.axis.film == film.name and not m.axis.clip]
     spans = to_microseconds([(moment.start, moment.end) for moment in of_film]).reshape(-1, 2)
     scores = np.array([moment.score for moment in of_film])
@@ -347,7 +348,7 @@ def read_guess(film: AnnotatedFilm, moments: Moments) -> Guess:
 
 
 def guess_constant(film: AnnotatedFilm) -> Guess:
-    """Return the same probability everywhere, and one moment that covers everything."""
+    """Return the same probability for all frames, and moments that cover everything."""
     spans = film.frames.unbroken
     return Guess(np.zeros(len(film.frames.probabilities)), spans, np.zeros(len(spans)))
 
@@ -370,7 +371,7 @@ def guess_random(film: AnnotatedFilm, model: Guess, chance: np.random.Generator)
 def measure(
     films: Sequence[AnnotatedFilm], guesses: Sequence[Guess], weights: Array
 ) -> dict[str, Array]:
-    """Return each measure [draws] for films weighted by [draws, films]; NaN if undefined."""
+    """Return each measure for each row of weights [draws, films]; NaN if undefined."""
     pairs = list(zip(films, guesses, strict=True))
     frames = [
         ranking_scores(film.labels, guess.probabilities[film.parts], film.seconds[None])
@@ -395,7 +396,7 @@ def measure(
 
 
 def _find_hits(segments: Spans, guess: Guess) -> Array:
-    """Return which moments hit a segment at each of `TIOUS` [moments, 3]. A segment is hit once."""
+    """Return True for moments that hit a segment, [moments, TIOUS]. A segment is hit only once."""
     starts, ends = np.array(segments, float).reshape(-1, 1, 2).T
     moments = np.array(guess.moments, float).reshape(-1, 2)
     begins, stops = moments[:, :1], moments[:, 1:]
@@ -407,7 +408,7 @@ def _find_hits(segments: Spans, guess: Guess) -> Array:
     for column, tiou in enumerate(TIOUS):
         free = np.ones(len(segments), bool)
         for row in np.argsort(-guess.scores, kind="stable").tolist():
-            # The last of equal values, as in ActivityNet's evaluation.
+            # Of equal values, take the last, as in ActivityNet's evaluation.
             best = int(len(free) - 1 - np.where(free, tious[row], -1)[::-1].argmax())
             if free[best] and tious[row, best] >= tiou:
                 free[best], hits[row, column] = False, True
@@ -415,7 +416,7 @@ def _find_hits(segments: Spans, guess: Guess) -> Array:
 
 
 def interpolated_precision(hits: Array, scores: Array, weights: Array, segments: Array) -> Array:
-    """Return the average precision of ranked moments for weights [draws, moments]."""
+    """Return the average precision of moments for each row of weights [draws, moments]."""
     if not len(scores):
         return np.where(segments > 0, 0.0, np.nan)
     order = np.argsort(-scores, kind="stable")

@@ -1,6 +1,6 @@
 """Moments: the intervals of films that a model of frame sequences rates as positive.
 
-This module finds them, reads and writes their tables, and draws them on the time axis of a film.
+This module finds moments, reads and writes tables of moments, and draws them on a film's time axis.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
 CLOSE_GAPS_SHARE = 0.1
-"""The largest gap that is closed in films and clips shorter than 50 s, as a share of the length."""
+"""The length of the gaps to close in films and clips below 50 s, as a share of their length."""
 EPSILON = 1e-12
 """The tolerance for rounding errors in the mean of equal thresholds."""
 MAX_ROWS_SHOWN = 20
@@ -73,8 +73,8 @@ CURVE = 1.7
 class Moment:
     """An interval of a time axis, in seconds.
 
-    `score` is its mean probability. `clips` are the clips that show it, and `seen` is "yes" if the
-    model was trained on any of them.
+    `score` is the mean probability in the interval. `clips` are the clips that show the interval,
+    and `seen` is "yes" if the model was trained on any of these clips.
     """
 
     axis: Axis
@@ -106,7 +106,7 @@ class Moments:
     warnings
         Warnings for the reader.
     part
-        The word for a frame: ``window`` if a row covers several frames, or sound.
+        The noun for a frame: ``window`` if each row of features covers several frames or sound.
     """
 
     moments: list[Moment]
@@ -129,7 +129,7 @@ class Moments:
         return float(np.mean(list(self.thresholds.values()))) if self.thresholds else None
 
     def describe(self) -> str:
-        """Return the first moments as a table, and how many there are."""
+        """Return a table of the first moments, and the number of all moments."""
         rows = [
             (cut(m.axis.name, 40), format_time(m.start), format_time(m.end), f"{m.score:.2f}")
             for m in self.moments[:MAX_ROWS_SHOWN]
@@ -142,8 +142,8 @@ class Moments:
         where = [counted(len(axes) - clips, "film")] if len(axes) > clips else []
         if clips:
             where.append(
-                f"{counted(clips, 'clip')} whose position in the film is unknown: their "
-                "times count from the start of the clip"
+                f"{counted(clips, 'clip')} whose position in the film is unknown (times count "
+                "from the start of the clip)"
             )
         limits = sorted({f"{limit:.3f}" for limit in self.thresholds.values()})
         used = f" at a threshold of {limits[0]}" if limits else ""
@@ -208,15 +208,16 @@ def find_moments(
     items
         The items of the store, with each clip's film, start and end.
     manifest
-        Says where in a film the clips with their own files are, by items with the same ids.
+        A manifest whose items, with the same ids, have the positions in the film of clips that have
+        their own files.
     threshold
-        A probability; by default the model's own, which was chosen on validation clips. In a run,
-        each clip has the mean threshold of the models that were tested on it.
+        A probability; by default, the model's threshold, which was chosen on validation clips. In a
+        run, each clip has the mean threshold of the models that were tested on it.
     min_length
-        Drop shorter intervals, in seconds, after closing gaps.
+        The minimum length of an interval, in seconds, after gaps were closed.
     close_gaps
-        Close shorter gaps between intervals, in seconds, if clips cover the gap. By
-        default `CLOSE_GAPS_S`, or `CLOSE_GAPS_SHARE` of a short film or clip.
+        The length below which gaps between intervals are closed, in seconds, if clips cover the
+        gap. By default, `CLOSE_GAPS_S`, or `CLOSE_GAPS_SHARE` of a short film or clip.
     """
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"the threshold must be a probability from 0 to 1 (got {threshold:g})")
@@ -283,7 +284,7 @@ def moment_figure(
         The film's id or title, or the id of a clip whose position in the film is unknown. By
         default, the first film.
     timelines
-        Annotators' segments, drawn above, with a row per annotator.
+        The annotators' segments, drawn above, with a row per annotator.
     manifest
         The clips' labels, drawn below the segments.
     """
@@ -373,7 +374,7 @@ def _label_rows(
 
 
 def _draw_curve(axes: Axes, moments: Moments, axis: Axis, own: list[Moment], base: float) -> None:
-    """Draw the frames' probabilities upwards from `base` (0), with `own` moments shaded behind."""
+    """Draw the frames' probabilities from height `base` (0) up, on the shaded moments `own`."""
     frames = moments.frames.by_axis[axis]
     for moment in own:
         across = (moment.start, moment.start, moment.end, moment.end)

@@ -1,6 +1,6 @@
-"""Each concept's mean contribution to predictions, and its quality, over the fits of a run.
+"""The mean contributions of concepts to predictions, and their quality, over the fits of a run.
 
-Parts are contributions to log-odds, with the same sign wherever they are shown.
+A part is a concept's contribution to the log-odds. A positive part always speaks for the class.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run_folder import Clip
 
 INTERCEPT = "(intercept)"
-"""The "concept" of rows with an intercept, which have no value."""
+"""The `concept` of rows with the intercept, whose `value` is missing."""
 
 
 def name_log_odds(classes: Sequence[str]) -> str:
-    """Return the name of the sum of the parts: with two classes, the log-odds of the second."""
+    """Return the name of the sum of the parts, such as "log-odds of Sure"."""
     return f"log-odds of {classes[1]}" if len(classes) == 2 else "logit of the predicted class"
 
 
 def values_of(reasons: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of reasons with clips' scores on concepts, without a tree's questions."""
+    """Return the rows of reasons that are clips' scores on concepts, not a tree's questions."""
     return reasons[reasons["value"].notna() & reasons["step"].isna()]
 
 
@@ -39,7 +39,7 @@ def questions(reasons: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured(reasons: pd.DataFrame) -> pd.DataFrame:
-    """Return a fit's scores, clips by concepts, both in the fit's order."""
+    """Return a fit's scores as a table with a row per clip and a column per concept."""
     values = values_of(reasons)
     rows, ids = pd.factorize(values["id"])
     columns, concepts = pd.factorize(values["concept"])
@@ -59,7 +59,7 @@ class MeanParts:
     values, amounts
         The clips' scores on the concepts, and the concepts' parts, [N, K].
     intercept
-        The part that no concept contributes, [N]; None for a model without an intercept.
+        The intercept's part, [N]; None if the model has no intercept.
     """
 
     concepts: list[str]
@@ -75,13 +75,13 @@ class MeanParts:
 
     @property
     def order(self) -> NDArray[Any]:
-        """The indices of each clip's concepts by the size of the part, [N, K]."""
+        """The indices of each clip's concepts, largest part first, [N, K]."""
         return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
 
     def listed(self) -> list[list[tuple[str, float]]]:
-        """Return each clip's parts by title, the largest first, then the intercept.
+        """Return each clip's parts with their names, the largest first, then the intercept.
 
-        The parts add up. A clip whose parts are NaN gets an empty list.
+        The list of a clip is empty if its parts are NaN.
         """
         lists = []
         for row, indices in enumerate(self.order.tolist()):
@@ -95,8 +95,8 @@ class MeanParts:
 def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
     """Return the scores of the clips `ids`, and the parts of their log-odds, averaged over fits.
 
-    Parts are NaN for clips without a fit. They are also NaN for clips whose fits predict different
-    classes (of more than two), since their sums differ.
+    A clip's parts are NaN if no fit explains the clip, or if the clip's fits explain different
+    classes (of more than two).
     """
     sums = reasons[reasons["kind"].isin(["sum", "stores"])]
     concepts = values_of(sums)["concept"].unique().tolist()
@@ -117,20 +117,20 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
 
 @dataclass(frozen=True)
 class ConceptQuality:
-    """The quality of a concept's scores: how they rank test clips with and without it.
+    """The quality of a concept's scores as a ranking of test clips with and without the concept.
 
     Parameters
     ----------
     model, task, concept
         The model, its task, and the concept.
     clips, positives
-        The number of test clips over all fits, and how many of them show the concept.
+        The number of test clips over all fits, and the number of these that show the concept.
     share
-        The mean share of positives over fits: the average precision of chance.
+        The mean share of positives over fits, which is the average precision of guessing.
     auroc, auroc_std, average_precision, average_precision_std
-        Mean and standard deviation over fits; None if no fit has clips of both kinds.
+        The mean and standard deviation over fits; None if no fit has clips with and without it.
     runs
-        The number of fits with clips of both kinds.
+        The number of fits that have test clips with and without the concept.
     """
 
     model: str
@@ -151,9 +151,9 @@ def concept_quality(
 ) -> list[ConceptQuality]:
     """Score the concepts of bottlenecks on test clips, for each model, task and concept.
 
-    Hard Negative and Sure clips with a concept are compared with all clips without it. Not Sure
-    clips are ignored. If the levels are not ObyGaze's, all clips count. Networks are left out
-    because they have no concepts of their own; they are explained by a bottleneck's.
+    Hard Negative and Sure clips with a concept are compared with all clips without the concept. Not
+    Sure clips are left out. If the levels are not those of ObyGaze, all clips count. Networks are
+    left out because they do not score concepts.
     """
     values = values_of(reasons[reasons["kind"].isin(["sum", "path"])])
     rows, ids = pd.factorize(values["id"])

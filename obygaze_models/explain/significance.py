@@ -1,4 +1,4 @@
-"""Tests of whether concepts beat chance: how they rank clips, and affect a network (TCAV)."""
+"""Tests of whether concepts rank clips, or affect a network (TCAV), more than chance would."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(frozen=True)
 class Significance:
-    """A concept, compared with directions fitted to its shuffled labels.
+    """A comparison of a concept's direction with directions fitted to its shuffled labels.
 
     Parameters
     ----------
     name
         The name of the concept.
     auc
-        How well its direction ranks the held-out clips.
-    random_auc
-        The mean AUC of the random directions; their 95th percentile is ``random_auc_95``.
+        The AUC of the concept's direction on the held-out clips.
+    random_auc, random_auc_95
+        The mean and the 95th percentile of the AUC of the random directions.
     p, p_holm
-        The share of directions that rank as well or better, the true one included; and corrected
-        for the number of concepts (Holm).
+        The share of directions, including the concept's, that rank at least as well as the
+        concept's; and the same, corrected for the number of concepts (Holm).
     runs
-        The number of random directions: no p is below 1 / (runs + 1).
+        The number of random directions. No p is below 1 / (runs + 1).
     """
 
     name: str
@@ -57,22 +57,21 @@ def concept_significance(
 ) -> list[Significance]:
     """Test each direction of a bank on held-out clips.
 
-    The labels are shuffled `runs` times. A direction is fitted to each shuffle with the bank's
-    settings and C. Concepts without held-out clips of both kinds are left out, because their AUC is
-    undefined.
+    The labels are shuffled `runs` times, and a direction is fitted to each shuffle with the bank's
+    settings and C. Concepts are left out if all held-out clips show them or none does, because
+    their AUC is undefined. Clips of a film are alike, so p tends to be too small.
 
     Parameters
     ----------
     bank
-        Fitted on `X` and `Y`.
+        The fitted bank.
     X, Y
-        The features, and the concepts (1, 0, or -1 for unknown), that it was fitted on.
+        The features, and the concepts (1, 0, or -1 for unknown), of the clips in the fit.
     X_held, Y_held
-        Clips that were not used in the fit, ideally the clips of a test set.
+        The features and concepts of clips that were not in the fit, ideally those of a test set.
     runs
-        The number of random directions. No p is below 1 / (runs + 1), and Holm multiplies it by
-        the number of concepts. Clips of a film are alike, so shuffling clips gives p values that
-        tend to be too small.
+        The number of random directions. No p is below 1 / (runs + 1), and Holm's correction
+        multiplies the lowest p by the number of concepts.
     random_state
         The seed of the shuffles.
     """
@@ -100,8 +99,9 @@ def random_label_cavs(
 ) -> Array:
     """Return unit directions [runs, D] fitted to shuffled labels with the bank's settings.
 
-    The concepts take turns. TCAV scores are compared with these directions, because directions of
-    another kind have another distribution and would make the test too strict or too lax.
+    Run i shuffles the labels of concept i, starting over after the last concept. TCAV scores must
+    be compared with directions that are fitted in the same way. Other random directions are
+    distributed differently and would make the test too strict or too lax.
     """
     shuffle = _Shuffles(bank, X, Y, random_state)
     cavs = [shuffle.direction(run % len(bank.names_)) for run in range(runs)]
@@ -131,14 +131,14 @@ class _Shuffles:
 
 
 def permutation_p(observed: float, null: Array) -> float:
-    """Return the share of `null` and `observed` itself that is at least as large as `observed`.
+    """Return the share of values in `null`, plus `observed`, that are at least `observed`.
 
     Examples
     --------
     >>> permutation_p(0.9, np.array([0.5, 0.6, 0.95]))
     0.5
     """
-    # AUCs that are equal as fractions may differ in the last bit.
+    # Equal AUCs may differ in the last bit.
     return float((1 + np.sum(null >= observed - 1e-12)) / (1 + len(null)))
 
 
@@ -155,18 +155,18 @@ class TCAV:
     name
         The name of the concept.
     score
-        The share of the clips whose logit rises along the concept's direction; a clip whose
-        logit does not change counts half.
-    random_score
-        The mean score of the random directions; `random_spread` is the standard deviation.
+        The share of clips whose logit rises along the concept's direction. A clip whose logit does
+        not change counts half.
+    random_score, random_spread
+        The mean and the standard deviation of the scores of the random directions.
     p, p_holm
-        Two-sided: the share of directions whose score is at least as far from one half, including
-        the concept's; and corrected for the number of concepts (Holm).
+        The share of directions, including the concept's, whose score is at least as far from one
+        half (two-sided); and the same, corrected for the number of concepts (Holm).
     slope
         The mean slope of the logit along the direction, over the clips.
     slope_p, slope_p_holm
-        As `p`, for the size of the slope. In a nearly linear network, random directions also score
-        nearly 0 or 1, so look at the slope.
+        The same as `p` and `p_holm`, for the size of the slope. In a nearly linear network, even
+        random directions score nearly 0 or 1, so use the slope.
     clips, runs
         The numbers of clips and of random directions. No p is below 1 / (runs + 1).
     """
@@ -187,27 +187,27 @@ class TCAV:
 def tcav(
     model: MLPProbe, X: Array, code: int, cavs: Array, names: Sequence[str], random: Array
 ) -> list[TCAV]:
-    """Score each concept for a class, against random directions.
+    """Score each concept for a class, compared with random directions.
 
     Parameters
     ----------
     model
         A fitted network.
     X
-        Features [N, D] of the clips to score; in TCAV, the clips of the class.
+        The features [N, D] of the clips to score; in TCAV, the clips of the class.
     code
-        The class of the logit: its index in ``model.classes_``.
+        The index of the class in ``model.classes_``.
     cavs, names
-        Directions [K, D], such as a bank's ``cavs_``, and their names.
+        The directions [K, D], such as a bank's ``cavs_``, and their names.
     random
-        Directions [R, D] to compare with, such as `random_label_cavs`.
+        The random directions [R, D], such as the result of `random_label_cavs`.
     """
     gradients = logits_and_gradients(model, X)[1][code]
     along, by_chance = gradients @ cavs.T, gradients @ random.T
     scores, random_scores = _rising(along), _rising(by_chance)
     slopes, random_slopes = along.mean(axis=0), by_chance.mean(axis=0)
-    # Reversing a direction mirrors its score at one half and its slope at 0, so these are the
-    # centres of chance.
+    # Reversing a direction turns score s into 1 - s and reverses the sign of its slope, so chance
+    # is centred on one half and on 0.
     p = [permutation_p(abs(s - 0.5), np.abs(random_scores - 0.5)) for s in scores.tolist()]
     slope_p = [permutation_p(abs(s), np.abs(random_slopes)) for s in slopes.tolist()]
     p_holm, slope_p_holm = _holm(p), _holm(slope_p)

@@ -1,1 +1,1 @@
-"""Figures: numbers in, a matplotlib `Figure` out. `save_figure` writes SVG, PDF or PNG."""
+"""Functions that draw numbers as matplotlib figures. `save_figure` writes SVG, PDF or PNG."""

@@ -1,4 +1,4 @@
-"""Dot plots of numbers with intervals, one per row, in groups, panels or beside published ones."""
+"""Dot plots of numbers with intervals, in rows, groups or panels, or beside published numbers."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ CLEARNESS = (
 class Point:
     """A row of a dot plot: a score (None if undefined), its interval, and a published score.
 
-    Consecutive rows with the same `group` are listed under its name. A `mark`, such as ``*``,
-    follows the score. The `note` has its own column. `kind` is the rater (a model, annotators or a
-    guess), which has the same mark in every figure.
+    Consecutive rows with the same `group` are listed under the group's name. A `mark`, such as
+    ``*``, follows the score. The `note` has its own column. `kind` is the kind of rater (a model,
+    annotators or a guess), which has the same marker in every figure.
     """
 
     label: str
@@ -69,7 +69,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A value to compare with, such as chance, drawn across the rows of `group`, or all rows."""
+    """A value to compare with, such as chance: a line across the rows of `group`, or all rows."""
 
     value: float
     label: str
@@ -92,12 +92,12 @@ class Panel:
 
 
 def level_series(names: Mapping[str, str]) -> list[Series]:
-    """Return levels (code -> name) as series, with the same colour per level in every figure."""
+    """Return a series for each level (code -> name). A level has the same colour in all figures."""
     return list(map(Series, names.values(), level_colours(list(names))))
 
 
 def numbered_series(names: Sequence[str]) -> list[Series]:
-    """Return a series for each name, in its own colour. If colours run out, they repeat, hollow."""
+    """Return a series for each name. If there are more names than colours, dots become hollow."""
     size = len(SERIES)
     return [Series(name, SERIES[i % size], hatched=i >= size) for i, name in enumerate(names)]
 
@@ -108,7 +108,7 @@ def round_up(share: float) -> float:
 
 
 def start_of_axis(dots: Iterable[Dot], line: float) -> float:
-    """Return the start of an axis, a multiple of a fifth, that shows dots, intervals and a line."""
+    """Return the start of an axis with these dots, intervals and line: a multiple of a fifth."""
     values = [line, *(end for dot in dots for end in (dot.value, dot.low) if is_defined(end))]
     return math.floor(5 * min(values) + 1e-9) / 5
 
@@ -138,15 +138,15 @@ def grouped_dots(
     title, axis, description
         The figure's title, what is measured, and a description for those who cannot see it.
     limits
-        The ends of the axis; values outside widen it, intervals do not.
+        The ends of the axis. Values outside widen the axis; intervals do not.
     percent
-        Values are shares, printed as percentages.
+        If True, print values as percentages.
     guess
         The name of the grey ticks.
     number_format
-        How numbers are printed; by default with two decimals, or as percentages.
+        The format of the numbers; by default, two decimals, or percentages.
     origin
-        A value that divides the axis.
+        A value at which to draw a line that divides the axis.
     ends
         The meaning of the lower and the upper end of the axis.
     """
@@ -178,9 +178,9 @@ def _fill(
     to_text: ToText,
     step: float,
 ) -> None:
-    """Name the rows, and draw their dots, with each series `step` points below the last.
+    """Name the rows and draw their dots. Each series is `step` points below the previous series.
 
-    Numbers are printed beside the dots if each has its own line.
+    Numbers are printed beside the dots unless two of them would be on the same line.
     """
     numbers = []
     for (name, middle), dots in zip(middles.items(), rows, strict=True):
@@ -200,7 +200,7 @@ def panel_plot(
 ) -> Figure:
     """Draw groups of named rows, aligned between figures with the same groups.
 
-    If each row has at most a single dot, its number is printed beside it.
+    If no row has more than one dot, the dots' numbers are printed beside them.
     """
     row, between = 19.0, 8.0
     middles, height = dict[str, float](), 0.0
@@ -248,11 +248,11 @@ def dot_plot(
     lines
         Vertical lines to compare with.
     limits
-        The ends of the axis, such as 0 and 1; values outside widen it, intervals do not.
+        The ends of the axis, such as 0 and 1. Values outside widen the axis; intervals do not.
     interval
         The meaning of intervals, such as "95% interval over films".
     value, reference
-        The names of the points and of the hollow diamonds.
+        The names of the points, and of the hollow diamonds for published scores.
     signed
         Print + before positive numbers, as for differences.
     note
@@ -335,7 +335,7 @@ def _draw_point(
 def _place_rows(
     points: Sequence[Point], top: float
 ) -> tuple[list[Cell], list[float], dict[str, tuple[float, float]], float]:
-    """Return names of rows and groups, the rows' middles, the groups' ends, and the height."""
+    """Return the names of rows and groups, the rows' middles, the groups' ends, and the height."""
     names, middles = list[Cell](), list[float]()
     spans: dict[str, tuple[float, float]] = {}
     y = top

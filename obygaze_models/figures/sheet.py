@@ -1,7 +1,6 @@
 """A sheet for figures: rows of names, marks and numbers below a title and a legend.
 
-Heights of rows are in points. Matplotlib measures and lays out texts, except that long names are
-wrapped by their number of letters.
+Heights of rows are in points. Matplotlib lays out the sheet, but `wrap` breaks long names.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ Style = Mapping[str, Any]
 ToText = Callable[[float], str]
 """A function that formats numbers."""
 USUAL_IN = 312 / 72
-"""The width in inches, so narrow that no text is below 11 px on a phone (390 px)."""
+"""The default width of a sheet, in inches. On a phone (390 px), no text is smaller than 11 px."""
 TITLE, TEXT, SMALL = 11.0, 9.5, 9.4
-"""Font sizes."""
+"""Font sizes in points."""
 ROW = 13.0
 """The height of a row with a single line, in points."""
 STAR = 5.0
-"""The width of the mark after a number, in points."""
+"""The width of the star after a number, in points."""
 _DASHES = {"all positive": (0, (4, 2.5)), "random": (0, (1.2, 2.2))}
 
 
@@ -62,7 +61,7 @@ MARKS = {
     "annotators": point("s", 6.0, INK, INK),
     "guess": point("|", 9.0, SOFT, SOFT, 1.8),
 }
-"""The mark of each kind of rater, the same in every figure."""
+"""The marker of each kind of rater, the same in every figure."""
 
 
 def sheet_width() -> float:
@@ -72,7 +71,7 @@ def sheet_width() -> float:
 
 @dataclass(frozen=True)
 class Series:
-    """The meaning of a colour; hatched or hollow if a second series has the same colour."""
+    """A series and its colour. `hatched` (or hollow) series share the colour of another series."""
 
     label: str
     colour: str
@@ -90,14 +89,14 @@ class Series:
 
 
 def key(label: str, **style: Any) -> Artist:
-    """Return a legend's line or point."""
+    """Return a line or point for a legend."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], label=label, **style)
 
 
 def line_style(label: str) -> dict[str, Any]:
-    """Return the style of a line by its label, the same in every figure."""
+    """Return the style of a line with this label, the same in every figure."""
     return {"color": SOFT, "linewidth": 1.0, "linestyle": _DASHES.get(label, "solid")}
 
 
@@ -112,12 +111,12 @@ class Dot:
 
     @property
     def is_clear(self) -> bool:
-        """True if its interval is on one side of 0."""
+        """True if the interval excludes 0."""
         return is_defined(self.low) and is_defined(self.high) and self.low * self.high > 0
 
 
 class Cell(NamedTuple):
-    """A text in a column, and its middle in points from the top."""
+    """A text in a column. `y` is the text's middle in points from the top."""
 
     y: float
     text: str
@@ -125,7 +124,7 @@ class Cell(NamedTuple):
 
 
 def new_figure(title: str, description: str, keys: Sequence[Artist]) -> Figure:
-    """Make a figure with a title and a legend. `fit` lays out the rest below them."""
+    """Make a figure with a title and a legend. `fit` lays out the axes below them."""
     from matplotlib.figure import Figure
 
     width = sheet_width()
@@ -149,7 +148,7 @@ def new_figure(title: str, description: str, keys: Sequence[Artist]) -> Figure:
 
 
 def fit(figure: Figure, axes: Axes, height: float, rows: int = 1) -> Figure:
-    """Lay out a figure so that its `rows` of axes are `height` points high, in every format."""
+    """Lay out a figure so that each of its `rows` of axes is `height` points high."""
     with figure_style():
         figure.set_figheight(rows * height / 72 + 4)
         for _ in range(2):  # the axes' width may change the ticks
@@ -167,7 +166,7 @@ def width_of(artist: Any) -> float:
 
 
 class Sheet:
-    """Rows on a single axes, whose y counts points from the top: names, marks and numbers.
+    """Rows of names, marks and numbers on one axes object, with y in points from the top.
 
     Parameters
     ----------
@@ -205,7 +204,7 @@ class Sheet:
         self._height, self._edge = height, 0.0
 
     def name_rows(self, cells: Iterable[Cell]) -> None:
-        """Write texts at the left edge. All but bold texts are left of the axes."""
+        """Write texts at the left edge. Bold texts may extend over the axes."""
         with figure_style():
             drawn = [self._write(0, cell, ha="left") for cell in cells]
             names = [text for text in drawn if text.get_fontweight() != "bold"]
@@ -225,7 +224,7 @@ class Sheet:
             text.xyann = (self._edge - gap, 0)
 
     def write_ends(self, ends: tuple[str, str], zero: float) -> None:
-        """Write the meaning of values below and above `zero` over the axes."""
+        """Write the meanings of values below and above `zero`, at the top of the axes."""
         sides = (f"← {ends[0]}", -4, "right"), (f"{ends[1]} →", 4, "left")
         with figure_style():
             for text, gap, side in sides:
@@ -235,7 +234,7 @@ class Sheet:
                 self.axes.annotate(lines, (zero, 1), (gap, 4), **offset, **look)
 
     def draw(self) -> Figure:
-        """Lay out the figure, and return it."""
+        """Lay out and return the figure."""
         return fit(self.figure, self.axes, self._height)
 
     def _write(self, x: float, cell: Cell, **options: Any) -> Any:
@@ -245,7 +244,7 @@ class Sheet:
 
 
 def on_paper() -> dict[str, Any]:
-    """Return the box of a text that hides the lines behind it."""
+    """Return matplotlib's options for a box that hides the lines behind a text."""
     return {"facecolor": paper(), "edgecolor": "none", "pad": 1}
 
 
@@ -255,14 +254,14 @@ def name_lines(name: str, lines: int = 2) -> str:
 
 
 def is_defined(value: float | None) -> TypeGuard[float]:
-    """Return True if there is a number to draw."""
+    """Return True if the value is a finite number."""
     return value is not None and math.isfinite(value)
 
 
 def scale_x(
     axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """Scale the x axis to all values: to `limits` or wider, or without limits to round ends."""
+    """Scale the x axis to `limits`, widened to include all values; by default, to round ends."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
     values_shown = [*values, *(limits or ())] or [0.0, 1.0]
@@ -282,7 +281,7 @@ def scale_x(
 def draw_dot(
     axes: Axes, dot: Dot, y: float, style: Style, label: str, to_text: ToText = format_number
 ) -> None:
-    """Draw a dot on its interval, clipped to the axis, or "undefined" without a value."""
+    """Draw a dot and its interval, clipped to the axis; write "undefined" if the value is None."""
     low, high = axes.get_xlim()
     if not is_defined(dot.value):
         write_in(axes, low + (high - low) / 50, y, "undefined", SOFT, ha="left")

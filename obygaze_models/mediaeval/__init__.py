@@ -1,1 +1,1 @@
-"""MediaEval: run files of trec_eval, and scores by a benchmark's official measure."""
+"""MediaEval: run files for trec_eval, and scores by a benchmark's official measure."""

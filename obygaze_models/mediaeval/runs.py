@@ -1,8 +1,8 @@
 """Runs on a benchmark's test set: files for trec_eval, and scores by the official measure.
 
 A run file has a line per clip, such as ``violence Q0 ACCEDE00001 1 0.913 mlp-external-data``: the
-topic, a constant, the clip, its rank, its score, and the run's tag. Tags of this project end with a
-statement on external data.
+topic, a constant, the clip, its rank, its score, and the run's tag. Tags that obygaze writes end in
+``-external-data`` or ``-own-data``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RunFile:
 
     @property
     def external_data(self) -> bool | None:
-        """True if external data was used; None if the tag does not say."""
+        """True if external data was used; None if the tag does not say so either way."""
         return next((used for used, end in _TAG_ENDS.items() if self.tag.endswith(end)), None)
 
 
@@ -61,11 +61,11 @@ class WrittenRun:
     text
         The text of the run file.
     tag
-        The run's name, and a statement on external data.
+        The run's name, followed by ``-external-data`` or ``-own-data``.
     predictions
         The predictions of the ranked clips.
     missing
-        Test clips without features. Positive clips among them count against the run.
+        The test clips without features. Positive clips among them lower the run's score.
     """
 
     text: str
@@ -90,9 +90,10 @@ def write_run(
     folder, store
         See `obygaze_models.saved.inference.predict`.
     manifest
-        The manifest of the clips, or its folder; its labels are not used.
+        The manifest of the clips, or its folder. The clips' labels are not used.
     labels
-        The label set that the model is for, which names the topic.
+        The label set that the model learned, which is also the topic; by default, the manifest's
+        default.
     split
         The fold column whose last fold is the test set.
     name
@@ -104,16 +105,16 @@ def write_run(
     about = read_about(Path(folder))
     if official_measure(truth, scheme, [learned_task(about)]) != TREC:
         raise ExperimentError(
-            f"the model is for {about.description.task}, but a run file ranks clips by the highest "
-            f"level of a label set against all others ({truth.name} has "
-            f"{', '.join(scheme.codes)}). For classes: obygaze models predict MODEL STORE -o FILE"
+            f"the model predicts {about.description.task}, but a run file needs a model of the "
+            f"highest level against all others ({truth.name} has {', '.join(scheme.codes)}). "
+            "To predict classes, use: obygaze models predict MODEL STORE -o FILE"
         )
     folds = manifest.split(split)
     tested = folds.fold(folds.test_fold)
     predictions = predict(folder, opened, ids=[clip for clip in tested if clip in opened])
     if not predictions.ids:
         raise ExperimentError(
-            f"none of the {len(tested)} test clips, such as {join_some(tested, 2)}, has features "
+            f"none of the {len(tested)} test clips (such as {join_some(tested, 2)}) has features "
             f"in {opened.where}"
         )
     external = uses_external_data(about["features"]["backbone"])
@@ -123,7 +124,7 @@ def write_run(
 
 
 def run_tag(name: str, *, external_data: bool) -> str:
-    """Return a tag that says if external data was used.
+    """Return a run's tag: its name, and whether external data was used.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def run_tag(name: str, *, external_data: bool) -> str:
 
 
 def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -> str:
-    """Return the text of a run file, best clips first, with scores in full precision."""
+    """Return the text of a run file. The clips with the highest scores come first."""
     order = np.argsort(-trec_ranks(ids, scores))
     return "".join(
         f"{topic} Q0 {ids[row]} {rank} {float(scores[row])!r} {tag}\n"
@@ -143,9 +144,9 @@ def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -
 
 
 def read_run_file(path: Path) -> RunFile:
-    """Read a run file of a single topic; raise `ExperimentError` with the first bad line.
+    """Read a run file of a single topic; raise `ExperimentError` if a line is invalid.
 
-    As in trec_eval, scores order the clips, and ranks are ignored.
+    Clips are ordered by their scores, as in trec_eval; the ranks in the file are ignored.
     """
     with translate(ExperimentError, path, "is not UTF-8 ({}). Pass a run file"):
         lines = read_bytes(path, ExperimentError).decode().splitlines()
@@ -157,15 +158,15 @@ def read_run_file(path: Path) -> RunFile:
         where = f"{path}, line {number}"
         if len(cells) != 6:
             raise ExperimentError(
-                f"{where}: {counted(len(cells), 'word')}, but a run file has six: topic, Q0, "
+                f"{where}: got {counted(len(cells), 'column')}, but a run file has six: topic, Q0, "
                 "clip, rank, score, tag"
             )
         topic, tag = topic or cells[0], tag or cells[5]
         for column, text, first in (("topic", cells[0], topic), ("tag", cells[5], tag)):
             if text != first:
                 raise ExperimentError(
-                    f"{where}: {column} {shorten(text)} after {shorten(first)}. Write each to "
-                    "a separate file"
+                    f"{where}: {column} {shorten(text)} differs from {shorten(first)}. Use a "
+                    "separate file for each topic and tag"
                 )
         name, value = cells[2], cells[4]
         if name in scores:
@@ -187,13 +188,14 @@ class RunScore:
     labels, measure, value
         The label set, its official measure, and the score.
     clips, positives
-        The number of labelled test clips, and of positive clips if the measure is a ranking.
+        The numbers of labelled test clips and, if the measure is a ranking, of positive clips.
     missing
-        The clips that the run does not return, which count against it.
+        The labelled test clips that are not in the run. They lower the score.
     outside
-        Other clips that it returns. In a ranking they count as negative, as in trec_eval.
+        The clips in the run that are not labelled test clips. A ranking counts them as negative,
+        as in trec_eval.
     tag, external_data
-        The tag, and its statement on external data, if it has one.
+        The run's tag, and whether external data was used; None if unknown.
     """
 
     labels: str
@@ -215,10 +217,10 @@ class RunScore:
 def trec_average_precision(
     ids: Sequence[str], scores: NDArray[Any], positives: Collection[str]
 ) -> float | None:
-    """Return the average precision exactly as trec_eval computes it, or None without positives.
+    """Return the average precision as trec_eval computes it; None if there are no positive clips.
 
-    Positive clips that are not among the ids count against it. In contrast, `average_precision`
-    lets clips with the same score share a rank, so the two can differ widely if scores are tied.
+    Positive clips that are not among `ids` lower the average precision. In `average_precision`,
+    clips with the same score share a rank, so the two can differ widely if many scores are equal.
 
     Parameters
     ----------
@@ -253,10 +255,10 @@ def score_run(
     Parameters
     ----------
     path
-        A run file; or for accuracy, a CSV table with the columns ``id`` and ``prediction``, as
-        written by `predict`. Clips are named by their ids or files.
+        A run file; or, if the measure is accuracy, a CSV table with the columns ``id`` and
+        ``prediction``, as written by ``obygaze models predict``. Clips are named by ids or files.
     manifest
-        The manifest or its folder; its labels are the truth.
+        The manifest with the true labels, or its folder.
     labels
         The label set to score against; by default, the manifest's default.
     split
@@ -268,7 +270,7 @@ def score_run(
     measure = measure_of(truth)
     if measure is None:
         raise ExperimentError(
-            f"the labels {truth.name!r} of {manifest.name} have no official measure. Add it to "
+            f"the labels {truth.name!r} of {manifest.name} have no official measure. Add one to "
             f'labels/{truth.name}.json, such as "measure": "{TREC}"'
         )
     folds = manifest.split(split)
@@ -276,8 +278,8 @@ def score_run(
     level_of = {clip: level for clip, level in truth.level_of.items() if clip in tested}
     if not level_of:
         raise ExperimentError(
-            f"no clip of the test set (fold {folds.last_fold} of {split}) has a label in "
-            f"{truth.name}, so there is nothing to score"
+            f"nothing to score: no clip of the test set (fold {folds.last_fold} of {split}) has a "
+            f"label in {truth.name}"
         )
     about: dict[str, Any] = {}
     if measure == TREC:
@@ -285,7 +287,7 @@ def score_run(
         name_of = _names_by_clip(path, run.names, manifest)
         highest = manifest.label_scheme(truth.name).codes[-1]
         positives = [clip for clip, level in level_of.items() if level == highest]
-        # Ties are ordered by the names in the file, which lacks names of missing clips.
+        # Ties are ordered by the names in the file. Missing clips have no name there.
         names = [name_of.get(clip, clip) for clip in positives]
         value = trec_average_precision(run.names, run.scores, names)
         about = {"positives": len(positives), "tag": run.tag, "external_data": run.external_data}
@@ -313,7 +315,7 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
         table = read_table(path, required=["id"])
         column = "prediction" if "prediction" in table.columns else "said"  # as in version 0.2
         if column not in table.columns:
-            raise ExperimentError(f"{path}: no column 'prediction'. Pass a table id, prediction")
+            raise ExperimentError(f"{path}: no 'prediction' column. Add one next to 'id'")
         for row, (name, text) in enumerate(zip(table["id"], table[column], strict=True)):
             if name in levels:
                 raise table.problem(row, f"duplicate id {name!r}")
@@ -323,15 +325,15 @@ def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
 
 
 def _names_by_clip(path: Path, names: Sequence[str], manifest: Manifest) -> dict[str, str]:
-    """Map each clip's id to its name in a run (its id or file), without duplicates."""
+    """Map each clip's id to its name in a run; raise for unknown and for duplicate clips."""
     id_of = {item.media: item.id for item in manifest if item.media}
     id_of.update(zip(manifest.ids, manifest.ids, strict=True))
     name_of: dict[str, str] = {}
     for name in names:
         if name not in id_of:
             near = find_closest(name, id_of)
-            hint = f"did you mean {near}?" if near else f"it has {join_some(manifest.ids, 2)}"
+            hint = f"did you mean {near}?" if near else f"it has clips {join_some(manifest.ids, 2)}"
             raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
         if (earlier := name_of.setdefault(id_of[name], name)) != name:
-            raise ExperimentError(f"{path}: duplicate id: {earlier} and {name} are the same clip")
+            raise ExperimentError(f"{path}: duplicate clip: {earlier} and {name} are the same clip")
     return name_of

@@ -1,1 +1,1 @@
-"""Runs and annotations as pages for readers."""
+"""Reports: pages that show runs and annotations to readers."""

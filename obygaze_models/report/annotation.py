@@ -20,12 +20,12 @@ from obygaze_models.report.runs import ModelResults, ReportRun, annotators_of
 HEADERS = ("timelines.json", "manifest.json", "run.json")
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 GRID_S = 60.0
-"""The seconds of a clip on a page of timelines. For clips of another length, use a manifest."""
+"""The length of a clip on a page of timelines, in seconds. A manifest can have other lengths."""
 
 
 @dataclass(frozen=True, eq=False)
 class Annotation:
-    """Annotated clips, with the interface of a `ReportRun`. Several annotators are merged."""
+    """Annotated clips, with the interface of a `ReportRun`. Labels of annotators are merged."""
 
     manifest: Manifest
     labels: str
@@ -59,12 +59,12 @@ class Annotation:
 
     @cached_property
     def noun(self) -> str:
-        """The noun for its clips: "minutes" or "clips"."""
+        """The noun for the clips: "minutes" or "clips"."""
         return clip_noun(self.clips.values())
 
     @property
     def group_noun(self) -> str:
-        """The noun for a group of clips: "film", or "clip" if no film is named."""
+        """The noun for a group of clips: "film", or "clip" if no clip has a film."""
         return "film" if any(clip.film for clip in self.clips.values()) else "clip"
 
     @cached_property
@@ -75,11 +75,11 @@ class Annotation:
 
 
 Source = ReportRun | Annotation
-"""A run, or annotations only."""
+"""A run, or annotations without a run."""
 
 
 def open_annotation(source: object) -> Annotation | None:
-    """Open a manifest, timelines, or the folder of either; return None for a run."""
+    """Open a manifest, timelines, or a folder of either; return None if the source is a run."""
     if isinstance(source, str | Path):
         folder = Path(source)
         if (folder / "timelines.json").is_file():

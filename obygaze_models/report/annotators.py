@@ -50,18 +50,19 @@ from obygaze_models.scoring.intervals import (
 MIN_MARKED = 20
 """The minimum number of clips for an agreement score to be meaningful."""
 PARTS, MIN_PART = 10, 8
-"""The number of parts in the jackknife of a film's gamma, and the minimum of clips per part."""
+"""The number of parts in the jackknife of a film's gamma, and the minimum clips per part."""
 
 
 @dataclass(frozen=True, eq=False)
 class Annotators:
     """The annotators' labels, and their agreement.
 
-    `levels` is annotator -> clip -> level, and `pairs` compares each pair of annotators. `gammas`
-    has the paper's gamma of each film, averaged over pairs. `marked` counts the shared clips of
-    each film that any annotator marked with a concept. `differences` are the spans where two
-    annotators differ, longest first. `remarks` are about oddities in the labels. `merged` is True
-    if the page's labels were merged from these annotators' labels.
+    `levels` maps annotators to clips to levels, and `pairs` compares each pair of annotators.
+    `gammas` has the paper's gamma of each film, averaged over pairs. `marked` has, for each film
+    and concept, the number of clips with several annotators of whom any marked the concept.
+    `differences` are the spans on which two annotators differ, longest first. `remarks` are about
+    oddities in the labels. `merged` is True if the page's labels were merged from these
+    annotators' labels.
     """
 
     levels: Mapping[str, Mapping[str, str]]
@@ -74,11 +75,11 @@ class Annotators:
     agreement: Estimate
     """The mean kappa of the levels over all pairs of annotators, with its jackknife interval."""
     shared: Mapping[str, int]
-    """Film -> number of clips that two or more annotators labelled."""
+    """The number of clips in each film that two or more annotators labelled."""
     kappa_intervals: Mapping[str, tuple[float, float]]
-    """Concept -> interval of its kappa, if there are enough films."""
+    """The interval of each concept's kappa, for concepts with enough films."""
     gamma_intervals: Mapping[str, tuple[float, float] | None]
-    """Film -> interval of its gamma, or None if there are too few clips."""
+    """The interval of each film's gamma; None if the film has too few clips."""
 
     @property
     def all_of_them(self) -> str:
@@ -87,7 +88,7 @@ class Annotators:
 
     @property
     def by_chance(self) -> float | None:
-        """The share of clips that two annotators label alike by chance, averaged over pairs."""
+        """The share of clips to which two annotators would give equal levels by chance."""
         shares = []
         for pair in self.pairs:
             if not pair.clips:
@@ -100,18 +101,18 @@ class Annotators:
         return fmean(shares) if shares else None
 
     def few_clips(self, concept: str) -> bool:
-        """Return True if a concept has too few clips or films to judge agreement."""
+        """Return True if a concept is marked in too few clips or films to judge agreement."""
         counts = [clips for (_, name), clips in self.marked.items() if name == concept]
         return len(counts) < MIN_GROUPS or sum(counts) < MIN_MARKED
 
     @cached_property
     def kappas(self) -> dict[str, float]:
-        """Concept -> mean kappa over the pairs of annotators who both marked it."""
+        """The mean kappa of each concept, over the pairs of annotators who both marked it."""
         return self._mean_kappas([pair.concepts for pair in self.pairs])
 
     @cached_property
     def kappas_of_films(self) -> dict[str, dict[str, float]]:
-        """Film -> concept -> mean kappa over pairs of annotators."""
+        """The mean kappa of each concept in each film, over pairs of annotators."""
         films = dict.fromkeys(film for pair in self.pairs for film in pair.by_film_and_concept)
         return {
             film: self._mean_kappas([pair.by_film_and_concept.get(film, ()) for pair in self.pairs])
@@ -128,7 +129,7 @@ class Annotators:
 
     @cached_property
     def differ(self) -> dict[str, bool]:
-        """Clip -> True if its annotators gave different levels; only clips with two or more."""
+        """The clips with several annotators, each mapped to True if their levels differ."""
         labels_of: dict[str, list[str]] = {}
         for levels in self.levels.values():
             for clip, level in levels.items():
@@ -136,7 +137,7 @@ class Annotators:
         return find_differing(labels_of)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
-        """Return the share of clips with equal levels, among those with two or more annotators."""
+        """Return the share of clips with equal levels, of clips with two or more annotators."""
         equal = [not self.differ[clip] for clip in clips if clip in self.differ]
         return fmean(equal) if equal else None
 
@@ -148,7 +149,7 @@ class Annotators:
 
 
 def load_annotators(source: Source) -> Annotators | None:
-    """Load the annotators' labels; None if the manifest is gone, changed, or has fewer than two."""
+    """Load the annotators' labels; None if the manifest cannot be used or has fewer than two."""
     manifest, names = source.manifest, source.annotators
     if manifest is None or len(names) < 2:
         return None
@@ -182,7 +183,7 @@ def load_annotators(source: Source) -> Annotators | None:
 
 
 class Rated(NamedTuple):
-    """Two annotators' labels on the clips that they share, in a film or a part of it."""
+    """Two annotators' labels on the clips that they share, in a film or in a part of a film."""
 
     group: str
     names: tuple[str, str]
@@ -193,7 +194,7 @@ class Rated(NamedTuple):
 def _count_without_each(rated: Sequence[Rated], codes: Sequence[Hashable]) -> np.ndarray:
     """Return the confusion counts of each pair of annotators, [1 + groups, pairs, K, K].
 
-    The first entry counts all groups; each of the others leaves out one group.
+    The first entry counts all groups. Each further entry leaves out one group.
     """
     groups = list(dict.fromkeys(entry.group for entry in rated))
     names = list(dict.fromkeys(entry.names for entry in rated))
@@ -206,7 +207,7 @@ def _count_without_each(rated: Sequence[Rated], codes: Sequence[Hashable]) -> np
 
 
 def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
-    """Return the mean kappa over pairs on the clips of all films, with its jackknife interval."""
+    """Return the mean kappa over pairs of annotators, with its jackknife interval over films."""
     if not rated:
         return Estimate(None)
     codes = list(dict.fromkeys(code for part in rated for code in (*part.first, *part.second)))
@@ -217,7 +218,7 @@ def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
 def _concept_intervals(
     manifest: Manifest, in_films: Sequence[Pair]
 ) -> dict[str, tuple[float, float]]:
-    """Return the jackknife interval of each concept's kappa, over the pairs that both marked it."""
+    """Return the jackknife interval of each concept's mean kappa over pairs that both marked it."""
     marks = {name: manifest.labels(name).concepts_of for p in in_films for name in (p.a, p.b)}
     intervals = {}
     for concept in sorted(
@@ -271,7 +272,7 @@ def _title(title: str, clips: int) -> str:
 
 
 def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | None:
-    """Plot the gamma of each film in `titles`, highest first; return None if no film has one."""
+    """Plot the gamma of each film in `titles`, highest first; None if no film has a gamma."""
     points = []
     for film, value in sorted(annotators.gammas.items(), key=lambda pair: -pair[1]):
         if film in titles:
@@ -283,7 +284,7 @@ def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | No
     low = min(end for p in points for end in (p.value, p.low) if end is not None)
     figure = dot_plot(
         points,
-        title="How well annotators agree on each film",
+        title="Agreement of annotators on each film",
         axis="gamma",
         description="; ".join(f"{point.label}: {point.value:.2f}" for point in points),
         lines=[Line(0.0, "random order")],
@@ -293,7 +294,7 @@ def gamma_figure(annotators: Annotators, titles: Mapping[str, str]) -> Html | No
 
 
 def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
-    """Count each film's marked clips by annotator, or by the page's labels if there are none."""
+    """Count each film's marked clips for each annotator, or for the page's label set."""
     clips, names = source.clips.values(), source.about.levels
     own = [c.id for c in clips], [c.level for c in clips], [c.concepts for c in clips]
     label_sets = [LabelSet("annotators", *own)]
@@ -305,17 +306,20 @@ def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
 
 
 def levels_figure(marked: MarkedFilms) -> Html | None:
-    """Draw how often each annotator gives the highest level; None for one annotator or film."""
+    """Draw each annotator's share of the highest level by film.
+
+    Return None if there is a single annotator or film.
+    """
     if len(marked.annotators) < 2 or len(marked.films) < 2:
         return None
     return Html(inline_svg(levels_by_film(marked)))
 
 
 def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, str, str]]:
-    """Count the clips with the highest level by who gave it, among those with two annotators.
+    """Count the clips with the highest level by the annotators who gave the level.
 
-    Each part is a number of clips, who gave them the level, and the CSS class of its colour.
-    With two annotators, the clips that only one marked are on either side of the shared clips.
+    Clips need several annotators. Each part is the number of clips, a phrase for the annotators,
+    and a CSS class for the colour. If there are two annotators, the part for both is in the middle.
     """
     if annotators is None:
         return []

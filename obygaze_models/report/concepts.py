@@ -1,4 +1,4 @@
-"""Concepts: how often annotators mark them, how well models detect them, and model errors."""
+"""Figures and tables of concepts: annotators' marks, detection by models, and models' errors."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ from obygaze_models.report.runs import ReportRun, default_run
 
 @dataclass(frozen=True)
 class ConceptTables:
-    """A run's table of concepts, and the AUROC of each concept in other runs.
+    """A run's table of concepts, and a table of each concept's AUROC in other runs.
 
-    `rows` have a concept, the number of clips with and without it, then AUROC and AP for each of
-    `models`. `others` have a run and model, then a cell for each concept in `names`.
+    Each of `rows` has a concept, the number of clips with and without the concept, and AUROC and AP
+    for each of `models`. Each of `others` has a run and model, and a cell for each concept in
+    `names`.
     """
 
     run: str
@@ -50,9 +51,9 @@ class ConceptTables:
 def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tuple[Html, Html]]:
     """Return figures and captions on concepts: marks, detection, agreement and errors.
 
-    Concepts are grouped by the sense that perceives them, and sorted by the highest level's share
-    minus the lowest's. The list is empty if no concept is marked. The figure of detection includes
-    all `runs` that learn concepts.
+    Concepts are grouped by the sense that perceives them, and sorted by the difference between
+    their shares at the highest and the lowest level. The list is empty if no concept is marked. The
+    figure of detection includes all `runs` that learn concepts.
     """
     source, levels = head.source, head.source.about.levels
     clips = list(source.clips.values())
@@ -84,14 +85,14 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
     )
 
     def by_sense(names: Sequence[str]) -> list[list[str]]:
-        """Return the names with their senses, grouped by sense."""
+        """Return the concepts' names with their senses, in groups by sense."""
         return [
             [f"{name} ({sense})" if has_senses and sense else name for name in same]
             for sense, same in groupby(names, key=lambda name: senses.get(name, ""))
         ]
 
     caption = html(
-        "How often annotators marked each concept, by the level of the clip{}.{}",
+        "The share of clips in which annotators marked each concept, by level{}.{}",
         "" if source.counts_all else ", in the clips used here",
         " The sense that perceives a concept is shown beside it." if has_senses else "",
     )
@@ -109,7 +110,7 @@ def _agreed_figure(
     concepts: Sequence[str],
     by_sense: Callable[[Sequence[str]], list[list[str]]],
 ) -> tuple[Html, Html]:
-    """Draw how well annotators agree on each concept."""
+    """Draw the annotators' agreement on each concept."""
     rare = [name for name in concepts if annotators.few_clips(name)]
     kappa_intervals = annotators.kappa_intervals
     intervals = {name: ends for name, ends in kappa_intervals.items() if name not in rare}
@@ -119,9 +120,9 @@ def _agreed_figure(
     series = [Series("kappa", INK)]
     panel = Panel([[dot] for dot in dots], series, "Cohen’s kappa", limits, 0.0)
     caption = html(
-        "How well annotators agree on each concept. 0 is chance. Concepts without a dot were "
-        "marked by only one of them.{}{}",
-        " Lines show each 95% interval, by the jackknife over films." if intervals else "",
+        "The agreement of annotators on each concept. 0 is chance. Concepts without a dot were "
+        "marked by only one annotator.{}{}",
+        " Lines show 95% intervals, by the jackknife over films." if intervals else "",
         f" Marked in too few films or clips to judge: {join_some(rare)}." if rare else "",
     )
     return _figure(by_sense(concepts), panel, "Agreed on by annotators", caption)
@@ -133,7 +134,7 @@ def _detected_figure(
     concepts: Sequence[str],
     by_sense: Callable[[Sequence[str]], list[list[str]]],
 ) -> tuple[Html, Html] | None:
-    """Draw how well models detect each concept, or return None if no model does."""
+    """Draw the AUROC of each concept for each model; return None if no model detects concepts."""
     measured = _quality(head.run)
     models = _detected_by(measured, head.run, runs)
     if not models:
@@ -167,24 +168,24 @@ def _detected_figure(
 
 
 def _measured_how(head: Headline) -> str:
-    """Say how a bottleneck's AUROC of a concept is averaged, and over which clips."""
+    """Describe the average over fits, and the clips, in a bottleneck's AUROC of a concept."""
     clips = "clips with it against all others"
     if head.source.about.is_obygaze:
         clips = "Hard Negative and Sure clips with it against all others except Not Sure"
     return (
-        " A bottleneck measures concepts before it decides: its mean over fits, plus and minus one "
-        f"standard deviation ({clips})."
+        " For bottlenecks, which measure concepts before they decide, dots are means over fits "
+        f"and lines are plus and minus one standard deviation ({clips})."
     )
 
 
 def _learned_how(runs: Sequence[ReportRun]) -> str:
-    """Say how the AUROC of models of a single concept is averaged."""
+    """Describe the average over films in the AUROC of a model of a single concept."""
     learned = [run for run in runs if run.kind == "concepts"]
     nouns = " or ".join(dict.fromkeys(f"{run.group_noun}s" for run in learned))
     pooled = ""
     if any(scores.pooled for run in learned for scores in run.record.scores):
         pooled = ", or all test clips together if fewer than two can be scored"
-    return f" A model of one concept: its mean over {nouns}, with the 95% interval{pooled}."
+    return f" For models of one concept, dots are means over {nouns} with 95% intervals{pooled}."
 
 
 def _figure(
@@ -195,7 +196,7 @@ def _figure(
 
 
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
-    """Draw which factors make the best model's errors likelier; return None without errors."""
+    """Draw the factors of the headline model's errors; None if the model has no errors."""
     row = head.row
     if row.run.kind == "concepts":
         return None
@@ -232,9 +233,9 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     at = np.array([clip.level for clip in clips])
     shares = [f"{is_wrong[at == code].mean():.0%} of {levels[code]}" for code in tested]
     caption = html(
-        "{} is wrong on {} of {} test clips ({}). A dot to the right: it is wrong more often on "
-        "such clips than on clips that are the same in all other rows{}. At 1, the odds of an "
-        "error are 2.7 times higher; at −1, 2.7 times lower.",
+        "{} is wrong on {} of {} test clips ({}). A dot to the right means that it is wrong more "
+        "often on such clips than on clips that are the same in all other rows{}. At 1, the odds "
+        "of an error are 2.7 times higher; at −1, 2.7 times lower.",
         row.subject,
         number(wrong, form=","),
         number(len(clips), form=","),
@@ -246,7 +247,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
 
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
-    """Return model -> concept -> how well that bottleneck of the run detects it."""
+    """Return the quality of each concept of each bottleneck of a run."""
     several = len(run.record.learned) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
     reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze
@@ -260,10 +261,10 @@ def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
 def _detected_by(
     measured: Mapping[str, Mapping[str, ConceptQuality]], run: ReportRun, runs: Sequence[ReportRun]
 ) -> dict[str, dict[str, Dot]]:
-    """Return model -> concept -> AUROC.
+    """Return the AUROC of each concept for each model.
 
-    The range is a standard deviation over fits for the first bottleneck of `run`, and the 95%
-    interval for a model of a single concept.
+    The interval is one standard deviation over fits for the first bottleneck of `run`, and the 95%
+    interval for models of a single concept.
     """
     detected: dict[str, dict[str, Dot]] = {}
     for model, by_concept in [*measured.items()][:1]:

@@ -1,4 +1,4 @@
-"""The film explorer's data, as columns of small integers that the page's script reads."""
+"""The film explorer's data for the page's script: columns of small integers."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def explorer_data(
     nearest: Store | None = None,
     timelines: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the explorer's data, which opens on a model or, without models, on annotations.
+    """Return the data of the explorer, which opens on a model, or else on annotations.
 
-    ``clips`` has the distinct sets of annotated clips, usually just one. ``runs`` and ``views``
-    (one for each model of a run) refer to a set by its number, and to clips by index. A column is
-    ``{"unit", "of"}``: integers in that unit, with None for missing values. ``timelines`` comes
-    from `film_timelines`.
+    ``clips`` has the distinct sets of annotated clips, usually just one. ``runs``, and ``views``
+    (one for each model of a run), refer to sets by number and to clips by index. A column
+    ``{"unit", "of"}`` has integers in this unit, with None for missing values. ``timelines`` is the
+    result of `film_timelines`.
     """
-    sets: dict[tuple[Any, ...], int] = {}  # the identity of a set of clips -> its number
+    sets: dict[tuple[Any, ...], int] = {}  # the content of a set of clips -> its number
     clips: list[dict[str, Any]] = []
     run_data: list[dict[str, Any]] = []
     views: list[dict[str, Any]] = []
     for run in sources:
         ordered = in_scene_order(run.clips)
         levels = run.about.levels
-        # Two label sets of a manifest make two sets of clips. Folds and reasons belong to runs.
+        # A set of clips includes their labels. Folds and reasons belong to runs.
         key = (
             *levels.items(),
             *((clip.id, clip.title, clip.start, clip.level, clip.concepts) for clip in ordered),
@@ -114,7 +114,7 @@ def _unused(clips: Sequence[Clip]) -> dict[Unused, list[int]]:
 
 
 def in_scene_order(clips: Mapping[str, Clip]) -> list[Clip]:
-    """Sort clips by film, and within it by time if all its clips have times, else by number."""
+    """Sort clips by film, and the clips of each film by time if all are timed, else by number."""
     films = by_film(clips.values())
     for same_film in films.values():
         if is_timed(same_film):
@@ -143,7 +143,7 @@ def _clips(
     def places(marked: tuple[str, ...]) -> list[int]:
         return sorted(map(concepts.index, marked))
 
-    # Most files are named after their clip, or their film, and need no entry.
+    # File names are left out if all files are named after their clip or film.
     usual = all(clip.media in ("", clip.id if clip.start is None else clip.film) for clip in clips)
     return {
         "films": [
@@ -187,10 +187,10 @@ def _seconds(seconds: list[float | None]) -> list[float | None]:
 
 
 def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
-    """Return the nearest clips of each clip, by index, and their cosines in thousandths."""
+    """Return the indices of each clip's nearest clips, and their cosines in thousandths."""
     neighbours = find_neighbours(store, ids)
     if not neighbours:
-        raise ExperimentError(f"{store.where} contains no clip of these runs, such as {ids[0]}")
+        raise ExperimentError(f"{store.where} contains none of the page's clips, such as {ids[0]}")
     index = {clip: number for number, clip in enumerate(ids)}
     matches = [neighbours.get(clip, []) for clip in ids]
     return {
@@ -200,7 +200,7 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
 
 
 def _view_of_labels(source: Annotation) -> dict[str, Any]:
-    """Return the view of a page without a model, which counts the highest level."""
+    """Return the view for a page without a model, whose positive class is the highest level."""
     others = [code for code in source.about.levels if code not in source.positives]
     task = two_classes(source.about.levels, source.positives, others)
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "label", "called", "p", "fits")}
@@ -237,7 +237,7 @@ def _view(run: ReportRun, results: ModelResults, index: Mapping[str, int]) -> di
 
 
 def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """Return the parts of each prediction, as means over fits, or a tree's conditions."""
+    """Return each prediction's parts, as means over fits, or each prediction's conditions."""
     kind = results.reasons["kind"].iloc[0]
     if kind == "path":
         return _paths(results, ids)
@@ -260,7 +260,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
 def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     """Return each clip's conditions in the fit whose probability is nearest to the mean.
 
-    Percentiles rank a clip among those that this fit tested.
+    Percentiles refer to the clips that this fit tested.
     """
     concepts = results.reasons["concept"].unique().tolist()
     means = results.predictions
@@ -307,7 +307,10 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
 def number_column(
     values: Array, *, unit: float | None = None, like: Array | None = None
 ) -> dict[str, Any]:
-    """Return integers in a unit that gives the largest value (of `like`, if given) three digits."""
+    """Return values as integers in a unit.
+
+    By default, the largest value has three digits. If `like` is passed, its largest value has.
+    """
     if unit is None:
         finite = np.abs(values if like is None else like)
         finite = finite[np.isfinite(finite)]

@@ -1,4 +1,4 @@
-"""A one-page sheet about a film for a class or a talk: annotators' marks beside a model's."""
+"""A one-page sheet about a film, for a class or a talk: annotators' marks and a model's scores."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 
 Shape = Literal["a5", "16:9"]
 SHAPES: dict[str, tuple[float, float]] = {"a5": (210 / 25.4, 148 / 25.4), "16:9": (40 / 3, 7.5)}
-"""Width and height in inches: a landscape page, and a slide."""
+"""The width and height of each shape in inches: a landscape page, and a slide."""
 HEIGHT = 420.0
-"""The height of every sheet in units. A unit is one point on A5 and scales with the sheet."""
+"""The height of every sheet in units. A unit is one point on A5, and larger on larger sheets."""
 MARGIN, LANE_NAMES, CONCEPT_NAMES = 26.0, 92.0, 116.0
 """The margin and the widths of the columns of names, in units."""
 LANES, LANES_TOP, PANELS_TOP = 92.0, 112.0, 280.0
 """The total height of the lanes, and the y positions of lanes and panels, in units."""
 MAX_LANES, MAX_CONCEPTS = 6, 5
 MAX_NAMED = 3
-"""The maximum number of annotators that a sentence lists. With more, it gives the range."""
+"""The maximum number of annotators that a sentence lists. For more, the sentence has a range."""
 
 
 def fact_sheet(
@@ -71,9 +71,9 @@ def fact_sheet(
 ) -> Path:
     """Draw a one-page sheet about a film, and return its path.
 
-    The sheet shows each annotator's levels over time. Below, it compares how much each marked, and
-    which concepts, with the mean over all films. With runs, it also shows the probabilities of the
-    model on the report's first screen.
+    The sheet shows each annotator's levels over time. Below, it compares the share that each
+    annotator marked, and the shares of concepts, with the means over all films. If the sources are
+    runs, it also shows the probabilities of the model on the report's first screen.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def fact_sheet(
     head = headline(score_tables(runs), source, load_annotators(source))
     titles = {clip.film: clip.title for clip in source.clips.values() if clip.film}
     if not titles:
-        raise ExperimentError(f"{source.about.name}: no clip names its film, so none can be drawn")
+        raise ExperimentError(f"{source.about.name}: no clip has a film. Add films to the manifest")
     content = FilmFacts(head, find_film(film, titles))
     save_figure(draw_sheet(content, shape), output, overwrite=overwrite)
     return Path(output)
@@ -119,12 +119,12 @@ class FilmFacts:
 
     @cached_property
     def shares(self) -> FilmShares | None:
-        """The shares of this film, or None if no clip has two annotators."""
+        """The shares of this film; None if its annotators share no clip."""
         return next((film for film in self.marked.films if film.film == self.film), None)
 
     @cached_property
     def lanes(self) -> dict[str, dict[str, str]]:
-        """Annotator -> clip -> level, from the page's labels if there are no annotators."""
+        """Each annotator's levels by clip; the page's labels if no annotators are known."""
         ids = [clip.id for clip in self.clips]
         lanes = {
             name: {clip: levels[clip] for clip in ids if clip in levels}
@@ -141,14 +141,14 @@ class FilmFacts:
 
     @cached_property
     def spans(self) -> dict[str, tuple[float, float]]:
-        """Clip -> start and end, in seconds if known, else by position among the clips."""
+        """The start and end of each clip, in seconds if known, else in numbers of clips."""
         if is_timed(self.clips):
             return {clip.id: (clip.start or 0.0, clip.end or 0.0) for clip in self.clips}
         return {clip.id: (at, at + 1.0) for at, clip in enumerate(self.clips)}
 
     @cached_property
     def probabilities(self) -> dict[str, float]:
-        """Clip -> the model's probability of the positive class; empty without a model."""
+        """The probability of the positive class for each clip; empty if there is no model."""
         if not self.head.rows or self.head.run.kind == "concepts":
             return {}
         means = self.head.row.results.predictions
@@ -164,7 +164,7 @@ class FilmFacts:
 
     @property
     def sentence(self) -> str:
-        """A sentence on how many clips each annotator marked, and how many all of them did."""
+        """A sentence on the number of clips that each annotator marked, and that all marked."""
         noun, levels = self.head.source.noun, self.head.source.positives
         total = len(self.clips)
         counts = {
@@ -192,7 +192,7 @@ class FilmFacts:
 
     @property
     def of_model(self) -> str:
-        """An explanation of the model's lane with its score on the film; empty without a model."""
+        """An explanation of the model's lane, with the film's score; "" if there is no model."""
         if not self.head.rows or self.head.run.kind == "concepts":
             return ""
         row, metric = self.head.row, self.head.metric
@@ -222,7 +222,7 @@ class FilmFacts:
 
 
 def draw_sheet(facts: FilmFacts, shape: Shape = "a5") -> Figure:
-    """Draw the sheet of a film: lanes over time above, shares of marked clips below."""
+    """Draw the sheet of a film, with lanes over time above the shares of marked clips."""
     with figure_style():
         sheet = _Sheet(SHAPES[shape])
         room = sheet.width - 2 * MARGIN
@@ -244,7 +244,7 @@ def draw_sheet(facts: FilmFacts, shape: Shape = "a5") -> Figure:
 
 
 class _Sheet:
-    """A figure whose parts are placed in units from its upper left corner."""
+    """A figure whose parts have positions in units from the upper left corner."""
 
     def __init__(self, size: tuple[float, float]) -> None:
         from matplotlib.figure import Figure
@@ -256,17 +256,17 @@ class _Sheet:
     def write(
         self, y: float, text: str, size: float, *, x: float = MARGIN, lines: int = 1, **style: Any
     ) -> None:
-        """Write text below `y`; text beyond `lines` lines ends in an ellipsis."""
+        """Write text below `y`. Text that exceeds `lines` lines ends in an ellipsis."""
         room, bold = self.width - x - MARGIN, 1.12 if "weight" in style else 1.0
         content = "\n".join(wrap(text, room, bold * size, lines))
         at = x / self.width, 1 - y / HEIGHT
-        if lines == 1:  # so that letters without descenders sit at the same height
+        if lines == 1:  # align baselines, whether or not letters have descenders
             at = at[0], at[1] - 0.8 * size / HEIGHT
         style = {"va": "baseline" if lines == 1 else "top", "linespacing": 1.35} | style
         self.figure.text(*at, content, fontsize=size * self.unit, **style)
 
     def add_axes(self, x: float, y: float, width: float, height: float) -> Axes:
-        """Add axes without labels, `y` below the upper edge."""
+        """Add axes without labels, at a distance `y` from the upper edge."""
         bottom = 1 - (y + height) / HEIGHT
         box = x / self.width, bottom, width / self.width, height / HEIGHT
         axes = self.figure.add_axes(box)
@@ -290,7 +290,7 @@ def _colour(row: int) -> str:
 
 
 def _draw_lanes(sheet: _Sheet, facts: FilmFacts) -> None:
-    """Draw each annotator's marks over time, where they differ, and the model's probabilities."""
+    """Draw each annotator's marks over time, their differences, and the model's probabilities."""
     lanes = dict(islice(facts.lanes.items(), MAX_LANES))
     levels = facts.head.source.about.levels
     names, colours = [*lanes], [*map(_colour, range(len(lanes)))]
@@ -324,7 +324,7 @@ def _draw_lanes(sheet: _Sheet, facts: FilmFacts) -> None:
 
 
 def _write_keys(sheet: _Sheet, facts: FilmFacts, top: float) -> None:
-    """Write a heading and a colour key of the levels above the lanes."""
+    """Write a heading and a key to the levels' colours above the lanes."""
     from matplotlib.patches import Patch
 
     noun = facts.head.source.noun.removesuffix("s")
@@ -341,7 +341,7 @@ def _write_keys(sheet: _Sheet, facts: FilmFacts, top: float) -> None:
 
 
 def _draw_levels(sheet: _Sheet, facts: FilmFacts, shares: FilmShares, width: float) -> None:
-    """Draw each annotator's share in this film, and below it the mean over all films."""
+    """Draw each annotator's share in this film and, in a row below, the mean over all films."""
     marked, unit = facts.marked, sheet.unit
     rows = [("This film", shares.level, 9.0)]
     if len(marked.films) > 1:
@@ -381,7 +381,7 @@ def _draw_levels(sheet: _Sheet, facts: FilmFacts, shares: FilmShares, width: flo
 def _draw_concepts(
     sheet: _Sheet, facts: FilmFacts, shares: FilmShares, x: float, width: float
 ) -> None:
-    """Draw the most often marked concepts, with a line at the mean if there are several films."""
+    """Draw the most frequent concepts, with a line at the mean if there are several films."""
     films, unit = facts.marked.films, sheet.unit
     names = sorted(shares.concepts, key=lambda name: -shares.concepts[name])[:MAX_CONCEPTS]
     sheet.write(PANELS_TOP - 20, "Marked most often", 9.5, x=x, weight="bold")
@@ -412,7 +412,7 @@ def _draw_concepts(
 
 
 def _in_words(facts: FilmFacts) -> str:
-    """Describe what the sheet shows, for readers who cannot see it."""
+    """Describe the content of the sheet, for readers who cannot see it."""
     parts, shares = [facts.sentence, facts.of_model], facts.shares
     if shares is not None:
         levels = [f"{name} {share:.0%}" for name, share in shares.level.items()]

@@ -1,6 +1,6 @@
-"""A film's time axis and video in the explorer: frames, moments and annotators' segments.
+"""The time axes and videos of films in the explorer: frames, moments and annotators' segments.
 
-If the clips' positions in the film are unknown, the clips follow one another in scene order. Times
+If the positions of a film's clips are unknown, the clips follow one another in scene order. Times
 are integers in hundredths of a second, and probabilities are integers in thousandths.
 """
 
@@ -32,7 +32,7 @@ def film_timelines(
     moments: str | Path | None = None,
     timelines: Timelines | str | Path | None = None,
 ) -> dict[str, Any]:
-    """Return the time axis of each film that has frames or segments, with levels and concepts.
+    """Return the time axis of each film with frames or segments, and the levels and concepts.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def film_timelines(
     frames, moments
         CSV files written by ``obygaze models moments``.
     timelines
-        A folder of annotators' segments.
+        The annotators' segments, or their folder.
     """
     scores: FrameScores | None = None
     intervals: Sequence[Moment] = ()
@@ -49,7 +49,7 @@ def film_timelines(
     clips_of = by_film(clips)
     if moments is not None and frames is None:
         raise UsageError(
-            "moments need the probabilities of frames, which are missing. Add --frames frames.csv"
+            "moments need the probabilities of frames (got none). Add them with --frames frames.csv"
         )
     if frames is not None:
         scores, intervals = _read_scores(clips, frames, moments)
@@ -79,7 +79,7 @@ def film_timelines(
 def _read_scores(
     clips: Sequence[Clip], frames: str | Path, moments: str | Path | None
 ) -> tuple[FrameScores, Sequence[Moment]]:
-    """Read the tables of frames and moments, treating each file without a film as a clip."""
+    """Read the tables of frames and moments. A file without a film gets the axis of its clip."""
     intervals: Sequence[Moment] = ()
     if moments is None:
         scores = FrameScores.from_csv(Path(frames))
@@ -95,13 +95,13 @@ def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]
     if not set(films) & expected.keys():
         film, expected_film = (shorten(next(iter(names), "")) for names in (films, expected))
         raise ExperimentError(
-            f"{path}: contains none of these runs' films (got films such as {film}; the runs have "
-            f"films such as {expected_film}). Pass the file for these films"
+            f"{path} contains none of the page's films (it has films such as {film}, but the page "
+            f"has films such as {expected_film}). Pass a file with the page's films"
         )
 
 
 def film_of(clip: Clip) -> str:
-    """Return the name of a clip's time axis: its film, or its file if it has times but no film."""
+    """Return the name of a clip's time axis: the film, or the file if a timed clip has no film."""
     if clip.film or clip.start is None:
         return clip.film
     return name_film("", clip.media)
@@ -113,7 +113,7 @@ def by_film(clips: Iterable[Clip]) -> dict[str, list[Clip]]:
 
 
 def with_distinct_titles(clips: Mapping[str, Clip]) -> dict[str, Clip]:
-    """Return the clips by id, with equal titles of different films made distinct."""
+    """Return the clips with the titles changed so that no two films have the same title."""
     titles = distinct_titles({clip.film: clip.title for clip in clips.values() if clip.film})
     return {key: replace(c, title=titles.get(c.film, c.title)) for key, c in clips.items()}
 
@@ -124,7 +124,7 @@ def is_timed(clips: Sequence[Clip]) -> bool:
 
 
 def grid_length(clips: Sequence[Clip]) -> float:
-    """Return the length of the clips in seconds if they form a regular grid, else 0."""
+    """Return the length of the clips in seconds if they are on a regular grid, else 0."""
     if not is_timed(clips):
         return 0.0
     length = max((clip.end or 0.0) - (clip.start or 0.0) for clip in clips)
@@ -204,7 +204,10 @@ def _frames(
     ends: Mapping[int, int],
     scores: FrameScores,
 ) -> dict[str, list[int]]:
-    """Return each clip's number of frames, and each frame's gap, length and probability."""
+    """Return the number of frames of each clip, and the gap, length and probability of each frame.
+
+    The gap is the time since the previous frame of the clip.
+    """
     data: dict[str, list[int]] = {"count": [], "gap": [], "length": [], "p": []}
     if scores.loudness is not None:
         order = [row for _, _, rows in clips for row in rows]
@@ -234,7 +237,7 @@ def _moments(moments: Sequence[Moment], offsets: Mapping[str, int]) -> list[tupl
 
 
 def _lanes(film: str, timelines: Timelines, concepts: Sequence[str]) -> dict[str, Any]:
-    """Return a lane for each annotator of a film, and the end of its annotation."""
+    """Return a lane for each annotator of a film, and the end of the annotated part."""
     lanes, codes = [], timelines.scheme.codes
     for annotator, segments in timelines.by_film.get(film, {}).items():
         times = _hundredths(np.array([(s.start, s.end) for s in segments], float).reshape(-1, 2))
@@ -257,10 +260,10 @@ def _hundredths(seconds: Any) -> Any:
 
 
 def video_data(clips: Sequence[Clip], folder: str | Path | None, page: Path) -> dict[str, Any]:
-    """Return the URL of each film's file, or of each clip's file, for the explorer.
+    """Return the URL of each film's file, or else of each clip's file, for the explorer.
 
-    URLs are relative if the files are below the page's folder, so that both can be moved together.
-    ``missing`` names the films without a file.
+    URLs are relative if the files are below the page's folder, so that page and files can be moved
+    together. ``missing`` names the films without a file.
     """
     if folder is None:
         return {"of": {}, "missing": ""}
@@ -280,7 +283,7 @@ def video_data(clips: Sequence[Clip], folder: str | Path | None, page: Path) -> 
 
 
 def _address(path: Path, page: Path) -> str:
-    """Return a file's URL, relative to the page's folder if the file is below it, else absolute."""
+    """Return a file's URL: relative if the file is below the page's folder, else absolute."""
     path, folder = path.resolve(), page.resolve().parent
     if path.is_relative_to(folder):
         return quote(f"./{path.relative_to(folder).as_posix()}")

@@ -1,4 +1,4 @@
-"""An overview of the films, one strip each, sorted by a model's scores or by annotations."""
+"""An overview of the films with a strip for each film, sorted by model scores or annotations."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TICK_S = 1800
 
 @dataclass(frozen=True)
 class FilmStrip:
-    """A film: its link into the explorer, title, lanes as SVG, and numbers by column.
+    """A film's id, title, lanes as SVG, and numbers by column.
 
-    `ticks` are the half hours below the lanes, each as a share of the width and its text.
+    `ticks` are the half hours below the lanes: pairs of a share of the width and a text.
     """
 
     film: str
@@ -38,7 +38,11 @@ class FilmStrip:
 
 @dataclass(frozen=True)
 class FilmStrips:
-    """All films, sorted by the column `rank`, with the names of lanes and the scored model."""
+    """The strips of all films, sorted by the column `rank`.
+
+    `lanes` has the names of the lanes, `levels` the colours and names of the levels, and `counted`
+    the levels that are counted. `model` is the scored model, or "".
+    """
 
     films: tuple[FilmStrip, ...]
     lanes: tuple[str, ...]
@@ -54,12 +58,12 @@ class FilmStrips:
 
 
 def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
-    """Return the strips of the explorer's first run, or None if no films are named.
+    """Return the strips of the explorer's first run, or None if no clip has a film.
 
     Parameters
     ----------
     head
-        The scores of the first screen, whose model gets a lane.
+        The scores of the first screen. The headline model gets a lane.
     ordered
         All clips, film by film, in scene order.
     """
@@ -111,7 +115,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
 
 
 def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return lane -> clip -> colour, for each annotator, the model and disagreements."""
+    """Return the colours of clips in each lane: of annotators, of the model, of differences."""
     row, annotators = head.row if head.rows else None, head.annotators
     clips = (row.run if row else head.source).clips
     lanes = {
@@ -136,7 +140,7 @@ def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, 
 def _numbers_of_film(
     row: ScoreRow, film: str, clips: int, labels: Sequence[int]
 ) -> dict[str, Html]:
-    """Return a model's scores on a film, with the scores of guessing and of the paper.
+    """Return a model's scores on a film, a guess's score, and the paper's score.
 
     `labels` are the labels of the clips that were tested.
     """
@@ -159,7 +163,7 @@ def _numbers_of_film(
 
 
 def _scores_of_film(row: ScoreRow, film: str) -> Scores:
-    """Return the scores of a film, or {} if it has no clips of some class."""
+    """Return the scores on a film, or {} if it cannot be scored because a class is missing."""
     if row.entry.pooled and row.run.record.films.tested == 1:
         return row.entry.mean
     return row.entry.groups.get(film, {})
@@ -171,7 +175,7 @@ def _end(clips: Sequence[Clip], *, timed: bool) -> float:
 
 
 def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...]:
-    """Return the half hours and the film's end, each as a share of `length` and its text.
+    """Return the half hours and the film's end, as pairs of a share of `length` and a text.
 
     Half hours close to the end are left out, so that texts do not touch on a phone.
     """

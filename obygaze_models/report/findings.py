@@ -19,7 +19,7 @@ from obygaze_models.scoring.metrics import METRICS
 
 KAPPA_ENDS = "; 1 is full agreement, 0 is chance"
 NEAR = 0.015
-"""The largest distance from a fraction at which a share is named after it."""
+"""The largest difference between a share and the fraction that describes it."""
 _FRACTIONS = {
     "one in ten": 0.1,
     "one in five": 0.2,
@@ -36,7 +36,7 @@ _FRACTIONS = {
 
 
 def findings(head: Headline) -> list[Html]:
-    """Return sentences on the finding, the annotations, and either agreement or the model."""
+    """Return the page's findings: sentences on the result, the annotations and the agreement."""
     if not head.rows:
         shared = _shared_marks(head)
         # One paragraph on counts and agreement keeps the films near the top of the page.
@@ -53,7 +53,7 @@ def findings(head: Headline) -> list[Html]:
 
 
 def _named(head: Headline) -> list[Html]:
-    """Say which of several models the result is about, and how it was chosen."""
+    """Name the model that the result is about if there are several, with the reason."""
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
@@ -100,7 +100,7 @@ def _concepts_found(head: Headline) -> Html:
 
 
 def _annotated(head: Headline, *, by_all: bool = True) -> Html:
-    """Count the marked clips and, on request, those that all annotators marked."""
+    """Count the marked clips and, if `by_all`, the clips that all annotators marked."""
     source, clips = head.source, head.source.clips
     films = len({clip.film for clip in clips.values() if clip.film})
     noun = source.noun if len(clips) != 1 else source.noun.removesuffix("s")
@@ -136,7 +136,7 @@ def _annotated(head: Headline, *, by_all: bool = True) -> Html:
 
 
 def _shared_marks(head: Headline) -> list[Html]:
-    """Say how often annotators agree on the highest level, if any of them gives it."""
+    """Describe the agreement on clips to which any annotator gave the highest level."""
     annotators, source = head.annotators, head.source
     if annotators is None:
         return []
@@ -160,7 +160,7 @@ def _shared_marks(head: Headline) -> list[Html]:
 
 
 def share_in_words(part: int, total: int) -> str:
-    """Return a share as a nearby fraction, else as a percentage; for few clips, as counts.
+    """Return a share in words: a nearby fraction, or else a percentage; counts if `total` is small.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def share_in_words(part: int, total: int) -> str:
 
 
 def _agreement(head: Headline) -> list[Html]:
-    """Say where the annotators agree and where they do not, by film and by concept."""
+    """Describe the annotators' agreement over all films, and its extremes by film and concept."""
     annotators, noun = head.annotators, head.source.noun
     if annotators is None:
         return []
@@ -231,7 +231,7 @@ def _extremes(start: str, score: str, values: Mapping[str, float], ends: str = "
 
 
 def _model(head: Headline, who: str) -> Html:
-    """Say which clips the model finds, and how it ranks them."""
+    """Describe the clips that the model finds, and its ranking."""
     row, mean, noun = head.row, head.row.entry.mean, head.run.noun
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
@@ -262,12 +262,12 @@ def _model(head: Headline, who: str) -> Html:
 
 
 def _title(row: ScoreRow) -> list[Html]:
-    """Return the model's title, or [] if the sentence needs none."""
+    """Return the model's title, or [] if the run has a single model without a title."""
     return [] if row.who == "the model" else [html("{}", row.title)]
 
 
 def _official_scores(row: ScoreRow) -> list[Html]:
-    """Return the scores by the benchmark's official measures, if it has any."""
+    """Return the scores by the benchmark's official measures, or [] if it has none."""
     metrics = metrics_of(row.run.record)
     return [_score(row, metric) for metric in metrics if METRICS[metric].official]
 
@@ -277,7 +277,7 @@ def _score(row: ScoreRow, metric: str) -> Html:
 
 
 def _certainty(head: Headline) -> Html:
-    """Describe the interval of the score, or say why there is none."""
+    """Describe the interval of the score, or the reason why it has no interval."""
     if head.interval is not None:
         ends = map(number, head.interval)
         text = "; the average over other such {}s would probably be between {} and {}"
@@ -287,7 +287,7 @@ def _certainty(head: Headline) -> Html:
 
 
 def _pairs(head: Headline) -> Html:
-    """Say how often the model rates a positive clip above a negative one of the same film."""
+    """Describe how often the model rates a positive clip above a negative clip of the same film."""
     area = head.row.entry.mean["auroc"]
     if area is None or head.run.kind != "levels":
         return Html("")
@@ -304,7 +304,7 @@ def _given_a_pair(head: Headline, area: float) -> Html:
 
 
 def _area_and_interval(row: ScoreRow, area: float) -> Html:
-    """Format an AUROC with its interval, or with the reason why there is none."""
+    """Format an AUROC with its interval, or with the reason why it has no interval."""
     score = html("{} {}", METRICS["auroc"].title, number(area))
     if row.few:
         return html("{}; {}", score, row.few)
@@ -323,9 +323,9 @@ def _who(row: ScoreRow) -> str:
 
 
 def _verdict(head: Headline) -> Html:
-    """Say if the score is above guessing, or return "" if it cannot be compared.
+    """Compare the score with guessing; return "" if they cannot be compared.
 
-    For AUROC, also say if the verdicts are better than guessing.
+    If the score is AUROC, also compare the verdicts with guessing.
     """
     row, metric = head.row, head.metric
     if head.run.kind == "classes" or row.entry.mean[metric] is None:
@@ -340,7 +340,7 @@ def _verdict(head: Headline) -> Html:
 
 
 def _ranks(head: Headline, ends: tuple[float, float]) -> str:
-    """Say if the model ranks clips better than chance, by the interval of its AUROC."""
+    """State whether the model ranks clips better than chance, by the interval of its AUROC."""
     who, noun = _who(head.row), head.run.noun
     if ends[0] > 0.5:
         return f"{who} ranks {noun} better than chance."
@@ -380,7 +380,7 @@ _BESIDE_GUESS = {
 
 
 def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None = None) -> Html:
-    """Return a verb phrase with numbers that compares a score with the best guess by film."""
+    """Return a verb phrase, with numbers, that compares a score with the best guess."""
     guess, score = row.best_guess(metric), row.entry.mean[metric]
     verbs, too_few = _BESIDE_GUESS[METRICS[metric].ranks], row.too_few(metric)
     numbers = html("{} {}", METRICS[metric].title, number(score))
@@ -403,7 +403,7 @@ def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None =
 
 
 def beside_annotators(head: Headline) -> list[Html]:
-    """Say if the model agrees with each annotator as much as they agree with each other."""
+    """Compare the model's agreement with annotators and the annotators' agreement."""
     compared, own = head.compared, head.annotators
     if not compared:
         return []
@@ -414,7 +414,7 @@ def beside_annotators(head: Headline) -> list[Html]:
     where = f"{head.row.task.title}: " if head.run.kind == "concepts" else ""
     lines = [html("{}{}", where, sentence)]
     if own and any(pair.clips > compared.clips for pair in own.pairs):
-        text = "That leaves out clips of other levels, which flatters everyone: {} is {}."
+        text = "These numbers leave out clips of other levels, so they are too high: {} is {}."
         lines.append(
             html(text, "the annotators’ own kappa over all levels", number(own.agreement.value))
         )
@@ -424,7 +424,7 @@ def beside_annotators(head: Headline) -> list[Html]:
 def store_tables(
     head: Headline, runs: Sequence[ReportRun]
 ) -> dict[tuple[str, str, str], list[list[str]]]:
-    """Return tables of what each store adds to each model, for the runs that compare stores."""
+    """Return tables of each store's contribution to each model, for runs that compare stores."""
     tables = {}
     for run in runs:
         if run.record.experiment.each_store:

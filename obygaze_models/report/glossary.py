@@ -19,15 +19,15 @@ LEVELS = {
     "NS": "the annotators were not sure",
     "S": "the annotators were sure of objectification",
 }
-"""ObyGaze12's levels in its authors' words. The levels of other schemes have only names."""
+"""The definitions of ObyGaze12's levels by its authors. Levels of other schemes have only names."""
 FEATURES = {
     "native": "the clip’s single vector, as the backbone computes it",
     "max": "for each dimension, the largest value over a clip’s tokens",
     "mean": "for each dimension, the mean over a clip’s tokens",
     "first": "a clip’s first token only",
 }
-CONCEPT = "; concept models measure these and show which of them decided"
-FIT = "one training of a model. A run has several, each with different clips held out or sampled"
+CONCEPT = "; concept models measure concepts and show which concepts decided"
+FIT = "one training of a model. A run has several fits, with different clips held out or sampled"
 KAPPA = (
     "Cohen’s kappa: how much more often two annotators agree than by chance, given how often each "
     "uses a label. 1: always; 0: as often as by chance; below 0: less often"
@@ -41,8 +41,8 @@ LOG_ODDS = (
     "of 1 multiplies the odds by 2.7. A model adds up the parts of its concepts, or of its stores"
 )
 BOTTLENECK = (
-    "post-hoc concept bottleneck model: it measures concepts and decides only by these, so that "
-    "each decision can be inspected"
+    "post-hoc concept bottleneck model: it measures concepts and decides only by these "
+    "measurements, so that each decision can be inspected"
 )
 
 
@@ -61,7 +61,7 @@ def eyebrow(sources: Sequence[Source]) -> str:
 
 
 def page_title(runs: Sequence[ReportRun], source: Source) -> str:
-    """Return the page's title: the name of its only run, or what was annotated."""
+    """Return the page's title: the name of the only run, or the number of films or clips."""
     if len(runs) == 1:
         return runs[0].name
     films = len({clip.film for clip in source.clips.values() if clip.film})
@@ -70,7 +70,7 @@ def page_title(runs: Sequence[ReportRun], source: Source) -> str:
 
 
 def concept_meanings(about: ManifestRecord) -> dict[str, str]:
-    """Return concept -> meaning for ObyGaze's scheme, or {} for another scheme."""
+    """Return the meaning of each concept in ObyGaze's scheme; {} if the scheme is not ObyGaze's."""
     if not about.is_obygaze:
         return {}
     concepts = reference_json("scheme-obygaze.json")["concepts"]
@@ -112,7 +112,7 @@ def about(runs: Sequence[Source]) -> str:
 
 
 def perceived(run: ReportRun) -> str:
-    """Return a noun for what the features of a run describe."""
+    """Return a noun for the content that the features of a run describe, such as "dialogue"."""
     if run.reads.startswith("number of words"):
         return "amount of dialogue"
     names = {"words": "dialogue", "sound": "sound", "frames": "frames"}
@@ -125,7 +125,7 @@ def glossary(
     """Return the terms that occur on the page, with their meanings."""
     agreement = {"kappa": KAPPA} if kappa else {}
     agreement |= {"gamma": GAMMA} if gamma else {}
-    # Without duplicates, but a level and a concept with the same name are two terms.
+    # Duplicates have the same term and meaning. A level and a concept may share a name.
     return list(dict.fromkeys([*_terms(runs), *agreement.items()]))
 
 
@@ -180,7 +180,7 @@ def _model_terms(runs: Sequence[ReportRun]) -> Iterator[tuple[str, str]]:
 
 
 def citation(sources: Sequence[Source]) -> str:
-    """Return the sources to cite, including ObyGaze's paper only if its levels are used."""
+    """Return the sources to cite. ObyGaze's paper is included only if its levels are used."""
     manifests = [source.about for source in sources]
     cited = [m.citation or f"{m.name}, whose manifest has no citation" for m in manifests]
     if any(manifest.is_obygaze for manifest in manifests):

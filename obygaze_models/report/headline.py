@@ -1,4 +1,4 @@
-"""The scores on a page's first screen, and the model that its result is about."""
+"""The scores on a page's first screen, and the model that the first screen is about."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from obygaze_models.scoring.annotators import AnnotatorComparison
 class Headline:
     """The scores on the first screen: models on the same test set, best first.
 
-    `row` is the model that the result is about. The experiment names it before the test.
+    `row` is the headline model, which the first screen is about. The experiment names this model
+    before the test.
     """
 
     source: Source
@@ -26,27 +27,27 @@ class Headline:
 
     @property
     def run(self) -> ReportRun:
-        """The source as a run, on a page with models."""
+        """The source as a run. It exists only on a page with models."""
         assert isinstance(self.source, ReportRun)
         return self.source
 
     @property
     def row(self) -> ScoreRow:
-        """The row of the model that the result is about, on a page with models."""
+        """The row of the headline model. It exists only on a page with models."""
         name = self.run.record.headline_model
         own = [row for row in self.rows if row.run is self.run]
         return next((row for row in own if row.model == name), own[0])
 
     @property
     def levels_by_annotator(self) -> dict[str, dict[str, str]]:
-        """Annotator -> clip -> level, from the page's labels if there are no annotators."""
+        """Each annotator's levels by clip; the page's labels if no annotators are known."""
         if self.annotators is None:
             return {"annotators": {clip.id: clip.level for clip in self.source.clips.values()}}
         return {name: dict(levels) for name, levels in self.annotators.levels.items()}
 
     @property
     def opens(self) -> ScoreRow:
-        """The model that the explorer opens on: the first that gives reasons, if any."""
+        """The model that the explorer opens on: the first with reasons, or else the headline."""
         return next((row for row in self.rows if row.results.gives_reasons), self.row)
 
     @property
@@ -56,12 +57,12 @@ class Headline:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval of the score, if there are enough clips and films."""
+        """The interval of the headline score; None if there are too few clips or films."""
         return self.row.interval(self.metric)
 
     @property
     def human(self) -> float | None:
-        """The F1 of annotators against each other, unless models are compared with them."""
+        """The F1 of annotators against each other; None if models are compared with annotators."""
         if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
             return None
         record, test = self.row.run.record, self.row.entry.test
@@ -72,9 +73,9 @@ class Headline:
 def headline(
     tables: Sequence[ScoreTable], source: Source, annotators: Annotators | None
 ) -> Headline:
-    """Rank the models on the largest test set of the explorer's first run, and of similar runs.
+    """Rank the models of the source, and of similar runs, on the source's largest test set.
 
-    The headline has no rows if there is no model.
+    If the source is annotations, the headline has no rows.
     """
     if isinstance(source, Annotation):
         return Headline(source, "", (), annotators)

@@ -1,4 +1,4 @@
-"""Alarms that change the conclusion of a page, limits of its conclusions, and cautions."""
+"""Alarms that change the conclusion of a page, limits of the conclusion, and cautions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_LIMITS = 3
 def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     """Return the alarms that change the conclusion.
 
-    They are about features that are synthetic or of unknown origin, leaks, few clips, and a single
-    tested film.
+    An alarm is about synthetic features, features of unknown origin, leaks, few test clips, or a
+    single tested film.
     """
     record, row = head.run.record, head.row
-    # From any run: meaningless scores must not pass for real scores anywhere on the page.
+    # Include alarms of all runs, because any meaningless score on the page needs an alarm.
     messages = [m for run in runs for m in messages_of(run.record) if m.voids_scores]
     codes = ("leak", "films") if record.films.tested == 1 else ("leak",)
     messages += [message for message in messages_of(record) if message.code in codes]
@@ -45,7 +45,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
 
 
 def limits(head: Headline) -> list[str]:
-    """Return what the results do not show, most serious first."""
+    """Return phrases for what the results do not show, most serious first."""
     if not head.rows:
         return _limits_of_labels(head)
     record = head.row.run.record
@@ -93,7 +93,7 @@ def limits(head: Headline) -> list[str]:
 
 
 def _limits_of_labels(head: Headline) -> list[str]:
-    """Return what labels alone do not show."""
+    """Return phrases for what labels alone do not show."""
     noun, group = head.source.noun, head.source.group_noun
     clip = noun.removesuffix("s")
     if head.annotators is None:
@@ -109,19 +109,19 @@ def _limits_of_labels(head: Headline) -> list[str]:
 
 
 def _guessed(head: Headline) -> str:
-    """Return the metric that is compared with guessing: F1 if the headline's is AUROC."""
+    """Return the metric to compare with guessing: F1 if the headline metric is AUROC."""
     return "f1" if head.metric == "auroc" else head.metric
 
 
 def _is_no_better(head: Headline) -> bool:
-    """Return True if the model does no better than guessing, although there are enough clips."""
+    """Return True if the model is not better than guessing, although there are enough clips."""
     metric, row = _guessed(head), head.row
     is_seen = row.best_guess(metric) is not None and not row.too_few(metric)
     return is_seen and not row.beats_guess(metric)
 
 
 def _untested(head: Headline) -> str:
-    """Return the levels that the best model's test leaves out, or "" for other tasks."""
+    """Name the levels that the headline model's test set leaves out; "" if it tests no levels."""
     if head.run.kind != "levels":
         return ""
     tested = head.row.task.levels
@@ -129,7 +129,7 @@ def _untested(head: Headline) -> str:
 
 
 def _seen(source: Source) -> tuple[str, str]:
-    """Return a verb phrase for marked parts of a film, and a noun for what models look for."""
+    """Return a verb phrase for a marked part of a film, and a noun for the models' target."""
     names = source.about.levels
     if source.about.is_obygaze:
         return "objectifies", "objectification"
@@ -144,9 +144,9 @@ NOT_SEEN = (
 
 @dataclass(frozen=True)
 class Caution:
-    """A limit of what scores mean, its consequence, and the runs that it applies to.
+    """A caution about scores, the consequence, and the runs that the caution applies to.
 
-    `runs` is empty if it applies to all runs.
+    `runs` is empty if the caution applies to all runs.
     """
 
     text: str
@@ -155,7 +155,7 @@ class Caution:
 
 
 def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
-    """Return a page's cautions without duplicates, with the first screen's run first."""
+    """Return a page's cautions without duplicates. Those of the first screen's run come first."""
     names: dict[RunWarning, list[str]] = {}
     for run in (main, *(run for run in runs if run is not main)):
         for message in messages_of(run.record):
@@ -171,7 +171,7 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
     if not any(run.record.leaked for run in runs):
         lines.append(
             Caution(
-                "No test clip was used for training or for early stopping; every id was checked."
+                "No test clip was used for training or for early stopping (every id was checked)."
             )
         )
     return lines
@@ -187,7 +187,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
             model = titles.get(fit["model"], fit["model"])
             fits[model, run.number] += 1
             facts = msgspec.convert(fit["facts"], Facts)
-            unreliable = "are unreliable, as their direction may be arbitrary"
+            unreliable = "are unreliable, because their direction may be arbitrary"
             reasons = [(name, "are left out", reason) for name, reason in facts.skipped.items()]
             reasons += [(warning.subject, unreliable, warning.text) for warning in facts.warnings]
             named = {*(facts.concepts or run.about.senses), *facts.skipped}
@@ -232,7 +232,7 @@ def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
 
 
 def _which(names: Sequence[str], total: int) -> str:
-    """Return the runs that a line applies to, or their number if there are many; "" for all."""
+    """Name the runs that a line applies to, or give their number if they are many; "" if all."""
     if not names or len(names) == total:
         return ""
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"

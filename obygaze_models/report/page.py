@@ -1,4 +1,4 @@
-"""Reports as a single HTML page that needs no network and no other file."""
+"""Reports as single HTML pages that need no network and no other files."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def report(
     Parameters
     ----------
     sources
-        A manifest with labels or timelines (shown minute by minute), for a page without a model;
-        or one or more runs, in the order of the page. Paths of their folders work, too.
+        One or more runs, in the order of the page; or, for a page without a model, a manifest with
+        labels, or timelines, which are shown minute by minute. Paths of folders are accepted.
     output
         The path of the page.
     title
         The page's title. By default, it describes the content.
     thumbnails
-        A folder of pictures (ID.jpg) to embed; do not share a page that contains them.
+        A folder of pictures (ID.jpg) to embed. Do not share a page with pictures.
     analyses
         JSON files of ``obygaze models explain``, shown as tests of the models' concepts.
     nearest
@@ -92,7 +92,7 @@ def report(
     timelines
         A folder of annotators' segments, shown above the frames.
     videos
-        A folder with a video of each film, which plays from a clip's start, or of each clip.
+        A folder with a video of each film or of each clip, for playing clips on the page.
     overwrite
         Replace an existing page.
     """
@@ -139,15 +139,15 @@ def report(
 
 
 def _require_classes(runs: Sequence[ReportRun]) -> None:
-    """Raise if a run does not predict classes, because the page describes nothing else."""
+    """Raise if a run does not predict classes, because pages support only classes."""
     for run in runs:
         record = run.record
         if any(record.task(test).target.is_numeric for test in record.tests):
             raise ExperimentError(
-                f'{record.experiment.name!r}: a page needs classes (got target = "'
-                f'{record.experiment.target}"). Print its scores with "obygaze models run", or use '
-                '"obygaze models compare" and "obygaze models predict"; predictions.csv has each '
-                "clip."
+                f'{record.experiment.name!r}: a page supports only classes (got target = "'
+                f'{record.experiment.target}"). Use "obygaze models run" to print the scores, and '
+                '"obygaze models compare" to compare models. Each clip\'s prediction is in '
+                "predictions.csv."
             )
 
 
@@ -185,7 +185,7 @@ def _findings(
 def _annotated(
     head: Headline, sources: Sequence[Source], ordered: Sequence[Clip]
 ) -> dict[str, Any]:
-    """Return the content on films, annotators and terms."""
+    """Return the content about films, annotators and terms."""
     main, annotators = head.source, head.annotators
     marked = marked_films(main, annotators)
     films = film_strips(head, ordered)
@@ -216,7 +216,7 @@ def _annotated(
 def _models(
     head: Headline, runs: Sequence[ReportRun], tables: Sequence[ScoreTable]
 ) -> dict[str, Any]:
-    """Return the content on models: scores, stores, concepts and leaks."""
+    """Return the content about models: scores, stores, concepts and leaks."""
     return {
         "runs": runs,
         "tables": tables,
@@ -233,7 +233,7 @@ def _models(
 def open_sources(
     sources: Origin | Sequence[Origin],
 ) -> tuple[list[ReportRun], Annotation | None]:
-    """Open the sources as runs, or as annotations if they are not runs."""
+    """Open the sources as runs, or as annotations if the source is a manifest or timelines."""
     if isinstance(sources, Run | Manifest | Timelines | str | Path):
         sources = [sources]
     annotations = [annotation for part in sources if (annotation := open_annotation(part))]

@@ -1,4 +1,4 @@
-"""The table of a page's first screen: each run's question, its score, and a verdict."""
+"""The table on a page's first screen, with each run's question, score and verdict."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from obygaze_models.scoring.intervals import Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_ROWS = 8
-"""The maximum number of rows on the first screen. The rest are collapsed."""
+"""The maximum number of rows on the first screen. Further rows are collapsed."""
 MAX_DIFFERENCES = 3
 """The maximum number of runs that the first screen's run is compared with."""
 MAX_CONCEPTS = 3
-"""The maximum number of concepts to show per run. With more, only the best and the lowest."""
+"""The maximum number of concepts per run. If there are more, only the ends are shown."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,10 @@ class Result:
 
 
 def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
-    """Return a row for each test of each run's headline model, or [] if only one would remain.
+    """Return a row for each test of each run's headline model, or [] if there is a single row.
 
-    The first screen's run comes first. With many concepts, only the best and the lowest have a row.
+    The first screen's run comes first. If a run has many concepts, only the best and the lowest
+    have a row.
     """
     if not head.rows:
         return []
@@ -92,7 +93,7 @@ def _result(row: ScoreRow, metric: str, question: str, score: Estimate, verdict:
 
 
 def _without_blank(row: ScoreRow, metric: str) -> Iterator[Result]:
-    """Yield the score without the clips whose features are all zero, if there are any."""
+    """Yield a row without the clips whose features are all zero, if there are such clips."""
     run = row.run
     if run.kind == "concepts" or not run.record.blank:
         return
@@ -124,7 +125,7 @@ def _question(row: ScoreRow) -> str:
 
 
 def verdicts_of(rows: Sequence[ScoreRow], metric: str) -> list[str]:
-    """Return a verdict on each score of a run against guessing, adjusted by Holm's method."""
+    """Return a verdict on each score of a run compared with guessing, adjusted by Holm's method."""
     estimates = [row.above_guess(metric) for row in rows]
     p_values = holm([estimate.p_value for estimate in estimates])
     verdicts = []
@@ -144,7 +145,7 @@ def _in_words(metric: str, is_clear: bool, difference: float) -> str:
 
 
 def _beside_chance(estimate: Estimate, metric: str) -> str:
-    """Return a verdict on a score against chance by its interval; "" if not an AUROC."""
+    """Return a verdict on an AUROC compared with chance, by its interval; "" for other metrics."""
     if metric != "auroc" or estimate.value is None or estimate.interval is None:
         return ""
     low, high = estimate.interval
@@ -152,7 +153,7 @@ def _beside_chance(estimate: Estimate, metric: str) -> str:
 
 
 def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
-    """Compare the first screen's model with the models of a few runs on other features."""
+    """Compare the first screen's model with models on other features, unless these are many."""
     if not head.rows or head.run.kind != "levels":
         return []
     comparable = [run for run in runs if _is_comparable(run, head)]
@@ -167,7 +168,7 @@ def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
 
 
 def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
-    """Compare a run's model with the first screen's; None if more than features differ."""
+    """Compare a run's model with the first screen's; None if they differ in more than features."""
     model, rival = head.row.model, run.record.headline_model
     try:
         compared = compare(head.run.run, run.run, models=[model, rival])
@@ -189,7 +190,7 @@ def _is_comparable(run: ReportRun, head: Headline) -> bool:
 
 
 def _difference(pair: Comparison, metric: str, main: ReportRun, run: ReportRun) -> Html:
-    """Say how much better one run is than another on the same clips."""
+    """Describe the difference between two runs' scores on the same clips."""
     difference = pair.scores[metric].difference
     verb = "higher" if (difference.value or 0.0) <= 0 else "lower"
     text = "On the same {} {}, {} from the {} is {} {} than from the {} ({})."

@@ -1,4 +1,4 @@
-"""The runs of a page, with each model's mean prediction of each clip, and tables of scores."""
+"""The runs of a page, with each model's mean predictions of clips, and tables of scores."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class ModelResults:
     Parameters
     ----------
     model, task
-        The model, and the test set if each test set has its own model (concepts).
+        The model, and the test set if each test set has its own model; else "".
     classes
         The classes of the task. If there are two, the second is the positive class.
     predictions
-        Means over the fits that tested a clip.
+        The mean prediction of each clip over the fits that tested it.
     reasons
         The model's rows of `Run.reasons`; may be empty.
     by_fit
-        Fit -> clip -> probability.
+        The probability of each clip by each fit.
     """
 
     model: str
@@ -60,12 +60,12 @@ class ModelResults:
 
     @property
     def gives_reasons(self) -> bool:
-        """True if the reasons determine the prediction, unlike a network's sensitivities."""
+        """True if reasons determine the predictions, which a network's sensitivities do not."""
         return bool((self.reasons["kind"] != "sensitivity").any())
 
 
 def annotators_of(manifest: Manifest, labels: str) -> list[str]:
-    """Return the label sets that `labels` was merged from, or else all the annotators."""
+    """Return the annotators that `labels` was merged from, or else all annotators."""
     everyone = manifest.annotators
     merged = manifest.labels(labels).merged_annotators if labels in manifest.label_names else []
     return [name for name in merged if name in everyone] or everyone
@@ -78,11 +78,11 @@ class ReportRun:
     Parameters
     ----------
     number, name
-        Its position on the page, and its unique name.
+        The run's position on the page, and its unique name.
     feature
-        The backbone and array of its features.
+        The backbone and array of the run's features.
     reads
-        The input in plain words, such as "words", with `feature` if two runs would look the same.
+        The input in plain English, such as "words", with `feature` if it would not be unique.
     """
 
     number: int
@@ -104,14 +104,14 @@ class ReportRun:
 
     @property
     def positives(self) -> list[str]:
-        """The levels that its models look for, or the highest level for classes or concepts."""
+        """The positive levels, or the highest level if the task is classes or concepts."""
         return [*self.record.experiment.positives] or [list(self.about.levels)[-1]]
 
     @property
     def annotators(self) -> list[str]:
-        """The annotators that the run's labels were merged from, or else all of them.
+        """The annotators that the run's labels were merged from, or else all annotators.
 
-        The list is empty if the manifest is gone.
+        The list is empty if the manifest cannot be used.
         """
         return [] if self.manifest is None else annotators_of(self.manifest, self.about.labels)
 
@@ -135,7 +135,7 @@ class ReportRun:
 
     @cached_property
     def clips(self) -> Mapping[str, Clip]:
-        """The label set's clips by id, or only the run's clips if the manifest is gone."""
+        """The label set's clips by id, or only the run's clips if the manifest cannot be used."""
         return with_distinct_titles(self._label_set or self.own_clips)
 
     @cached_property
@@ -146,7 +146,7 @@ class ReportRun:
 
     @cached_property
     def noun(self) -> str:
-        """The noun for its clips: "minutes" or "clips"."""
+        """The noun for the clips: "minutes" or "clips"."""
         return clip_noun(self.clips.values())
 
     @property
@@ -175,10 +175,10 @@ class ReportRun:
 
     @cached_property
     def _label_set(self) -> dict[str, Clip] | None:
-        """All clips of a label set that contains the run's labels, or None without such a set.
+        """All clips of the default label set, or else of the run's label set, by id.
 
-        It is the manifest's default label set, or else the run's own. None if the manifest is gone
-        or its labels have changed.
+        The label set must contain the run's labels unchanged. None if neither does, or if the
+        manifest cannot be used.
         """
         own, name = self.own_clips, self.record.manifest.labels
         if self.manifest is None or name not in self.manifest.label_names:
@@ -202,9 +202,9 @@ class ReportRun:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest with its other label sets, or None if it cannot be used.
+        """The run's manifest, or None if it is missing, changed or remote.
 
-        It may be gone, changed, or remote. A run's file must not decide what is downloaded.
+        Remote manifests are not loaded, because a run's file must not decide what is downloaded.
         """
         path = self.record.experiment.manifest
         try:
@@ -215,7 +215,7 @@ class ReportRun:
 
     @property
     def kind(self) -> str:
-        """The kind of task: "levels" (two sets of levels), "classes" (several) or "concepts"."""
+        """The kind of task: "levels" (two sets of levels), "classes" or "concepts"."""
         experiment = self.record.experiment
         if experiment.concepts:
             return "concepts"
@@ -223,7 +223,7 @@ class ReportRun:
 
 
 def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
-    """Average the runs' predictions, and name runs and features uniquely."""
+    """Average the runs' predictions, and give runs and features unique names."""
     names = [run.record.experiment.name for run in runs]
     # If two names are equal, add the folder in brackets, or else a number.
     for suffixes in ([run.folder.name for run in runs], range(1, len(runs) + 1)):
@@ -252,7 +252,7 @@ def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
 
 
 def senses_of(record: RunRecord) -> list[str]:
-    """Return what the features of a run describe: words, sound or frames, without duplicates."""
+    """List the senses that a run's features describe: words, sound or frames."""
     preprocessing = record.features.preprocessing
     senses = []
     for part in preprocessing.get("parts", [preprocessing]):
@@ -264,7 +264,7 @@ def senses_of(record: RunRecord) -> list[str]:
 
 
 def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
-    """Return each run's input in plain words, with the feature if two would look the same."""
+    """Return each run's input in plain English, with the feature if it would not be unique."""
     titles = []
     for run in runs:
         senses = senses_of(run.record)
@@ -281,7 +281,7 @@ def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
 
 
 def default_run(runs: Sequence[ReportRun]) -> ReportRun:
-    """Return the run with the most tested clips, preferring levels, then runs without leaks."""
+    """Return the run to show first: of levels or classes, without leaks, with many tested clips."""
     return max(
         runs,
         key=lambda run: (
@@ -293,7 +293,7 @@ def default_run(runs: Sequence[ReportRun]) -> ReportRun:
 
 
 def default_model(run: ReportRun) -> ModelResults:
-    """Return the model with the best main score, preferring models that give reasons."""
+    """Return the model with the best main score; prefer models that give reasons."""
     metric = run.record.main_metric
     scores = {entry.model: entry.mean[metric] or 0.0 for entry in reversed(run.record.scores)}
     return max(run.models, key=lambda results: (results.gives_reasons, scores[results.model]))
@@ -347,7 +347,7 @@ class ScoreRow:
 
     @property
     def concept(self) -> str:
-        """The concept that its test set is about."""
+        """The concept that the test set is about."""
         return self.task.concept
 
     @property
@@ -357,42 +357,42 @@ class ScoreRow:
 
     @property
     def results(self) -> ModelResults:
-        """The model's predictions on the test set, or on the test sets that share its fits."""
+        """The model's predictions on the test set, or on all test sets with the same fits."""
         test = self.entry.test
         of_model = (results for results in self.run.models if results.model == self.model)
         return next(results for results in of_model if results.task in ("", test))
 
     @property
     def few(self) -> str:
-        """The reason why an interval would be too narrow, or ""."""
+        """The reason why the scores have no intervals, or ""."""
         return self.too_few("")
 
     def too_few(self, metric: str) -> str:
-        """Return why a metric has no interval, such as too few positives, or ""."""
+        """Return the reason why a metric has no interval, such as too few positives, or ""."""
         counts = self.test.classes.values()
         return too_few(counts, self.entry.films, metric, noun=self.run.group_noun)
 
     def interval(self, metric: str) -> tuple[float, float] | None:
-        """Return the interval of a score, if there are enough clips and films."""
+        """Return the interval of a score, or None if there are too few clips or films."""
         return None if self.few else self.entry.interval.get(metric)
 
     @property
     def average(self) -> str:
-        """A heading that says how its scores are averaged."""
+        """A heading for the kind of average, such as "Mean over films"."""
         if self.entry.pooled:
             return "All test clips together"
         return f"Mean over {self.run.group_noun}s"
 
     @property
     def averaged(self) -> str:
-        """A phrase for the groups averaged over, or "" if all clips are scored together."""
+        """A phrase for the kind of average, or "" if all clips are scored together."""
         return "" if self.entry.pooled else f", on average over {self.run.group_noun}s"
 
     def above_guess(self, metric: str) -> Estimate:
-        """Estimate how far a score is above the best guess's score, on average over films.
+        """Estimate the mean difference between a score and the best guess's score over films.
 
         The kind of guess that is best overall is scored at each film's share of positives. The
-        estimate is undefined for a metric without guesses, and if all clips are scored together.
+        estimate is undefined if the metric has no guesses, or if all clips are scored together.
         """
         guess = self.best_guess(metric)
         if guess is None or self.entry.pooled:
@@ -412,18 +412,18 @@ class ScoreRow:
         return restrict(estimate, metric, [*self.test.classes.values()], least=-1.0)
 
     def beats_guess(self, metric: str) -> bool:
-        """Return True if a score is clearly above the best guess's."""
+        """Return True if the interval of the difference from the best guess is above 0."""
         interval = self.above_guess(metric).interval
         return interval is not None and interval[0] > 0
 
     @property
     def task(self) -> Task:
-        """The task that it was tested on."""
+        """The task that the model was tested on."""
         return self.run.record.task(self.entry.test)
 
     @property
     def trained(self) -> str:
-        """The task that it was trained on, and the source of its labels."""
+        """The task that the model was trained on, and the source of the labels."""
         return self.run.record.trained_on(self.entry.test) + self._by_whom
 
     @property
@@ -438,7 +438,7 @@ class ScoreRow:
         return ", each annotator’s labels" if soft else ""
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:
-        """Return the best kind of guess on the same clips and its score, or None without one."""
+        """Return the best kind of guess on the same clips, and its score; None if undefined."""
         guesses = self.test.baselines.items()
         scores = {name: own[metric] or 0.0 for name, own in guesses if metric in own}
         if not scores:
@@ -449,19 +449,19 @@ class ScoreRow:
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """The rows of one kind of task: two levels, several classes, or concepts."""
+    """A table of the scores for one kind of task (see `ReportRun.kind`)."""
 
     kind: str
     rows: Sequence[ScoreRow]
 
     @property
     def metrics(self) -> dict[str, str]:
-        """The columns."""
+        """The metrics in the table's columns, with their titles."""
         return metrics_of(self.rows[0].run.record)
 
     @property
     def caption(self) -> str:
-        """The meaning of the cells."""
+        """A caption that explains the numbers in the table."""
         means = [row for row in self.rows if not row.entry.pooled]
         groups = " or ".join(dict.fromkeys(f"{row.run.group_noun}s" for row in means))
         text = "For all test clips together"
@@ -485,13 +485,13 @@ class ScoreTable:
         if rare:
             skewed = (
                 f" No interval for {' and '.join(rare)} if less than {MIN_SHARE:.0%} of the "
-                f"clips are positive: a few {groups} then have far higher values than the rest."
+                f"clips are positive, because a few {groups} then have far higher values."
             )
         compared = "Levels compared: in training → in testing."
         return f"{text}{brackets}.{left_out}{skewed} {compared}"
 
     def varies(self, attribute: str) -> bool:
-        """Return True if the rows' runs differ in an attribute, so that it needs a column."""
+        """Return True if the rows' runs differ in an attribute, which then needs a column."""
         return len({str(getattr(row.run, attribute)) for row in self.rows}) > 1
 
 

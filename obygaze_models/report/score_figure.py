@@ -1,4 +1,4 @@
-"""The first figure of a page: the best models beside annotators and guessing, or the levels."""
+"""The first figure of a page: the best models beside annotators and guesses, or level shares."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def score_figure(head: Headline) -> Html:
 
 
 def _level_figure(head: Headline) -> Html:
-    """Draw how often each annotator gave each level."""
+    """Draw the share of clips to which each annotator gave each level."""
     names = head.source.about.levels
     levels_of = head.levels_by_annotator
     counts = {name: Counter(levels.values()) for name, levels in levels_of.items()}
@@ -83,12 +83,12 @@ def _level_figure(head: Headline) -> Html:
 
 
 def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
-    """Return points for the best models and the best guess, by kind of average, and lines."""
+    """Return the points of the best models and the best guess, and the lines to compare with."""
     differ = {
         name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("title", "told_apart")
     }
     features = len({row.run.feature for row in head.rows}) > 1
-    # Runs may differ in something that is not shown, such as balance.
+    # Runs may differ in a setting that is not shown, such as balance.
     alike = Counter((row.title, row.told_apart, row.run.feature) for row in head.rows)
     against = ""
     if beside or (head.human is not None and head.annotators and head.annotators.merged):
@@ -96,7 +96,7 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
     points = []
     for row in head.rows[:MAX_MODELS]:
         parts = [row.title] if differ["title"] else []
-        if differ["told_apart"]:  # they are tested on the same clips: only training differs
+        if differ["told_apart"]:  # all are tested on the same clips, so only training differs
             parts.append(row.trained)
         if features or not parts:
             parts.append(row.run.reads)
@@ -119,7 +119,7 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
 
 
 def _beside_annotators(head: Headline) -> list[Point]:
-    """Return the F1 of the best model with each annotator, and of annotators with each other."""
+    """Return the F1 of the headline model and of guesses with each annotator, and of annotators."""
     compared = head.compared
     if compared is None or compared.f1 is None or head.metric != "f1":
         return []
@@ -147,6 +147,6 @@ def _beside_annotators(head: Headline) -> list[Point]:
 
 
 def human_against_human(head: Headline) -> str:
-    """Describe the annotators that are scored against each other."""
+    """Return a phrase for the annotators who are scored against each other."""
     count = len(head.annotators.levels) if head.annotators else 2
     return f"One annotator scored against {'the other' if count == 2 else 'another'}"

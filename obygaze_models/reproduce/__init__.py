@@ -1,1 +1,1 @@
-"""The paper's tables and figures, with our numbers beside the published ones, one per file."""
+"""The paper's tables and figures, with our numbers beside the published numbers."""

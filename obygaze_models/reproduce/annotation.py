@@ -1,4 +1,4 @@
-"""Figure 2: the frequency of the levels in the annotation, and of the concepts within each."""
+"""Figure 2: the frequency of the levels in the annotation, and of the concepts at each level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
     printed, source = {}, f"The clips are from {context.manifest.name}, not from the paper."
     if context.has_papers_clips:
         printed = reference_json("published.json")["figure2"]
-        source = "The published bars have no numbers; these are from the text."
+        source = "The published bars have no numbers. The published numbers here are from the text."
     shares = {code: total.share(code) for code in codes}
     per_clip = {code: n for code in codes if (n := total.concepts_per_item(code))}
     lines = [

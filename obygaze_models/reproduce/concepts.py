@@ -1,4 +1,4 @@
-"""Figures 3 and 5: how well vectors find concepts, and the first questions of concept trees."""
+"""Figures 3 and 5: the scores of concept vectors, and the first questions of concept trees."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _METHODS = {
     "leak-free": "negatives sampled to balance, C chosen on validation",
     "paper": "negatives of some folds, C chosen on validation",
 }
-"""The training of the vectors in each protocol."""
+"""The method by which each protocol trains the vectors."""
 _Values = dict[str, Value | None]
 _Numbers = dict[str, float | None]
 TREE_COLUMNS = ["threshold", "share of S where not above", "share of S where above"]
 
 
 def _vectors(context: ReproductionContext) -> Needs:
-    """Plan an experiment for each setting, set of negatives and C, with the concepts at that C.
+    """Plan an experiment for each setting, set of negatives and C, with the concepts for this C.
 
-    Only the released protocol has a fixed C for each concept.
+    Only the released protocol fixes the C of each concept.
     """
     needs = context.needs()
     with needs.lacking("all bars"):
@@ -104,21 +104,21 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
             [Series(f"against {NEGATIVES[key]}", SERIES[0], hatched=key == "b") for key in BARS],
             title=f"Concept detection: {setting.key}{context.title_suffix}",
             axis="F1 of the positive class, mean and standard deviation over fits",
-            description="For each concept the F1 of its vector against Easy Negatives only, and "
+            description="The F1 of each concept's vector against Easy Negatives only, and "
             "against all clips without the concept.",
             limits=(0, 1),
             guess="calling all clips positive",
         )
     text = (
-        "Scores are means over fits, as in the paper. The paper chose C by cross-validation. Its "
-        "figure prints no numbers to compare with."
+        "Scores are means over fits, as in the paper. The paper chose C by cross-validation. The "
+        "paper's figure has no numbers to compare with."
     )
     table_notes = [*warnings, *notes(text)]
     return Artifacts([Table(concepts, blocks, table_notes)], figures)
 
 
 def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Numbers]:
-    """Return each concept's F1, the F1 if all clips are called positive, and its positives."""
+    """Return each concept's F1, F1 of calling all clips positive, and share of positives."""
     ours: _Values = {}
     chance: _Numbers = {}
     shares: _Numbers = {}
@@ -127,7 +127,7 @@ def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Number
             concept, over = record.task(scores.test).concept, scores.over_fits
             share = record.tests[scores.test].share or 0.0
             ours[concept] = Value.of(over.mean["f1"], over.std["f1"])
-            # For all clips together; the run records the mean over films.
+            # This is for all clips together, whereas the run records the mean over films.
             chance[concept] = baselines(share)["all positive"]["f1"]
             shares[concept] = share
     return ours, chance, shares
@@ -142,7 +142,7 @@ def _dot(value: Value | None, chance: float | None) -> Dot:
 
 
 def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
-    """Yield a warning with the number of vectors that give every test clip the same class."""
+    """Yield a warning if any vector gives all test clips the same class."""
     called = [
         called_of(fit)
         for run in runs
@@ -152,9 +152,9 @@ def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
     none_positive = sum(not fit.any() for fit in called)
     if all_positive or none_positive:
         text = (
-            f"{where}: of {len(called)} vectors {all_positive} call every test clip positive and "
-            f"{none_positive} none: all clips are on one side, so their F1 means nothing "
-            "(see AUROC in the runs)."
+            f"{where}: of {len(called)} vectors, {all_positive} have all test clips on the "
+            f"positive side and {none_positive} on the negative side, so the F1 means nothing. "
+            "See the AUROC in the runs."
         )
         yield RunWarning("one-sided", where, text)
 
@@ -211,15 +211,16 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
             )
     text = (
         f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in the "
-        "text's reading, and raw decision values in the code's. The tree of another fit asks other "
-        "questions, so check how much the scores vary before you rely on a tree."
+        "reading of the text, and raw decision values in the reading of the code. Trees of "
+        "different fits ask different questions, so check how much scores vary before you rely on "
+        "a tree."
     )
     table_notes = [*notes(text), *warnings]
     return Artifacts([Table(TREE_COLUMNS, blocks, table_notes)], figures)
 
 
 def _questions(head: TreeArrays, concepts: Sequence[str]) -> Iterator[Line]:
-    """Yield the inner nodes of the first levels, each after its parent."""
+    """Yield a line for each question in the first levels, parents first."""
     for node in first_nodes(head, concepts, DEPTH - 1):
         left, right = head.left[node.number], head.right[node.number]
         if left != -1:

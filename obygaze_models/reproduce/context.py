@@ -1,4 +1,4 @@
-"""The shared parts of all tables and figures: definition, manifest, stores and settings."""
+"""The parts that all tables and figures share: definition, manifest, stores and settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROTOCOLS = ("released", "leak-free", "paper")
 LEVELS = ("EN", "HN", "S")
 RELEASED_LABELS = "released"
 SAME_LABELS = "leak-free-released-labels"
-"""The key of the setting that differs from the released one only in its folds."""
+"""The key of the setting that differs from the released setting only in its folds."""
 # The settings of `Setting`: key, protocol, True on the released label set, title.
 _SETTINGS = (
     ("released", "released", True, "Released: the authors' splits, as their code uses them"),
@@ -37,18 +37,18 @@ _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
 
 Runs = Mapping[Any, Run]
-"""The runs of a table by the table's keys."""
+"""The runs of a table, by the keys of the table's experiments."""
 
 
 class Unavailable(ExperimentError):
-    """An error for a part of a table that these stores cannot provide; it names what is needed."""
+    """An error for a part of a table that cannot be made, with the reason."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A way to draw training and test clips, with a label set.
+    """A protocol for drawing training and test clips, with a label set.
 
-    `title` is the heading of its blocks. Its run folders are in a folder named `key`.
+    `title` is the heading of the setting's blocks, and `key` the folder with its run folders.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Planned:
-    """An experiment and its run's folder. Tables that need the same run share its folder."""
+    """An experiment, and the folder for its run. Tables that need the same run share the folder."""
 
     folder: str
     experiment: Experiment
@@ -67,14 +67,14 @@ class Planned:
 
 @dataclass(frozen=True)
 class Needs:
-    """The requirements of a table: its experiments by key, and what is missing."""
+    """The requirements of a table: experiments by key, and the parts that cannot be made."""
 
     experiments: dict[Hashable, Planned] = field(default_factory=dict)
     missing: list[Missing] = field(default_factory=list)
 
     @contextmanager
     def lacking(self, part: str) -> Iterator[None]:
-        """Record a part as missing if anything it needs is `Unavailable`."""
+        """Record a part as missing if the block raises `Unavailable`."""
         try:
             yield
         except Unavailable as problem:
@@ -85,19 +85,20 @@ class Needs:
 
 @dataclass
 class Target:
-    """A table or figure of `reproduce`. It decorates the function that makes it from its runs.
+    """A table or figure of `reproduce`, and a decorator for the function that makes it from runs.
 
     Parameters
     ----------
     name
-        The name of the target, and of its first table's files.
+        The name of the target, and of the files of its first table.
     title, about
-        The paper's name for it, and its content.
+        The title in the paper, and a description of the content.
     needs
-        A function that returns its experiments. Each is run once, even if several tables need it.
-        The decorated function gets their runs by the same keys. By default nothing is trained.
+        A function that returns the target's experiments. Each experiment is run once, even if
+        several targets need it. The decorated function gets the runs by the same keys. By default,
+        nothing is trained.
     draws
-        True if it has figures.
+        True if the target has figures.
     """
 
     name: str
@@ -115,7 +116,7 @@ class Target:
     def make(
         self, context: ReproductionContext, needs: Needs, run_of: Mapping[str, Run]
     ) -> Artifacts:
-        """Make the target from its needs and the runs of all folders."""
+        """Make the target's tables and figures. `run_of` maps the folders to runs."""
         runs = {key: run_of[planned.folder] for key, planned in needs.experiments.items()}
         artifacts = self.compose(context, runs)
         first, *others = artifacts.tables
@@ -129,7 +130,7 @@ class Target:
 
 
 TARGETS: dict[str, Target] = {}
-"""The tables and figures of the paper by name, in the order of the modules that define them."""
+"""The tables and figures of the paper, by name."""
 _Compose = Callable[["ReproductionContext", Runs], Artifacts]
 
 
@@ -139,13 +140,13 @@ class ReproductionContext:
     Parameters
     ----------
     manifest
-        The folder of the clips and their labels.
+        The folder of the manifest with clips and labels.
     stores
-        The folders of the features, by the backbone's name as in ``obygaze features extract``.
+        The folders of the features, by the backbone's name in ``obygaze features extract``.
     protocols
-        Some of `PROTOCOLS`.
+        The protocols to use, from `PROTOCOLS`.
     seed
-        The seed of all draws.
+        The seed of all experiments.
 
     Attributes
     ----------
@@ -184,7 +185,7 @@ class ReproductionContext:
             if slot in self.stores:
                 raise ExperimentError(
                     f"{self.stores[slot].where} and {store.where} are both stores of "
-                    f"{BACKBONES[slot].title}. Pass one of them"
+                    f"{BACKBONES[slot].title}. Pass only one of these stores"
                 )
             self.stores[slot], self._paths[slot] = store, path
 
@@ -217,10 +218,10 @@ class ReproductionContext:
         return Planned(f"{setting.key}/{slot}-{feature}-{suffix}", experiment)
 
     def settings(self) -> list[Setting]:
-        """Return the chosen settings for which the manifest has labels and splits.
+        """Return the settings of the chosen protocols, if the manifest has the labels and splits.
 
-        These are the released splits, our splits on the same clips, the paper's text, and our
-        splits on all clips.
+        The settings are the released splits, our splits of the same clips, the splits described in
+        the paper's text, and our splits of all clips.
         """
         labels = self.released_labels
         return [
@@ -237,11 +238,11 @@ class ReproductionContext:
             return {self.manifest.scheme.concept(name): C for name, C in published.items()}
         except ManifestError as problem:
             raise Unavailable(
-                f"the bottlenecks need the paper's eight concepts, but there is an {problem}"
+                f"the bottlenecks need the paper's eight concepts: {problem}"
             ) from None
 
     def needs(self) -> Needs:
-        """Return new needs with what the manifest lacks for all settings."""
+        """Return new needs, with the released protocol as missing if the manifest lacks it."""
         if "released" not in self.protocols or self.has_released_splits:
             return Needs()
         need = (
@@ -249,7 +250,7 @@ class ReproductionContext:
             f"obygaze manifests import obygaze12-splits SOURCE -o {self.manifest_folder}"
         )
         if not self.has_papers_clips:
-            need = f"it needs the clips of {DATASET}, but this manifest is {self.manifest.name}"
+            need = f"needs the clips of {DATASET} (the manifest is {self.manifest.name})"
         return Needs(missing=[Missing("the released protocol", need)])
 
     @property
@@ -266,7 +267,7 @@ class ReproductionContext:
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
 
     def feature(self, slot: str, name: str) -> tuple[str, str | None]:
-        """Return the array and pooling of ``native``, or ``max`` over tokens, in a slot's store."""
+        """Return the array and the pooling for a feature (``native`` or ``max``) of a slot."""
         backbone = BACKBONES[slot]
         if slot not in self.stores:
             raise Unavailable(
@@ -282,12 +283,12 @@ class ReproductionContext:
         remedy = f"Extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
             others = "".join(f"{array}=FILE " for array in sorted(arrays))
-            remedy = f"Import it with the others: obygaze stores import npy {others}{name}=FILE"
+            remedy = f"Import all arrays again: obygaze stores import npy {others}{name}=FILE"
         raise Unavailable(f"{self._paths[slot]} has no array {name}. {remedy}")
 
 
 def _checked_slot(name: str, store: Store) -> str:
-    """Return a store's slot; raise `ExperimentError` if passed under another backbone's name."""
+    """Return a store's slot; raise `ExperimentError` if `name` is the name of another backbone."""
     backbone = store.attributes["backbone"]
     slot, recorded = slot_of(backbone), backbone["name"]
     named = next((slot for slot in BACKBONES if name in BACKBONES[slot].names), None)
@@ -296,10 +297,10 @@ def _checked_slot(name: str, store: Store) -> str:
     if slot is None:
         names = ", ".join(backbone.names[0] for backbone in BACKBONES.values())
         raise ExperimentError(
-            f"{store.where} is a store of {recorded}, which is in no table of the paper. Pass "
+            f"{store.where} is a store of {recorded}, which no table of the paper has. Pass "
             f"stores of {names}"
         )
     raise ExperimentError(
-        f"{store.where} is a store of {recorded} (got --store {name}=). Pass it as "
+        f"{store.where} is a store of {recorded} (got --store {name}=). Pass the store as "
         f"--store {recorded}={store.where}"
     )

@@ -1,4 +1,4 @@
-"""Figures that only the paper has: a tree's first questions (5), and factors of errors (6)."""
+"""The drawings of figure 5 (the first questions of a tree) and figure 6 (factors of errors)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from obygaze_models.explain.error_factors import FilmFactors
 
 DEPTH = 4
-"""The number of levels of a tree that are shown."""
+"""The number of levels of a tree to show."""
 SIDES = {"more often right": "<", "more often wrong": ">"}
-"""The meaning of coefficients left and right of 0, with their marks."""
+"""The meanings of coefficients left and right of 0, with their markers."""
 
 
 class Node(NamedTuple):
-    """A tree's node: its level, the condition that leads to it, and all conditions as text."""
+    """A tree's node, with the condition that leads to it, and the path of all conditions."""
 
     number: int
     level: int
@@ -48,7 +48,7 @@ class Node(NamedTuple):
 
 
 def first_nodes(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[Node]:
-    """Return the nodes of the first levels, each after its parent, "not above" first."""
+    """Return the nodes of the first levels in preorder; "not above" comes before "above"."""
     nodes: list[Node] = []
     waiting = [Node(0, 0)]
     while waiting:
@@ -65,12 +65,12 @@ def first_nodes(head: TreeArrays, concepts: Sequence[str], depth: int) -> list[N
 
 
 def count_visits(head: TreeArrays, values: NDArray[Any]) -> NDArray[Any]:
-    """Count the clips that reach each node, by their concept scores [N, concepts]."""
+    """Count the clips that reach each node, where `values` has the clips' scores [N, concepts]."""
     return _with_children(head, np.bincount(head.apply(values), minlength=len(head.left)))
 
 
 def _with_children(head: TreeArrays, numbers: NDArray[Any]) -> NDArray[Any]:
-    """Add the numbers of all nodes below a node to its own."""
+    """Add to each node's number the numbers of all nodes below it."""
     sums = numbers.astype(np.int64)
     for node in reversed(np.flatnonzero(head.left != -1)):  # children come after their parents
         sums[node] += sums[head.left[node]] + sums[head.right[node]]
@@ -93,17 +93,17 @@ def tree_outline(
     Parameters
     ----------
     head
-        The tree. The shares of classes in a node are from its training clips.
+        The tree. The bars show each node's shares of the classes in training.
     concepts
-        The names of its columns.
+        The names of the tree's columns.
     classes
-        The names and colours of its classes.
+        The names and colours of the tree's classes.
     title, description
         The figure's title, and a description for those who cannot see it.
     counts
         The number of clips that reach each node, from `count_visits`.
     count
-        What is counted, such as "test clips".
+        The noun for what `counts` counts, such as "test clips".
     depth
         The number of levels to draw, including the root.
     """
@@ -139,7 +139,7 @@ def tree_outline(
 def _draw_stack(
     axes: Axes, shares: NDArray[Any], classes: Sequence[Series], y: float, name: str
 ) -> None:
-    """Draw a bar in parts, with each share printed if it fits."""
+    """Draw a stacked bar of shares. Numbers are printed on parts that are wide enough."""
     left = 0.0
     for share, kind in zip(map(float, shares), classes, strict=True):
         style: Any = {"height": 1.2 * ROW, "color": kind.colour, "edgecolor": paper()}
@@ -155,7 +155,7 @@ def _draw_stack(
 def error_factors(
     films: Sequence[FilmFactors], titles: Mapping[str, str], *, title: str, description: str
 ) -> Figure:
-    """Draw the factors of errors as in the paper: a small panel per film, with a row per factor.
+    """Draw the factors of errors as in the paper: a panel per film, with a row per factor.
 
     Parameters
     ----------

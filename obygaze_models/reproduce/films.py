@@ -1,4 +1,4 @@
-"""Table 4 and figure 6 (4 in version 2): each film left out, and the factors of errors."""
+"""Table 4 and figure 6 (figure 4 in version 2): scores of left-out films, and factors of errors."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def films_left_out(context: ReproductionContext) -> Needs:
             test_negatives=(("EN", "HN"),),
             split=_CLIPS if _CLIPS in context.manifest.split_names else None,
             balance="none",  # as the authors did
-            # The bottleneck explains decisions in the report. Choosing its C in 90 fits gains
-            # nothing.
+            # The bottleneck explains decisions in the report. Choosing C would take 90 fits and
+            # not improve the scores.
             estimators=(MODEL, {"name": "pcbm-logistic", "bank__C": 0.1}),
         )
     return needs
@@ -57,7 +57,7 @@ def films_left_out(context: ReproductionContext) -> Needs:
     "table4", "Table 4", "each film left out in turn, X-CLIP, HN-S/ENHN-S", needs=films_left_out
 )
 def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Tabulate a row per film: mean and deviation over the films that stop the training."""
+    """Tabulate each film's mean and deviation over the films that stop the training."""
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]
@@ -86,16 +86,16 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     lines += Line("average", "ours", _average(lines)).beside(_of_either_average(paper))
     texts = [
         "The paper does not say which average of F1 Table 4 has, so its number is listed "
-        "below both of ours. Its Table 2 has the weighted F1 for such networks.",
-        f"Clips: {run.record.split or 'all with one of these labels'}; a film is tested if it has "
+        "below both of our averages. The paper's Table 2 has the weighted F1 for such networks.",
+        f"Clips: {run.record.split or 'all with one of these labels'}. A film is tested if it has "
         f"{FILM_CLIPS} clips of each class in training (films tested: {len(by_film)}).",
-        "Deviations are over the films that stop the training, not over test clips: they say "
-        "little about how certain a film's score is.",
+        "Deviations are over the films that stop the training, not over test clips, so they say "
+        "little about the uncertainty of a film's score.",
     ]
     if absent := [film for film in papers if film not in by_film]:
         texts.append(
             f"Published, but not tested here: {', '.join(absent)}. The paper's average is left "
-            "out, because it is over other films."
+            "out, because it also covers these films."
         )
     table_notes = [*notes(*texts), *_run_warnings(run)]
     return Artifacts([Table(_COLUMNS, [_block("f1", lines)], table_notes)])
@@ -157,9 +157,9 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
     texts = (
         "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with a "
-        "ridge penalty. Brackets have the 95% interval over draws of the film's clips; for all "
-        "films, it is by the jackknife over films. A dash: all of the film's clips have the "
-        "factor, or none of them.",
+        "ridge penalty. Brackets have the 95% bootstrap interval over the film's clips, or for all "
+        "films, the 95% interval by the jackknife over films. A dash means that all of the film's "
+        "clips have the factor, or that none has it.",
         "The paper fits the clips of a single test fold, 4 to 16 per film. We use films left "
         "out of training, with each clip's mean probability over the fits that tested it.",
     )
@@ -171,7 +171,7 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
         films,
         titles,
         title=f"Factors of the network's errors{context.title_suffix}",
-        description="For each film, how the odds of an error change with each concept and level.",
+        description="The change in the odds of an error with each concept and level, by film.",
     )
     return Artifacts(
         [Table(columns, [_block("coefficient", lines)], table_notes)], {"fig6": figure}

@@ -1,4 +1,4 @@
-"""A reproduced table as data, and as text, CSV, LaTeX and JSON."""
+"""Reproduced tables as data, and their formats: text, CSV, LaTeX and JSON."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 WIDTH = 100
 """The maximum width of a table on a terminal."""
 Kind = Literal["ours", "published", "guess", "difference", "count", "beside"]
-"""The source of a line's numbers; ``beside`` are ours by another protocol than the line above."""
+"""The source of a line's numbers. ``beside`` has our numbers with a second protocol."""
 _NOT_COMPARED = {
     "synthetic": "clips or features are made up",
     "unknown-origin": "the origin of the features is unknown",
 }
-"""The reasons why numbers are not compared with the paper's, by the code of the alarm."""
+"""The reasons why numbers are not compared with the paper's numbers, by the alarm's code."""
 
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -37,9 +37,9 @@ _CSV = (
 
 @dataclass(frozen=True)
 class Value:
-    """A number with its deviation over fits or its interval.
+    """A number with its standard deviation over fits, or with its interval.
 
-    `difference`, for published numbers only, is our number minus the published one.
+    `difference`, for published numbers only, is our number minus the published number.
     """
 
     mean: float
@@ -54,7 +54,7 @@ class Value:
 
 
 Values = Mapping[str, Value | None]
-"""Numbers by column. A column without a number is absent; an undefined number is None."""
+"""Numbers by column. Empty cells are absent; an undefined number is None."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Line:
 
     @classmethod
     def of(cls, name: str, kind: Kind, numbers: Mapping[str, float | None]) -> Line:
-        """Make a line of plain numbers."""
+        """Make a line from numbers without deviations or intervals."""
         return cls(name, kind, {column: Value.of(n) for column, n in numbers.items()})
 
     def beside(self, paper: Values, name: str = "published") -> list[Line]:
-        """Return the line, followed by the paper's numbers with ours minus them, if any."""
+        """Return the line, followed by a line with the paper's numbers if there are any."""
         values: dict[str, Value | None] = {}
         for column, value in self.values.items():
             if published := paper.get(column):
@@ -81,14 +81,14 @@ class Line:
 
     @property
     def title(self) -> str:
-        """The name, with a note if our numbers are compared with these."""
+        """The name, with a note if our numbers are compared with the published numbers."""
         differences = [value.difference for value in self.values.values() if value]
         compared = any(difference is not None for difference in differences)
         return f"{self.name}, and ours minus it" if compared else self.name
 
     @property
     def is_indented(self) -> bool:
-        """True if the line belongs to our line above it."""
+        """True if the line belongs to the line above with our numbers."""
         return self.kind in ("published", "difference", "beside")
 
 
@@ -101,7 +101,7 @@ class Block:
     title
         The heading.
     protocol
-        The way to draw training and test clips; empty if nothing was trained for the numbers.
+        The protocol for drawing training and test clips; empty if nothing was trained.
     score
         The key of the metric, such as ``f1_weighted``.
     lines
@@ -109,7 +109,7 @@ class Block:
     key
         Blocks with the same key have the same rows, with different scores.
     words
-        The name of the score, if there are several.
+        The name of the score if there are several scores; else empty.
     """
 
     title: str
@@ -121,12 +121,12 @@ class Block:
 
     @property
     def heading(self) -> str:
-        """The title, with the score if there are several."""
+        """The title, with the name of the score if there are several scores."""
         return f"{self.title}: {self.words}" if self.words else self.title
 
     @property
     def rows(self) -> list[list[Line]]:
-        """Each of our lines with the lines that belong to it."""
+        """A list for each line with our numbers: this line and the lines that belong to it."""
         rows: list[list[Line]] = []
         for line in self.lines:
             if line.kind == "ours":
@@ -138,7 +138,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Missing:
-    """A part that a table lacks, and what it needs."""
+    """A part that a table lacks, and what the part needs."""
 
     part: str
     need: str
@@ -160,7 +160,8 @@ class Table:
     missing
         The parts that are not in the table.
     name, title, about
-        The stem of its file names; the paper's name for it, such as "Table 2"; its content.
+        The stem of the table's file names, the title in the paper, such as "Table 2", and a
+        description of the content.
     """
 
     columns: Sequence[str] = ()
@@ -173,22 +174,22 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The title, with the content."""
+        """The title, with the description of the content."""
         return f"{self.title}: {self.about}" if self.about else self.title
 
     @property
     def alarms(self) -> list[RunWarning]:
-        """The notes that void the numbers."""
+        """The notes that make the numbers meaningless."""
         return [note for note in self.notes if note.voids_scores]
 
     @property
     def has_results(self) -> bool:
-        """True if any line has numbers of ours."""
+        """True if any line has our numbers."""
         return any(block.rows for block in self.blocks)
 
 
 def without_vain_comparison(table: Table) -> Table:
-    """Remove the differences between our and the paper's numbers if alarms void ours."""
+    """Remove the differences from the paper's numbers if alarms make our numbers meaningless."""
     if not table.alarms:
         return table
 
@@ -202,7 +203,7 @@ def without_vain_comparison(table: Table) -> Table:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """The result for a table or figure of the paper: tables, and figures by name."""
+    """The tables and figures that reproduce a table or figure of the paper."""
 
     tables: Sequence[Table]
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -224,7 +225,8 @@ def to_text(table: Table) -> str:
 def to_screen(table: Table) -> str:
     """Format our and the paper's numbers for a terminal, in at most `WIDTH` columns.
 
-    The file from `to_text` also has all protocols, guesses, intervals and notes.
+    The text file by `to_text` has everything, including all protocols, guesses, intervals and
+    notes.
     """
     parts, starred = [table.heading], False
     for block in _shown_blocks(table):
@@ -243,10 +245,10 @@ def to_screen(table: Table) -> str:
 
 
 def _shown_blocks(table: Table) -> list[Block]:
-    """Return the blocks for a terminal: of one protocol, without leaks and with the most clips.
+    """Return the blocks to show on a terminal: the last blocks of a single protocol.
 
-    Each row is shown once, with one score. All blocks are shown if nothing was trained, and none if
-    no line is ours.
+    The protocol is leak-free if possible. Blocks with several scores are merged. If nothing was
+    trained, return all blocks with our numbers.
     """
     blocks = [block for block in table.blocks if block.rows]
     protocols = [block.protocol for block in blocks]
@@ -259,7 +261,7 @@ def _shown_blocks(table: Table) -> list[Block]:
 
 
 def _merge_scores(blocks: Sequence[Block]) -> Block:
-    """Keep each row once: with the score that the paper prints for it, or else the first."""
+    """Keep one score per row: the score that the paper prints, or else the first score."""
     chosen: list[tuple[Block, list[Line]]] = []
     for scores_of_row in zip(*(block.rows for block in blocks), strict=True):
         by_score = list(zip(blocks, scores_of_row, strict=True))
@@ -279,7 +281,7 @@ def _merge_scores(blocks: Sequence[Block]) -> Block:
 
 
 def summary(table: Table) -> str:
-    """Summarise the shown part in one line: how far our numbers are from the paper's."""
+    """Summarise in a line the differences between our numbers and the paper's."""
     blocks = _shown_blocks(table)
     if not blocks:
         return f"{table.heading}: nothing to show"
@@ -301,7 +303,7 @@ def summary(table: Table) -> str:
 
 
 def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
-    """Yield each difference with its name, such as "ours minus the paper's"."""
+    """Yield the name and the value of each difference, such as "ours minus the paper's"."""
     for line in lines:
         for value in filter(None, line.values.values()):
             if line.kind == "difference":
@@ -311,7 +313,7 @@ def _differences(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
 
 
 def to_csv(table: Table) -> str:
-    """Return a CSV row for each number, for spreadsheets and scripts, without the notes."""
+    """Format the table as CSV with a row for each number, without the notes."""
     rows = [
         (
             *(table.name, block.heading, block.protocol, block.score),
@@ -327,8 +329,8 @@ def to_csv(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Format a tabular for the booktabs package, with the notes as comments above it."""
-    # Each on its own line, since a line break would end the comment.
+    """Format the table as a LaTeX tabular with booktabs. The notes are comments above it."""
+    # Each text must be a single line, because a line break would end the comment.
     texts = (table.heading, *table.missing, *table.notes)
     lines = [f"% {' '.join(str(text).split())}" for text in texts]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
@@ -377,7 +379,7 @@ FORMS: dict[str, Callable[[Table], str]] = {
 
 
 def _rows(table: Table, lines: Iterable[Line], *, intervals: bool = True) -> list[list[str]]:
-    """Return the cells of lines for a terminal, their names first."""
+    """Return the names and cells of lines for a terminal."""
     rows = []
     for line in lines:
         name = f"  {line.title}" if line.is_indented else line.title

@@ -1,4 +1,4 @@
-"""Reproduce the paper's tables and figures from stores, into one folder."""
+"""Reproduce the paper's tables and figures from stores, and write them to a folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from obygaze_models.reproduce.render import FORMS, Artifacts, Table
 
 MARKER = "reproduction.json"
 MAX_PROCESSES = 4
-"""The maximum number of worker processes. Each holds torch and its features."""
+"""The maximum number of worker processes. Each has torch and features in memory."""
 _MEMO = FitMemo()
 """The concept banks that a worker process keeps between runs."""
 
@@ -54,9 +54,10 @@ class Reproduction:
     artifacts
         The tables and figures by name.
     report
-        The page of all runs; None if there were none, or if its packages are not installed.
+        The page of all runs; None if there were no runs, or if the page's packages are not
+        installed.
     seconds
-        The time that it took, in seconds.
+        The duration of the reproduction.
     """
 
     folder: Path
@@ -71,7 +72,7 @@ class Reproduction:
 
     @property
     def needs(self) -> dict[str, dict[str, list[str]]]:
-        """Need -> table -> the rows that are missing without it."""
+        """A mapping from each need to tables and the parts that are missing without it."""
         needs: dict[str, dict[str, list[str]]] = {}
         for table in self.tables:
             for missing in table.missing:
@@ -81,12 +82,12 @@ class Reproduction:
 
     @property
     def warnings(self) -> list[RunWarning]:
-        """The warnings that readers need before they read any number."""
+        """The warnings that make numbers meaningless, without duplicates."""
         return unique_warnings([note for table in self.tables for note in table.alarms])
 
     @property
     def empty(self) -> list[str]:
-        """The tables without any of our numbers."""
+        """The names of the tables that have none of our numbers."""
         return [table.name for table in self.tables if not table.has_results]
 
 
@@ -106,23 +107,23 @@ def reproduce(
     Parameters
     ----------
     targets
-        A name of `TARGETS`, several, or ``"all"``.
+        One or several names of `TARGETS`, or ``"all"``.
     manifest
-        The folder of ObyGaze12's manifest, with the authors' splits for the released protocol.
+        The folder of ObyGaze12's manifest. The released protocol needs the authors' splits.
     stores
-        The folders of features, by the name of the backbone: one that ``obygaze features
-        extract`` takes, or the one that the store records. Rows whose store is missing are left
-        out and listed.
+        The folders of features, by the backbone's name in ``obygaze features extract`` or in the
+        store. Rows whose store is missing are left out and listed.
     output
-        The folder; it appears complete or not at all.
+        The folder to write. It is written completely or not at all.
     protocols
-        Which of `PROTOCOLS`.
+        The protocols to use, from `PROTOCOLS`.
     seed
-        The seed of all draws.
+        The seed of all experiments.
     overwrite
-        Replace an earlier reproduction at `output`. One without our numbers is always replaced.
+        Replace an earlier reproduction at `output`. Reproductions that have none of our numbers are
+        always replaced.
     log
-        Called with the name of each thing before it is made.
+        A function that is called with the name of each run, target or page before it is made.
     """
     names = _chosen_names([targets] if isinstance(targets, str) else targets, protocols)
     if any(TARGETS[name].draws for name in names):
@@ -137,8 +138,8 @@ def reproduce(
     levels = set(context.manifest.labels().levels)
     if needs and not levels.issuperset(LEVELS):
         raise ExperimentError(
-            f"{manifest} has clips of {', '.join(sorted(levels))}, but the paper's tables need "
-            f"{', '.join(LEVELS)}"
+            f"{manifest} has clips of levels {', '.join(sorted(levels))}, but the paper's tables "
+            f"need {', '.join(LEVELS)}"
         )
     planned = [plan for need in needs.values() for plan in need.experiments.values()]
     experiments = {plan.folder: plan.experiment for plan in planned}
@@ -208,7 +209,8 @@ def _train(
 ) -> dict[str, Run]:
     """Run each experiment, in the processes of a pool or in this process.
 
-    A pool starts with the last experiment, because leaving out films takes longest.
+    A pool starts with the last experiment, which leaves out each film in turn and takes the
+    longest.
     """
     runs, memo = {}, FitMemo()
     for name in experiments:
@@ -228,14 +230,14 @@ def _train(
                 runs[name] = run_experiment(experiment, folder / name, memo=memo)
     except BrokenProcessPool:
         raise ExperimentError(
-            "a worker process was killed. If memory is low, free some, or "
-            "reproduce one table or figure at a time, which needs one process"
+            "a worker process was killed. If memory is low, free some memory, or "
+            "reproduce one table or figure at a time, which uses a single process"
         ) from None
     return runs
 
 
 def _title(artifacts: Mapping[str, Artifacts]) -> str:
-    """Return the page's title, which says how much of the paper is complete."""
+    """Return the page's title, with the number of complete tables and figures."""
     complete = sum(
         all(table.has_results and not table.missing for table in artifact.tables)
         for artifact in artifacts.values()
@@ -249,7 +251,7 @@ def _title(artifacts: Mapping[str, Artifacts]) -> str:
 def _processes(count: int) -> Iterator[Executor | None]:
     """Yield a process pool for runs, or None if one process is enough.
 
-    Worker processes would not know a protocol that was defined in a notebook.
+    Worker processes cannot import a protocol that was defined in a notebook.
     """
     own = any(not kind.__module__.startswith("obygaze_models.") for kind in KNOWN.values())
     in_notebook = not hasattr(sys.modules["__main__"], "__file__")
@@ -265,7 +267,7 @@ def _processes(count: int) -> Iterator[Executor | None]:
 
 
 def _end_with_parent() -> None:
-    """Silence a worker process, and end it with the main process, even if that is killed."""
+    """Silence a worker process, and end it when the main process ends, even by a kill."""
     sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
     def follow() -> None:

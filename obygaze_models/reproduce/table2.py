@@ -1,4 +1,4 @@
-"""Tables 2 and 5: each backbone's network and the bottlenecks, with four train/test pairs."""
+"""Tables 2 and 5: backbones' networks and the bottlenecks, on four pairs of train and test sets."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Levels = tuple[str, ...]
 EASY: Levels = ("EN",)
 HARD: Levels = ("HN",)
 TESTS: tuple[Levels, ...] = (EASY, (*EASY, *HARD))
-"""The negatives of the test sets. Sure clips are positive in training and tests."""
-# Column -> the negatives of training, and of the test.
+"""The negatives of the test sets. Sure clips are the positives of all sets."""
+# The negatives of the training set and of the test set in each column.
 COLUMNS: dict[str, tuple[Levels, Levels]] = {
     "EN-S/EN-S": (EASY, TESTS[0]),
     "HN-S/EN-S": (HARD, TESTS[0]),
@@ -44,13 +44,13 @@ class _Row:
     title
         The name of the row.
     slot, array
-        The store and the feature of its runs.
+        The slot of the store, and the feature, of the row's runs.
     paper
-        The name of the paper's row.
+        The name of the row in the paper.
     model
-        The model's name in the runs: the network of the text, which every protocol trains.
+        The model's name in the runs. For networks, it is the network of the paper's text.
     released_model
-        The model of the released code, for its protocol.
+        The model's name in the released protocol, which uses the model of the released code.
     """
 
     title: str
@@ -62,12 +62,12 @@ class _Row:
 
     @property
     def kind(self) -> str:
-        """The kind of model: "networks" or "bottlenecks", whose test folds can differ."""
+        """The kind of model, "networks" or "bottlenecks". The two can have different test folds."""
         return "networks" if self.model == "mlp" else "bottlenecks"
 
     @property
     def source(self) -> str:
-        """The name that rows with the same runs share."""
+        """The name of the row's runs, which all bottlenecks share."""
         return self.title if self.kind == "networks" else "PCBM"
 
 
@@ -80,27 +80,27 @@ _NETWORKS = {
     "table5": (_Row("X-CLIP LSMDC", "lsmdc", "native", "X-CLIP LSMDC"),),
 }
 _HOW_TO_READ = (
-    "Columns are train/test: EN-S is Easy Negative against Sure, HN-S Hard Negative against Sure, "
-    "ENHN-S both against Sure. Brackets have the standard deviation over fits; without brackets, "
-    "the model was trained once. native: the model's own clip vector; max: the maximum over its "
-    "tokens. PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree and with logistic "
-    "regression. Scores are means over fits, each on all its test clips, as in the paper; `models "
-    "run` and the report print means over films.",
-    "To cite a number of your own, use a leak-free block. The released blocks are only for "
+    "Columns are train/test: EN-S is Easy Negative against Sure, HN-S is Hard Negative against "
+    "Sure, and ENHN-S is both against Sure. Brackets have the standard deviation over fits; models "
+    "without brackets were trained once. native: the backbone's own clip vector; max: the maximum "
+    "over its tokens. PCBM-DT, PCBM-LR: concept bottlenecks with a decision tree and with logistic "
+    "regression. Scores are means over fits, each scored on all test clips, as in the paper; "
+    "`models run` and the report print means over films.",
+    "If you cite a number from this table, use a leak-free block. The released blocks are only for "
     "comparison with the paper's numbers.",
 )
 _LEAKAGE = (
-    "Both use the network in the paper's text. They differ in their training and test clips, and "
-    "so in how many test clips were trained on; in how classes are balanced (by folds, or by "
-    "sampling); and for PCBM, the released number is from one fit, and the leak-free number a mean "
-    "of nine. A test fold has about a hundred clips: the report's intervals over films "
-    "show how much is chance. Leaks show as differences above zero, but only if the "
-    "origin of the features is known."
+    "Both protocols use the network in the paper's text. They have different training and test "
+    "clips, and thus different numbers of test clips that were also trained on. They balance "
+    "classes differently (by folds, or by sampling). For PCBM, the released number is from one "
+    "fit, and the leak-free number is a mean of nine fits. A test fold has about a hundred clips, "
+    "so see the report's intervals over films for the influence of chance. Leaks show as "
+    "differences above zero, but only if the origin of the features is known."
 )
 
 
 def model_name(row: str, reading: str) -> str:
-    """Return the name of a bottleneck in its runs."""
+    """Return the name of a bottleneck in the runs."""
     return f"{row}, {reading}"
 
 
@@ -118,7 +118,7 @@ def _rows(name: str) -> list[_Row]:
 
 
 def _needs(context: ReproductionContext, *, name: str) -> Needs:
-    """Plan an experiment for each setting, source and training negatives, on both test sets."""
+    """Plan an experiment for each setting, source and set of training negatives."""
     needs = context.needs()
     for setting in context.settings():
         for row in _NETWORKS[name]:
@@ -137,7 +137,7 @@ def _needs(context: ReproductionContext, *, name: str) -> Needs:
 
 
 def _problem(title: str, negatives: Levels, setting: Setting) -> dict[str, Any]:
-    """Return an experiment's name and the levels to learn and to test."""
+    """Return an experiment's name, and the levels of its training and test sets."""
     name = f"{title}: {negatives[0]} against S, {setting.key}"
     levels = {"positives": ("S",), "train_negatives": negatives, "test_negatives": TESTS}
     return {"name": name, **levels}
@@ -171,7 +171,7 @@ def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[di
 
 
 def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """Make the table, and a table that compares released with leak-free if both were run."""
+    """Make the table and, if both protocols were run, a table of released beside leak-free."""
     settings = context.settings()
     blocks: list[Block] = []
     for setting in settings:
@@ -199,7 +199,7 @@ def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
 
 
 def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Values:
-    """Return our numbers for a row, with None if missing."""
+    """Return our numbers for a row; None for columns without a score."""
     ours: dict[str, Value | None] = dict.fromkeys(COLUMNS)
     for column, (train, test) in COLUMNS.items():
         record = runs[setting, row.source, train].record
@@ -211,7 +211,7 @@ def _ours(runs: Runs, setting: str, row: _Row, model: str, metric: str) -> Value
 
 
 def _paper(context: ReproductionContext, row: _Row, metric: str) -> Values:
-    """Return the paper's numbers for a row, if clips, checkpoint and average are the paper's."""
+    """Return the paper's numbers for a row; {} if our clips or checkpoint are not the paper's."""
     return _published(row.paper, metric) if context.is_published(row.slot) else {}
 
 
@@ -221,7 +221,7 @@ def _published(row: str, metric: str) -> Values:
 
 
 def _warnings(runs: Runs, settings: Sequence[Setting]) -> Iterator[RunWarning]:
-    """Yield warnings about the runs, naming each by its row."""
+    """Yield warnings about the runs, with the names of their rows."""
     released = {setting.key for setting in settings if setting.protocol == "released"}
     for (setting, source, negatives), run in runs.items():
         for warning in table_warnings(run.record, f"{source}, {negatives[0]}-S, {setting}"):
@@ -231,7 +231,7 @@ def _warnings(runs: Runs, settings: Sequence[Setting]) -> Iterator[RunWarning]:
 
 
 def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list[Block]:
-    """Return blocks of released and leak-free numbers for the same labels and network."""
+    """Return blocks that compare released with leak-free numbers on the same labels and models."""
     blocks = []
     for metric, words in F1_TITLES.items():
         lines: list[Line] = []
@@ -258,7 +258,7 @@ def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list
 
 
 def _averages_note(context: ReproductionContext, name: str) -> str:
-    """Say which average of F1 each published row has."""
+    """Describe the average of F1 that each published row has."""
     if not context.has_papers_clips:
         return (
             f"The clips are from {context.manifest.name}, not from the paper, so there are no "
@@ -268,17 +268,17 @@ def _averages_note(context: ReproductionContext, name: str) -> str:
     by_average = group_by(rows, lambda row: rows[row]["average"])
     listed = "; ".join(f"{average}: {', '.join(names)}" for average, names in by_average.items())
     return (
-        f"The published rows have different averages of F1 ({listed}). Compare each with ours for "
-        "the same average."
+        f"The published rows have different averages of F1 ({listed}). Compare each row with our "
+        "row for the same average."
     )
 
 
 def _chance_where_scored(
     runs: Runs, setting: Setting, rows: Sequence[_Row], metric: str
 ) -> Iterator[Line]:
-    """Yield the scores of chance at the scored clips' share of positives.
+    """Yield the scores of guessing at the scored clips' share of positives.
 
-    The released bottlenecks have another test fold than the networks, so their chance differs.
+    The released bottlenecks and networks have different test folds, so guessing scores differently.
     """
     folds: dict[tuple[tuple[int, int], ...], str] = {}
     for row in rows:
@@ -299,7 +299,7 @@ def _chance_where_scored(
 
 
 def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
-    """Yield the paper's baselines, at the share of the whole dataset and of the released folds."""
+    """Yield the paper's baselines at the positives' share in the dataset and in released folds."""
     levels = context.manifest.labels().levels
     all_levels = {test: [level for level in levels if level in (*test, "S")] for test in TESTS}
     levels_by_title = {"Guesses at the whole dataset's share of positives": all_levels}
@@ -319,7 +319,7 @@ def _chance_of_the_paper(context: ReproductionContext) -> Iterator[Block]:
 def _chance(
     shares: Mapping[Levels, float], metric: str, *, with_paper: bool = False
 ) -> Iterator[Line]:
-    """Yield the shares of positives, and each baseline's score there."""
+    """Yield a line of the shares of positives, and a line for each baseline at these shares."""
     by_column = {column: shares[test] for column, (_, test) in COLUMNS.items()}
     yield Line.of("Share of positives", "count", by_column)
     for key, title in published.CHANCE.items():

@@ -81,7 +81,7 @@ def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path
     drawn = tips(svg)
     assert drawn["business, here"].startswith(f"{row['d']:+.2f}".replace("-", "−"))
     assert drawn["business, published"] == "+0.68"
-    assert "the interval from draws of items with replacement" in " ".join(words)
+    assert "the interval is from resampling items" in " ".join(words)
     refused(eat("professions", *outputs), "eat.csv already exists", "--overwrite")
 
 
@@ -127,7 +127,7 @@ def test_arrays_are_pooled_and_missing_items_named(eat, images):
     options = sets(x=pair, y="science-woman-1", a="science-man-0", b="science-man-1")
     result = eat(*options, "--skip-missing", "--json", texts=None)
     assert only_row(result)["x"] == 1
-    assert "NOTE: given sets: 1 of the 2 items of X have no embedding" in result.stderr
+    assert "NOTE: given sets: no embedding for 1 of the 2 items of X" in result.stderr
 
 
 def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
@@ -137,7 +137,7 @@ def test_embeddings_of_two_models_are_refused(eat, prompts, tmp_path):
     narrow = {item: row[:5] for item, row in prompts.by_id.items()}
     table = write_table(tmp_path / "narrow.csv", narrow)
     groups = sets(x="science-woman-0", y="science-man-0", a="science-0-0", b="science-1-0")
-    refused(eat(*groups, texts=table), "X has embeddings of 8 numbers, but A of 5")
+    refused(eat(*groups, texts=table), "the embeddings of X have 8 numbers, but those of A have 5")
 
 
 VEC = ("rose 1 0.5 ", "lily -2e-1 3", "ant 0 1")
@@ -176,7 +176,7 @@ def test_concepts_of_a_bottleneck_or_bank_are_sets(eat, prompts, tmp_path):
         np.testing.assert_allclose(rows, bank.cavs_[[1, 0]])
         assert (list(opened.columns["id"]), opened.weights) == (names, weights)
     save_model(DummyClassifier(strategy="prior").fit(X, Y[:, 0]), tmp_path / "guess", {})
-    with pytest.raises(BiasError, match="guess is a model without concept directions"):
+    with pytest.raises(BiasError, match="guess: the model has no concept directions"):
         open_vectors(tmp_path / "guess")
     a, b = "stimulus:person to kiss|person to undress", "stimulus:chemist|engineer"
     options = sets(x="kind:concept", a=a, b=b)

@@ -42,7 +42,7 @@ SLIPS = {
         (f"image_id,group,classifier,{CLASSES}\na,x,1,0,0,1,0,0\n", "Rename the column"),
     ],
     "ratings t.csv --rater cmn": [("image_id,group,cnn\na,x,1\n", "did you mean cnn?")],
-    "captions f/notes.txt": [("x", "the name has no group")],
+    "captions f/notes.txt": [("x", "no group in the file name")],
     "captions f/ann_XY1_O_1.txt": [("x", "unknown emotion 'XY'")],
     "captions f/ann_HA1_O_1.txt": [
         ("\n \n", "no captions"),
@@ -52,8 +52,8 @@ SLIPS = {
     "captions f --lexicon own.json": [
         ({"words": {}}, 'own.json is not a lexicon: its "format" is not "obygaze-lexicon"'),
         (HEAD | {"word": {}}, "unknown key 'word'; did you mean words"),
-        (HEAD | {"words": {"a": ["blue sea"]}}, "'blue sea' is not one token"),
-        (HEAD | {"words": {"a": ["sea"]}}, "the lexicon own is not for captions"),
+        (HEAD | {"words": {"a": ["blue sea"]}}, "'blue sea' is not a single token"),
+        (HEAD | {"words": {"a": ["sea"]}}, "the lexicon own does not fit captions"),
     ],
     "eat own.json --store words.vec": [
         (BATTERY | {"tests": [TEST], "sets": {"flower": ["a"]}}, "did you mean flower?"),
@@ -66,14 +66,14 @@ SLIPS = {
     f"eat --store a.vec {SETS}": [
         ("rose 1 2\nlily 1\n", "a.vec, line 2: 1 number, but 'rose' has 2"),
         ("rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' occurs twice"),
-        ("", "1 of the 1 item of X have no embedding in a.vec"),
+        ("", "no embedding for 1 of the 1 item of X in a.vec"),
     ],
     f"eat --store a.csv {SETS}": [
         ("rose,1,2\n", "a.csv, line 1: no header. Name the first column id"),
         ("id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant' of A has length zero"),
     ],
     f"eat --store words.txt {SETS}": [
-        ("rose 1 2\n", "words.txt: unknown kind of embeddings. Pass NAME.vec"),
+        ("rose 1 2\n", "words.txt: unknown file format. Pass NAME.vec"),
     ],
     f"eat --store b.csv {SETS}": [(None, "b.csv")],
 }  # fmt: skip

@@ -172,9 +172,9 @@ BROKEN = [
     ("1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n", (), "are the same clip"),
     ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "accede has no clip ACCEDE99999; it has ACCEDE00000"),
     ("1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n", (), "line 2: duplicate id 'a'"),
-    ("1 Q0 a 1 0.5\n", (), "line 1: 5 words, but a run file has six"),
+    ("1 Q0 a 1 0.5\n", (), "line 1: got 5 columns, but a run file has six"),
     ("1 Q0 a 1 nan t\n", (), "line 1: score 'nan' is not a number"),
-    ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "line 2: topic '2' after '1'"),
+    ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "line 2: topic '2' differs from '1'"),
     ("\n", (), "run.csv is empty"),
     (
         "id,said,prediction\nACCEDE00002,calm,unsure\n",

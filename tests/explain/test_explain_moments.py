@@ -201,7 +201,7 @@ def test_tables_survive_a_round_trip(tmp_path):
 @pytest.mark.parametrize(("row", "problem"), [
     ("f,a,0,1,2", r"line 3: probability is not a number from 0 to 1 \(got '2'\)"),
     ("f,a,x,1,0", r"line 3: start is not a number of seconds \(got 'x'\)"),
-    ("f,a,2,1,0", "line 3: it ends before it starts"),
+    ("f,a,2,1,0", "line 3: end must be after start"),
     ("f,a,1,2,0", r"line 3: .*frames.csv has no frames of 'g'"),
 ])  # fmt: skip
 def test_a_wrong_cell_is_named(row, problem, tmp_path):
@@ -220,11 +220,11 @@ SLIPS = [
     (lambda: moment_figure(find(ONE, FILM), timelines=MINE), UsageError,
      r"mine have no film 'film' \(they have other\)"),
     (lambda: find(ONE, FILM, manifest=OTHER), ExperimentError,
-     r"m has none of these 1 clip.* such as b, .* a\)"),
+     r"m has none of the 1 clip.* such as b, .* a\)"),
     (lambda: find({"a": ([2], [0.8]), "b": ([2], [0.4])}, TWO_FILES), ExperimentError,
      r"film f: .* two files \(a.mkv, b.mkv\)"),
     (lambda: find({"a": ([12, 14], [NAN, NAN])}, FILM), ExperimentError,
-     "none of the frames of 1 clip has a probability"),
+     "no frame of 1 clip has a probability"),
     (lambda: find({"a": ([1, 2], [0.5, 0.5])}, FILM), ExperimentError,
      r"clip a: its frames \(at 1 to 2 s\) are outside"),
     (lambda: find(ONE, FILM, threshold=1.1), UsageError, "got 1.1"),
@@ -406,7 +406,7 @@ def test_annotators_are_measured_one_by_one():
     result = evaluate(moments, segments)
     aurocs = {a.annotator: a.scores["frame_auroc"].value for a in result.annotators}
     assert aurocs == {"ann": 1, "ben": 0}
-    assert result.notes[1:] == ["eve marked no Sure in these films: no scores"]
+    assert result.notes[1:] == ["eve has no scores: no Sure in these films"]
     for fact in ("only segments of Sure", "of EN, HN, NS, S", "--positives"):
         assert fact in result.notes[0]
     levels = evaluate(moments, segments, positives=["Easy Negative"])

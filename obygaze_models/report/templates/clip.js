@@ -113,7 +113,7 @@ function why_parts(clip, marked) {
   const [noun, measures] = why.kind === "stores" ? ["store", "the log-odds of the model that reads only this store"]
     : ["concept", "how far the clip is on the concept’s side of the boundary that the model learned; below 0, it is on the other side"];
   const titles = [`${noun[0].toUpperCase()}${noun.slice(1)}`, "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
-  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: above 0, it counts for it; below 0, against it. Apart from rounding, the parts add up. “Measures”: ${measures}.`),
+  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: parts above 0 count for it, and parts below 0 against it. Apart from rounding, the parts add up. “Measures”: ${measures}.`),
     make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }
@@ -121,7 +121,7 @@ function why_parts(clip, marked) {
 function path_parts(row, marked) {
   const { why, fits } = view;
   if (why.fit[row] < 0) return [make("p", {}, no_reasons())];
-  if (!why.paths[row].length) return [make("p", {}, "The tree has no conditions: it gives every clip the same verdict.")];
+  if (!why.paths[row].length) return [make("p", {}, "The tree has no conditions, so it gives every clip the same verdict.")];
   const items = why.paths[row].map(([at, percentile]) => {
     const [concept, low, high] = why.conditions[at];
     const bounds = joined([low === null ? "" : `${low}% or more`, high === null ? "" : `${high}% or less`], " and ");
@@ -129,7 +129,7 @@ function path_parts(row, marked) {
       `: more of it than in ${percentile}% of the clips; the tree asks for ${bounds}`);
   });
   return [
-    soft("The tree reached its verdict through these concepts. Percentages refer to the clips that it was tested on."),
+    soft("The tree reached its verdict through these concepts. Percentages refer to the clips that the tree was tested on."),
     make("ul", { class: "path" }, items),
     ...(fits[row] > 1 ? [soft(`This is one of ${fits[row]} trees: fit ${why.fit[row]} gave ${two_digits(number_at(why.own, row))}, which is nearest to the mean.`)] : []),
   ];
@@ -197,7 +197,7 @@ function video_address(clip) {
 
 const file_name = (address) => decodeURIComponent(address.replace(/#.*/, "").split("/").at(-1));
 
-// Play the first URL that the browser can. From then on, stepping to another clip plays it, too.
+// Play the first URL that the browser can play. From then on, stepping to another clip plays that clip, too.
 function play(addresses, screen, note, trouble) {
   const video = make("video", { controls: "", autoplay: "", preload: "auto",
     loadeddata: () => {

@@ -3,7 +3,7 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model that is shown, or the annotations on a page without a model
 
-const no_reasons = () => `There are no reasons: the features are all zero (nothing is said or seen in it)${view.several ? ", or its fits predict different classes" : ""}.`;
+const no_reasons = () => `There are no reasons: the features are all zero (nothing is said or seen in the clip)${view.several ? ", or its fits predict different classes" : ""}.`;
 const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Concepts they marked";
 const MISSING = {
   "no-features": () => "no features in the store",
@@ -94,7 +94,7 @@ function probability(clip, code = view.class_shown) {
   return code === 1 ? positive : 1 - positive;
 }
 
-// How far the model is from the annotators: 1 - the probability of their class.
+// The distance of the model from the annotators: 1 - the probability of their class.
 const distance = (clip) => (tested(clip) ? 1 - probability(clip, labelled(clip)) : -1);
 
 function sureness(clip) {

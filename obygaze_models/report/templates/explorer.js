@@ -32,7 +32,7 @@ function offer_models() {
   chosen.model.value = data.runs[run].view;
 }
 
-// A page opens on one film. Another run or model shows the same film if it has it.
+// A page opens on one film. Another run or model shows the same film if the run has the film.
 function choose_view() {
   const film = view && film_id();
   view = open_view(Number(chosen.model.value));

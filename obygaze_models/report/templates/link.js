@@ -1,4 +1,4 @@
-// What a reader can take away: links to a selection, citations, and a table of clips.
+// Links to a selection, citations, and a table of clips, for readers to take away.
 // Links use names, #run=...&film=...&clip=..., so that they still work after the page is made again. Other pages may
 // use them, too: PAGE.html#clip=ID opens a clip of a film, PAGE.html#film=ID (or its title) a film. Every name is optional.
 const COLUMNS = [

@@ -272,9 +272,9 @@ function timeline_notes(film) {
   const legend = make("ul", { class: "legend", "aria-label": "How to read the timeline" }, level_keys([...levels.values()]));
   const hint = make("span", { class: "hint" }, "Scroll or pinch to zoom, drag to move, double-click to see all, and click a clip to open it.");
   const notes = [has_models ? ` The lines are at .5${film.intervals.length ? "; moments were cut at their own threshold" : ""}.` : ""];
-  if (film.pasted) notes.push("The clips’ times in the film are unknown: they follow one another in scene order, without annotators’ segments.");
+  if (film.pasted) notes.push("The clips’ times in the film are unknown, so the clips follow one another in scene order, without annotators’ segments.");
   else if (data.timelines.levels && !film.lanes.length) notes.push("No annotator marked a segment of this film.");
-  if (film.trained) notes.push(`The model of frames was trained on ${count(film.trained, "clip")} of this film, and is surer on these than on new clips.`);
+  if (film.trained) notes.push(`The model of frames was trained on ${count(film.trained, "clip")} of this film, and is more confident on these than on new clips.`);
   return [legend, make("p", { class: "counts" }, hint, notes.join(" "))];
 }
 
