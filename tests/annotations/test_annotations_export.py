@@ -250,7 +250,7 @@ def test_unusable_timelines_are_not_exported(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
     assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
     manifest = of.Manifest("whole", Items.of([Item("juno-whole", film="juno", media="whole.mp4")]))
-    with pytest.raises(AnnotationError, match="'whole' has no clips with a start and an end"):
+    with pytest.raises(AnnotationError, match="'whole' has no clips with spans"):
         elan_files(marked, manifest)
     marked.save(tmp_path / "all/mine")
     near = f"all is not a folder of timelines; did you mean {tmp_path}/all/mine?"
