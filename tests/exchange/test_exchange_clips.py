@@ -96,7 +96,7 @@ def test_a_folder_of_clips_becomes_a_store(suffix, tmp_path):
         "tt2-005": "it holds 6 float64, but native has 6 float32 per clip",
         "tt0-006": "native has NaN or infinity",
         "tt1-007": f"no tt1/tt1_scene_7{suffix} in features",
-        "tt2-008": "both",
+        "tt2-008": "several files match",
         "tt0-009": "it is not a regular file",
         "tt1-010": "type bool",
     }.items():

@@ -43,7 +43,7 @@ SLIPS = [
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; it has native, frames"),
     (2, "export odd.zarr -o output.parquet", "no pooled arrays; choose from more"),
-    (2, "import pth nowhere", "nowhere is not a folder"),
+    (2, "import pth nowhere", "nowhere does not exist"),
     (1, "import pth empty", "for any of the 40 items", "no tt1/tt1_0.pth in empty"),
     (1, "import pth text", "can be read: tt1/tt1_0.pth: it is not a PyTorch file"),
     (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
@@ -116,7 +116,7 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
 
 @pytest.mark.parametrize(("source", "options", "fact"), [
     ({}, {}, "no source"),
-    ("nowhere.mat", {}, "nowhere.mat is not a folder"),
+    ("nowhere.mat", {}, "nowhere.mat does not exist"),
     ("key.toml", {}, "not a kind of file that can be imported"),
     ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 already holds all arrays"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
