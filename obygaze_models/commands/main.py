@@ -18,7 +18,7 @@ __all__ = ["main"]
         ),
         "annotations": (
             "obygaze_features.commands.annotations:annotation_commands",
-            "Turn annotators' timelines into clip labels.",
+            "Turn annotators' timelines into labels of clips.",
         ),
         "features": (
             "obygaze_features.commands.features:features",
