@@ -122,7 +122,7 @@ def _agreed_figure(
     caption = html(
         "The agreement of annotators on each concept. 0 is chance. Concepts without a dot were "
         "marked by only one annotator.{}{}",
-        " Lines show 95% intervals, by the jackknife over films." if intervals else "",
+        " Lines show each 95% interval, by the jackknife over films." if intervals else "",
         f" Marked in too few films or clips to judge: {join_some(rare)}." if rare else "",
     )
     return _figure(by_sense(concepts), panel, "Agreed on by annotators", caption)
@@ -185,7 +185,7 @@ def _learned_how(runs: Sequence[ReportRun]) -> str:
     pooled = ""
     if any(scores.pooled for run in learned for scores in run.record.scores):
         pooled = ", or all test clips together if fewer than two can be scored"
-    return f" For models of one concept, dots are means over {nouns} with 95% intervals{pooled}."
+    return f" For models of one concept, dots are means over {nouns}, with a 95% interval{pooled}."
 
 
 def _figure(

@@ -131,7 +131,7 @@ def test_notes_name_rare_words_and_blank_captions(tmp_path, obygaze):
     rows = ("image_id;condition;emotion;caption", "a;O;HA;a smile", "a;O;HA;", "b;O;HA; ")
     for captions in (folder, write(tmp_path / "c.csv", *rows, "a;O;HA;a dog")):
         result = obygaze("bias", "captions", captions, "--minimum", 1, "--json")
-        assert "NOTE: 2 blank lines or cells" in result.stderr
+        assert "NOTE: left out 2 blank lines or cells" in result.stderr
         content = json.loads(result.stdout)
         assert (content["images"], content["captions"], content["blank"]) == (1, 2, 2)
         assert content["rates"][0]["rate"] == 500

@@ -24,7 +24,7 @@ SLIPS = {
         (HEADER + "a,O,HA,x\n,O,HA,x\n", "line 3: the image_id is missing"),
     ],
     "gender-score t.csv": [
-        (SCORED + "a,man,.5,0,.5\na,man,.5,-1,.5\n", "line 3: similarity -1 has no"),
+        (SCORED + "a,man,.5,0,.5\na,man,.5,-1,.5\n", "line 3: similarity must be above -1"),
         (SCORED + "a,man,.5,0,0_1\n", "confidence must be a number (got '0_1')"),
         (SCORED + "a,wman,.5,0,.5\n", "unknown group 'wman'; did you mean woman?"),
         ("P(c),P_man,sim_man\n.5,.5,0\n", "'probability_woman', 'similarity_woman'"),

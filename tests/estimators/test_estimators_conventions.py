@@ -230,7 +230,7 @@ NAMES = [
     ("sklearn.naive_bayes:GaussianNB", {"prior": 1}, "'prior'; did you mean priors?"),
     ("sklearn.linear_model:LinearRegression", {}, "is not a classifier"),
     ("sklearn.ensemble:VotingClassifier", {}, "cannot be made: .*estimators"),
-    ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "priors names builtins:d"),
+    ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "priors is builtins:d"),
 ]
 
 
@@ -306,7 +306,7 @@ SLIPS = [
     (lambda: concept_targets(["EN"], C[:1], "d"), "unknown negatives 'd'. Choose a"),
     (lambda: EstimatorSpec("pcbm-tree", {}, "d"), "unknown set of negatives 'd'"),
     (lambda: om.LinearSVMProbe([0.1, 1]).fit(X, Y, X_val=X[:99], y_val=np.ones(99, bool)),
-     "all 99 validation labels are on one side"),
+     "all 99 validation labels are on the same side"),
     (lambda: fit_mlp(X[:3], [0, 0, 1]), r"too few clips \(3, 1 of the rarest class\)"),
     (lambda: fit_mlp(X, Y, calibrate=True, early_stopping=False), "calibrate=True needs"),
     (lambda: fit_mlp(np.eye(2), ["EN", "S"], X_val=np.eye(2), y_val=["EN", "NS"]),

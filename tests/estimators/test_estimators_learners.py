@@ -244,7 +244,7 @@ def test_classes_and_their_weights_are_those_of_svc():
 def test_the_middle_c_is_taken_in_whatever_order_they_are_given():
     rows = np.r_[np.flatnonzero(SURE)[:1], np.flatnonzero(~SURE)[:20]]
     for Cs in ((10.0, 0.01, 1.0), (1.0, 10.0, 0.01), (0.01, 1.0, 10.0)):
-        with pytest.warns(UserWarning, match="too few clips .* using 1$"):
+        with pytest.warns(UserWarning, match="too few clips .* so C = 1 is used$"):
             assert om.LinearSVMProbe(C=Cs).fit(X[rows], SURE[rows]).C_ == [1.0]
 
 

@@ -162,7 +162,7 @@ SLIPS = [
     ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "Remove the IDs"),
     ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
     ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
-    ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "Use a run's model"),
+    ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "Use the model of a run"),
 ]
 
 

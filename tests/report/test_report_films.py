@@ -469,7 +469,7 @@ def test_files_without_a_film_have_a_time_axis(short_run, tmp_path):
     segments = Timelines.of("two", [Segment("Kite_Wind", "anna", 3, 4, "S")])  # as importers do
     assert film_timelines(kite, None, None, segments)["films"]["Kite & Wind"]["lanes"]
     write_frames(tmp_path, [replace(clip, film="tt9") for clip in clips])
-    with pytest.raises(ExperimentError, match=r"none of these runs\' films .*tt9"):
+    with pytest.raises(ExperimentError, match=r"none of the page's films .*tt9"):
         film_timelines(clips, tmp_path / "frames.csv")
 
 

@@ -200,7 +200,7 @@ def test_unrequested_concepts_are_not_blamed_on_methods(results):
     assert "“Methods”" not in detected("concepts")
     assert detected("concepts").endswith("No model of this page was trained to detect Posture.")
     assert "trained to detect" not in detected("first")
-    learned, measured = "one concept: its mean over films", "its mean over fits, plus and"
+    learned, measured = "one concept, dots are means over films", "dots are means over fits "
     assert learned in detected("concepts")
     assert measured not in detected("concepts")
     assert measured in detected("first")
@@ -330,7 +330,7 @@ def test_the_table_names_uncounted_films_and_missing_intervals(results):
     names = "The Left Out, tt12, tt13, tt14, tt15 and 2 more"
     assert f"Left out, without clips of every class: {names}." in text
     rare = caption(with_record(films, tests=with_classes(films, 950, 50)))
-    assert "No interval for AP if less than 10% of the clips are positive: a few films" in rare
+    assert "No interval for AP if less than 10% of the clips are positive, because a few" in rare
     ranked = show(
         findings,
         with_record(with_score(films, "average_precision"), tests=with_classes(films, 950, 50)),

@@ -222,7 +222,7 @@ def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
     for name, path in product(("xclip-kinetics", "xclip"), (imported, older)):
         loaded = load({name: path})
         assert (list(loaded.stores), loaded.is_published("xclip")) == (["xclip"], True)
-    with pytest.raises(ExperimentError, match=r"Import it .* native=FILE max=FILE"):
+    with pytest.raises(ExperimentError, match=r"Import all arrays again.* native=FILE max=FILE"):
         load({"xclip": imported}).feature("xclip", "max")
     with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
         load({"xclip": older, "xclip-kinetics": imported})
