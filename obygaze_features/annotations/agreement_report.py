@@ -261,7 +261,8 @@ def _summary(report: AgreementReport) -> Iterator[str]:
     for agreement in report.overall[:MAX_PAIRS_SHOWN]:
         yield from _describe_pair(agreement, report)
     if (more := len(report.overall) - MAX_PAIRS_SHOWN) > 0:
-        yield f"And {more:,} more pairs of label sets; --json lists all."
+        rest = counted(more, "more pair", "more pairs")
+        yield f"And {rest} of label sets; --json lists all."
     yield from _mean_lines(report)
     yield from _describe_gamma(report)
 
@@ -293,7 +294,7 @@ def _mean_lines(report: AgreementReport) -> Iterator[str]:
 
 
 def _describe_pair(agreement: LabelSetAgreement, report: AgreementReport) -> Iterator[str]:
-    """Yield the agreement of two label sets, who marks more, and their F1 score."""
+    """Yield sentences on two label sets: agreement, which of them marks more, and F1."""
     names = f"{agreement.first} and {agreement.second}"
     if len(report.overall) == 1:
         names = f"{report.manifest}: {names}"

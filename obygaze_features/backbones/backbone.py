@@ -419,7 +419,7 @@ class Family:
     Parameters
     ----------
     name
-        The name that stores record.
+        The family's name, as recorded in stores.
     model_type
         The ``model_type`` in ``config.json``; None for a layout without this file.
     checkpoints
@@ -427,9 +427,9 @@ class Family:
     load
         A function that returns the backbone for a checkpoint's path and a preprocessing mode.
     embeds_texts
-        True if the family also embeds texts and, unless it is an audio family, images.
+        True if the family also embeds texts. Unless it is an audio family, it also embeds images.
     embeds_images
-        True if the family also embeds images.
+        True if the family also embeds images, but no texts.
     plugin
         The entry point that provides the family; set by the registry.
     """

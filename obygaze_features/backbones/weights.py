@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.backbones.network_config import check_size, loading, read_config
 from obygaze_features.common.files import SYNTHETIC, new_folder, read_json, write_text
 from obygaze_features.common.package import cache_folder, need
-from obygaze_features.common.text import sha256_of_text
+from obygaze_features.common.text import join_some, sha256_of_text
 from obygaze_features.errors import BackboneError, OutputExists, translate
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def refuse_misfit(
     for problem, names in (("are missing", missing), ("have the wrong shape", mismatched)):
         if keys := sorted(names):
             raise BackboneError(
-                f"{where} does not fit {network}: {len(keys)} of its weights {problem}, such as "
-                f"{keys[0]}"
+                f"{where} does not fit {network}: some of its weights {problem} "
+                f"({join_some(keys, 1)})"
             )
 
 

@@ -407,9 +407,9 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
     if path.is_symlink():
         raise OutputExists(f"{path} is a link; pass the folder that it points to")
     if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
+        reason = f"it has no {marker}" if marker else "it is a file"
         raise OutputExists(
-            f"{path} was not made by obygaze (it has no {marker}); "
-            "remove it yourself, or choose another name"
+            f"{path} was not made by obygaze ({reason}); remove it yourself, or choose another name"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     clear_unfinished(path)

@@ -216,7 +216,7 @@ class Items:
 
     @property
     def repeats(self) -> dict[int, int]:
-        """The rows with the kind, film, file, text and span of an earlier row, with that row."""
+        """Each repeated row, mapped to the first with the same kind, film, file, text and span."""
         names = zip(self.kinds, self.span_films, self.media, self.texts, strict=True)
         spans = zip(names, self.starts.tolist(), self.ends.tolist(), strict=True)
         first_rows: dict[object, int] = {}

@@ -166,7 +166,9 @@ def score_captions(
     table = captions.table
     if len({path.resolve() for path in (table.path, output, record)}) < 3:
         names = f"{table.path.name}, {output.name} and the models' record {record.name}"
-        raise UsageError(f"{output}: {names} must be three files; choose another output, NAME.csv")
+        raise UsageError(
+            f"{output}: {names} must be different files; choose another output, such as NAME.csv"
+        )
     for path in (output, record):
         refuse_to_overwrite(path, overwrite=overwrite)
     scores: list[Scores] = []

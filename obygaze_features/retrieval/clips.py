@@ -132,7 +132,9 @@ def link_to(report: Path | str | None, output: Path | None) -> str:
     if output is None or output.suffix != ".html":
         raise UsageError("only a page can link to a report; write a page: -o PAGE.html")
     if not Path(report).is_file():
-        raise UsageError(f"{report} is not a page; make one with: obygaze report RUN -o PAGE.html")
+        raise UsageError(
+            f"{report} is not a file; make a page with: obygaze report RUN -o PAGE.html"
+        )
     try:
         url = quote(Path(os.path.relpath(report, output.parent)).as_posix())
     except ValueError:  # on another drive on Windows

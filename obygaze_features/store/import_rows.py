@@ -117,7 +117,9 @@ class RowSource:
             yield "has no rows; pass a file with one row per item"
         widths = {name: rows.shape[-1] for name, rows in self.matrices.items()}
         if self.columns and len(self.columns) not in widths.values():
-            names = ", ".join(f"{name} has {width} columns" for name, width in widths.items())
+            names = ", ".join(
+                f"{name} has {counted(width, 'column')}" for name, width in widths.items()
+            )
             yield f": {names} (got {counted(len(self.columns), 'column name')})"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)

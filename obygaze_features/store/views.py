@@ -141,7 +141,9 @@ class StoreDataset:
             if ids is None:
                 ids = [i for i in items.ids if i in truth.level_of and i in store]
                 if not (ids := store.done_ids(ids)):
-                    raise StoreError(store.where, f"has no finished row labelled in {items.name}")
+                    raise StoreError(
+                        store.where, f"has no finished rows for the clips that {items.name} labels"
+                    )
             number = {code: label for label, code in enumerate(scheme.codes)}
             for i, level in ((i, truth.level_of.get(i, "")) for i in ids):
                 facts = {"id": i, "film": items[i].film, "level": level}

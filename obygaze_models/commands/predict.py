@@ -270,7 +270,7 @@ def evaluate(
         )
     if shared := scored.unseen.clips - scored.apart.clips:
         clips = counted(shared, "unseen clip is", "unseen clips are")
-        echo_warnings([f"{clips} from {group}s in training, so they do not test a new {group}"])
+        echo_warnings([f"{clips} from {group}s used in training: no test on a new {group}"])
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:

@@ -29,9 +29,13 @@ NUMBERS = "numbers"
 NAMED = 5
 """The maximum number of clips that a message names."""
 _MISSING = {
-    "without_fold": "labelled clips have no fold in the split",
-    "without_features": "labelled clips have no features in the store or stores",
-    "without_label": "clips of the store have no label for this task",
+    "without_fold": ("labelled clip has", "labelled clips have", "no fold in the split"),
+    "without_features": (
+        "labelled clip has",
+        "labelled clips have",
+        "no features in the store or stores",
+    ),
+    "without_label": ("clip of the store has", "clips of the store have", "no label for this task"),
 }
 
 
@@ -177,8 +181,9 @@ class Missing(msgspec.Struct, frozen=True):
 
     @property
     def lack(self) -> str:
-        """A description of what the clips lack."""
-        return _MISSING[self.key]
+        """The number of clips, and what they lack."""
+        one, several, lack = _MISSING[self.key]
+        return f"{counted(self.clips, one, several)} {lack}"
 
     @property
     def named(self) -> str:
@@ -197,7 +202,7 @@ class Joined(msgspec.Struct, frozen=True):
     def lines(self) -> list[str]:
         """Return lines of text: the numbers of clips, and what the other clips lack."""
         lines = [f"{self.used} of {self.labelled} labelled clips have a fold and features"]
-        return lines + [f"{part.clips} {part.lack}: {part.named}" for part in self.missing]
+        return lines + [f"{part.lack}: {part.named}" for part in self.missing]
 
 
 def load_dataset(

@@ -245,7 +245,7 @@ class Number(_Numeric):
         return np.where(np.isfinite(labels), 0, UNUSED)
 
     def format_labels(self, task: Task, labels: Array) -> Array:
-        """Convert labels to cells for files."""
+        """Format labels as cells of a CSV file."""
         return labels.astype(object)
 
     def read_labels(self, task: Task, cells: Array) -> Array:

@@ -131,7 +131,7 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
             text = f"{name}: {test.share:.0%} of the {test.clips:,} test clips are positive."
             yield RunWarning("positives", name, text)
     for part in record.join.missing:
-        yield RunWarning("join", part.key, f"{part.clips:,} {part.lack}.")
+        yield RunWarning("join", part.key, f"{part.lack}.")
     if record.official:
         yield RunWarning("official", "", describe_official(record))
     for text in describe_cuts(record):

@@ -462,7 +462,7 @@ def read_record(folder: Path) -> RunRecord:
 
 
 def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
-    """Raise `ValueError` if an object that is stored unchanged lacks a key or has a wrong type."""
+    """Raise `ValueError` if a mapping in ``run.json`` lacks a key or has a wrong type."""
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:

@@ -157,7 +157,7 @@ class Run:
         return self._tables.predictions
 
     def clips(self) -> pd.DataFrame:
-        """Return all annotated clips, including clips that took no part."""
+        """Return all annotated clips, including clips that the run did not use."""
         return self._tables.clips
 
     def reasons(self) -> pd.DataFrame:

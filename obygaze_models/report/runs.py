@@ -1,4 +1,4 @@
-"""The runs of a page, with each model's mean predictions of clips, and tables of scores."""
+"""The runs of a page, with each model's mean prediction for each clip, and tables of scores."""
 
 from __future__ import annotations
 

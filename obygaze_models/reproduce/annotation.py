@@ -15,7 +15,7 @@ from obygaze_models.reproduce.render import Artifacts, Block, Line, Table, Value
 
 @Target("fig2", "Figure 2", "levels and concepts", draws=True)
 def fig2(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Tabulate levels by film and concepts by level, beside the numbers that the paper prints."""
+    """Tabulate levels, next to the paper's numbers, and concepts; draw levels by film."""
     counts = statistics(context.manifest)
     total = counts.all
     codes = [code for code in context.manifest.scheme.codes if total.levels[code]]

@@ -377,7 +377,7 @@ def test_unseen_clips_of_films_in_training_are_scored_apart(world, tmp_path):
     assert alone.every.scores == scored.apart.scores
     shown = run_obygaze("models", "evaluate", model, world.store, world.manifest)
     assert f"of films not seen in training: {scored.apart.positives:,} of" in shown.stdout
-    assert f"{len(part) - len(new)} unseen clips are from films in training" in shown.stderr
+    assert f"{len(part) - len(new)} unseen clips are from films used in training" in shown.stderr
     unshared = run_obygaze("models", "evaluate", model, world.store, tmp_path / "new")
     assert "unseen clips" not in unshared.stderr
 

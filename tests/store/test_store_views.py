@@ -146,7 +146,7 @@ def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
     unlabelled = open_store(path).dataset("native", ["tt008"], manifest=labelled)[0]
     assert (unlabelled["level"], unlabelled["label"], unlabelled["film"]) == ("", -1, "")
     selected = Manifest.load(labelled).select(ids=["tt003", "tt008"])
-    with pytest.raises(StoreError, match="no finished row labelled in made-up"):
+    with pytest.raises(StoreError, match="no finished rows for the clips that made-up labels"):
         open_store(path).dataset("native", manifest=selected)
 
 
