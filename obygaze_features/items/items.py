@@ -217,6 +217,8 @@ class Items:
     @property
     def repeats(self) -> dict[int, int]:
         """Each repeated row, mapped to the first with the same kind, film, file, text and span."""
+        if self._has_ordered_spans:
+            return {}
         names = zip(self.kinds, self.span_films, self.media, self.texts, strict=True)
         spans = zip(names, self.starts.tolist(), self.ends.tolist(), strict=True)
         first_rows: dict[object, int] = {}
@@ -228,6 +230,14 @@ class Items:
                 if first_row != row:
                     repeats[row] = first_row
         return repeats
+
+    @property
+    def _has_ordered_spans(self) -> bool:
+        """True if each film's items are together and each starts later, as in most tables."""
+        code_of = {film: code for code, film in enumerate(dict.fromkeys(self.films))}
+        films = np.fromiter(map(code_of.__getitem__, self.films), np.int64, len(self))
+        steps = np.diff(films)
+        return bool(((steps > 0) | ((steps == 0) & (np.diff(self.starts) > 0))).all())
 
     def take(self, rows: Sequence[int], *, check: bool = True) -> Items:
         """Return the items in these rows, in this order; if `check`, raise for repeated rows."""
