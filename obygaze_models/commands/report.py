@@ -107,7 +107,7 @@ def _write_sheet(
     overwrite = options.pop("overwrite")
     if unused := [name for name, value in options.items() if value]:
         names = ", ".join(f"--{name.replace('analyses', 'analysis')}" for name in unused)
-        raise UsageError(f"--film cannot be combined with {names}. Leave out one")
+        raise UsageError(f"--film cannot be combined with {names}. Leave out --film or the others")
     if output is None:
         raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
     path = om.fact_sheet(run_folders(sources), films, output, shape=shape, overwrite=overwrite)

@@ -82,7 +82,7 @@ class Plan:
     outside, outside_predictions
         External models, and their predictions.
     data, join
-        The clips that take part, and the clips that lack labels or features.
+        The clips that take part, and the clips that lack a label, a fold or features.
     folds
         The folds that can be fitted and tested, by training task.
     whole_from

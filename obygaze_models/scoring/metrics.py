@@ -217,7 +217,7 @@ def ranking_keys(*, multiclass: bool) -> list[str]:
 
 
 def value_keys(kind: str) -> list[str]:
-    """Return the keys of the scores that can rank models of numbers."""
+    """Return the keys of a kind's scores for which higher is better."""
     return [key for key, own in METRICS.items() if kind in own.kinds and not own.lower_is_better]
 
 
