@@ -394,7 +394,7 @@ def evaluate(
         own = None if ranks is None else ranks[rows]
         return _score_part(task.target, codes[rows], probabilities[rows], own)
 
-    grouped_by, shared = _in_seen_groups(about, manifest, predictions.ids)
+    grouped_by, shared = _in_seen_groups(about, manifest, predictions.ids, seen)
     return ModelScore(
         task=about.description.task,
         every=score_rows(np.arange(len(codes))),
@@ -409,18 +409,19 @@ def evaluate(
 
 
 def _in_seen_groups(
-    about: Mapping[str, Any], manifest: Manifest, clips: Sequence[str]
+    about: Mapping[str, Any], manifest: Manifest, clips: Sequence[str], seen: Array
 ) -> tuple[str, Array]:
     """Return the column that groups a model's clips, and mark the clips of groups it has seen.
 
-    No clips are marked if the model records no groups, because an earlier version saved it, or if
-    the manifest lacks the column.
+    These are the groups that the model records, and those of the `seen` clips, because a model
+    saved by an earlier version records none. No clips are marked if the manifest lacks the column.
     """
-    [(column, seen)] = [*description_of(about).seen_groups.items()][:1] or [("film", [])]
+    [(column, recorded)] = [*description_of(about).seen_groups.items()][:1] or [("film", [])]
     if column not in manifest.items.columns:
         return column, np.zeros(len(clips), dtype=bool)
     cells = manifest.items.column(column)
-    return column, np.isin([cells[manifest.items.row(clip)] for clip in clips], seen)
+    groups = np.array([cells[manifest.items.row(clip)] for clip in clips])
+    return column, np.isin(groups, [*recorded, *groups[seen]]) & (groups != "")
 
 
 def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:

@@ -371,6 +371,10 @@ def test_unseen_clips_of_films_in_training_are_scored_apart(world, tmp_path):
     assert len(part) > len(new)  # balance drew some clips of the other films away
     assert (scored.unseen.clips, scored.apart.clips) == (len(part), len(new))
     assert scored.grouped_by == "film"
+    estimator, about = om.load_model(model)
+    older = {key: value for key, value in about.items() if key != "seen_groups"}
+    om.save_model(estimator, tmp_path / "older", older)
+    assert om.evaluate(tmp_path / "older", world.store, world.manifest).apart == scored.apart
     of_new = manifest.select(ids=new)
     of_new.save(tmp_path / "new")
     alone = om.evaluate(model, world.store, tmp_path / "new")
