@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -92,9 +93,9 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
         echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
         for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
             echo(line)
-        left_out = [remark.code == TIER for remark in remarks if remark.done == LEFT_OUT]
-        tiers, rows = sum(left_out), len(left_out) - sum(left_out)
-        counts = [counted(n, noun) for n, noun in ((rows, "row"), (tiers, "tier")) if n]
+        left_out = [remark for remark in remarks if remark.done == LEFT_OUT]
+        nouns = Counter("tier" if remark.code == TIER else "row" for remark in left_out)
+        counts = [counted(nouns[noun], noun) for noun in ("row", "tier") if nouns[noun]]
         if counts:
             echo(f"{' and '.join(counts)} left out")
         echo(f"next: obygaze annotations show {for_shell(output)}")
