@@ -355,45 +355,50 @@ def compare_label_sets(manifest: Manifest, first: str, second: str) -> LabelSetA
     """Compare two label sets of a manifest, given their names."""
     a, b = manifest.labels(first), manifest.labels(second)
     scheme = manifest.shared_scheme([a, b])
-    ids = [identifier for identifier in a.ids if identifier in b.level_of]
-    pairs = Counter((a.level_of[identifier], b.level_of[identifier]) for identifier in ids)
-
-    marks = _concept_marks(a, ids, scheme), _concept_marks(b, ids, scheme)
-    row_of = {identifier: row for row, identifier in enumerate(ids)}
-
-    def concepts(rows: Sequence[int]) -> tuple[ConceptAgreement, ...]:
-        return _concept_agreements(scheme.concept_names, marks[0][rows], marks[1][rows])
-
-    by_film = {}
-    for film, rows in _rows_of_films(manifest).items():
-        in_both = (row_of.get(manifest.ids[row]) for row in rows)
-        by_film[film] = concepts([row for row in in_both if row is not None])
-    equal = sum(number for (x, y), number in pairs.items() if x == y)
-    share = equal / len(ids) if ids else math.nan
-    kappa = cohen_kappa(np.array([[pairs[x, y] for y in scheme.codes] for x in scheme.codes]))
-    parts = dict(pairs), concepts(range(len(ids))), by_film, kappa
-    return LabelSetAgreement(first, second, len(ids), share, *parts)
-
-
-def _concept_marks(labels: LabelSet, ids: Sequence[str], scheme: LabelScheme) -> NDArray[np.bool_]:
-    """Return the concepts of a label set as a Boolean array, one row per clip."""
     names = scheme.concept_names
+    pairs: Counter[tuple[str, str]] = Counter()
+    counts = {}
+    for film, rows in _rows_of_films(manifest).items():
+        in_a = (manifest.ids[row] for row in rows if manifest.ids[row] in a.level_of)
+        ids = [identifier for identifier in in_a if identifier in b.level_of]
+        pairs.update((a.level_of[identifier], b.level_of[identifier]) for identifier in ids)
+        counts[film] = _count_concepts(_concept_marks(a, ids, names), _concept_marks(b, ids, names))
+    by_film = {film: _concept_agreements(names, of_film) for film, of_film in counts.items()}
+    concepts = _concept_agreements(names, np.sum([*counts.values()], axis=0))
+    clips = pairs.total()
+    equal = sum(number for (x, y), number in pairs.items() if x == y)
+    share = equal / clips if clips else math.nan
+    kappa = cohen_kappa(np.array([[pairs[x, y] for y in scheme.codes] for x in scheme.codes]))
+    return LabelSetAgreement(first, second, clips, share, dict(pairs), concepts, by_film, kappa)
+
+
+def _concept_marks(labels: LabelSet, ids: Sequence[str], names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return the concepts of a label set as a Boolean array, one row per clip."""
     concepts = [tuple(labels.concepts_of[identifier]) for identifier in ids]
     marks = {own: [name in own for name in names] for own in {*concepts}}
     return np.array([marks[own] for own in concepts], bool).reshape(len(ids), len(names))
 
 
+def _count_concepts(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> NDArray[np.int_]:
+    """Return a table for each concept: the number of clips without or with it in `a` and in `b`."""
+    counts: NDArray[np.int_] = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]]).sum(axis=2)
+    return np.moveaxis(counts, -1, 0)
+
+
 def _concept_agreements(
-    names: Sequence[str], a: NDArray[np.bool_], b: NDArray[np.bool_]
+    names: Sequence[str], counts: NDArray[np.int_]
 ) -> tuple[ConceptAgreement, ...]:
-    """Compute the agreement on each concept that is marked in either array."""
-    counts = np.array([[~a & ~b, ~a & b], [a & ~b, a & b]]).sum(axis=2)
-    kappas = cohen_kappas(np.moveaxis(counts, -1, 0)).tolist()
-    clips = max(1, len(a))
+    """Compute the agreement on each concept that is marked in either label set."""
+    kappas = cohen_kappas(counts).tolist()
     return tuple(
         ConceptAgreement(name, None if math.isnan(kappa) else kappa, first / clips, second / clips)
-        for name, kappa, first, second in zip(
-            names, kappas, a.sum(axis=0).tolist(), b.sum(axis=0).tolist(), strict=True
+        for name, kappa, clips, first, second in zip(
+            names,
+            kappas,
+            counts.sum(axis=(1, 2)).tolist(),
+            counts[:, 1].sum(axis=1).tolist(),
+            counts[:, :, 1].sum(axis=1).tolist(),
+            strict=True,
         )
         if first or second
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from obygaze_features.common.text import (
     counted,
     did_you_mean,
     format_time,
-    group_by,
     join_some,
     shorten,
     unknown_name,
@@ -91,16 +91,11 @@ def build_timelines(
         Further attributes of `Timelines`: source, licence, citation.
     """
     films = read_films(films)
-    remarks: list[Remark] = []
-    source_rows: list[SourceRow] = []
-    for row in rows:
-        if isinstance(row, Remark):
-            remarks.append(row)
-        else:
-            source_rows.append(row)
-    film_ids, name_remarks = _ids("film", [row.segment.film for row in source_rows])
+    by_film, remarks = _gather(rows)
+    film_ids, name_remarks = _ids("film", Counter(s.film for s in _segments(by_film)))
     remarks += name_remarks
-    annotator_ids, name_remarks = _ids("annotator", [row.segment.annotator for row in source_rows])
+    annotators_read = Counter(s.annotator for s in _segments(by_film))
+    annotator_ids, name_remarks = _ids("annotator", annotators_read)
     remarks += name_remarks
     known_films = {safe_id(film): details for film, details in films.items()}
     read = set(film_ids.values())
@@ -109,15 +104,18 @@ def build_timelines(
         problem += did_you_mean([safe_id(film) for film in unread], read)
         remarks.append(Remark("films", "", "", problem, "not used"))
     scheme = scheme or obygaze_scheme()
-    sound = _with_ids(source_rows, film_ids, annotator_ids)
-    sound = _sound_rows(sound, scheme, {film: f.end for film, f in known_films.items()}, remarks)
-    unlisted, listed = _unlisted_concepts(sound, scheme), scheme.concept_names
+    levels = {segment.level for segment in _segments(by_film)}
+    own = "" if any(map(scheme.has_level, levels)) else f"; {suggest_levels(levels)}"
+    for key, of_film in by_film.items():
+        with_ids = _with_ids(of_film, film_ids, annotator_ids)
+        by_film[key] = _Rows(_sound_rows(with_ids, scheme, known_films, own, remarks))
+    unlisted, listed = _unlisted_concepts(by_film, scheme), scheme.concept_names
     for concept, row in unlisted.items() if listed else ():
         remarks.append(row.remark(unknown_name("concept", concept, listed), KEPT))
     scheme = scheme.with_concepts(Concept(concept, visual=not listed) for concept in unlisted)
     segments: list[Segment] = []
-    for of_film in _by_film(sound):
-        row_of, concept_remarks = _with_concepts(of_film, scheme)
+    for key in list(by_film):
+        row_of, concept_remarks = _with_concepts(by_film.pop(key), scheme)
         remarks += [*concept_remarks, *_overlaps(row_of)]
         remarks += _long_stretches(row_of.values(), scheme)
         segments += row_of
@@ -136,32 +134,63 @@ def build_timelines(
     return Timelines.of(name, segments, scheme=scheme, films=films_read, **about)
 
 
+class _Rows:
+    """Source rows in little more memory than their segments: locations are joined in one text."""
+
+    def __init__(self, rows: Iterable[SourceRow] = ()) -> None:
+        self.segments: list[Segment] = []
+        self._locations = bytearray()
+        for row in rows:
+            self.append(row)
+
+    def append(self, row: SourceRow) -> None:
+        self.segments.append(row.segment)
+        self._locations += b"%s\0" % row.where.encode()
+
+    def __iter__(self) -> Iterator[SourceRow]:
+        locations = self._locations.decode().split("\0")[:-1]
+        return map(SourceRow, locations, self.segments)
+
+
+def _gather(rows: Iterable[SourceRow | Remark]) -> tuple[dict[str, _Rows], list[Remark]]:
+    """Return the rows of each film, whose name may be spelt in several ways, and the remarks."""
+    by_film: dict[str, _Rows] = defaultdict(_Rows)
+    remarks: list[Remark] = []
+    for row in rows:
+        if isinstance(row, Remark):
+            remarks.append(row)
+        else:
+            by_film[_name_key(row.segment.film)].append(row)
+    return by_film, remarks
+
+
+def _segments(by_film: Mapping[str, _Rows]) -> Iterator[Segment]:
+    return chain.from_iterable(rows.segments for rows in by_film.values())
+
+
 def _with_ids(
-    rows: list[SourceRow], film_ids: Mapping[str, str], annotator_ids: Mapping[str, str]
-) -> list[SourceRow]:
-    """Replace the names in rows with ids, emptying `rows` to save memory."""
-    changed = []
-    for row in _consume(rows):
+    rows: Iterable[SourceRow], film_ids: Mapping[str, str], annotator_ids: Mapping[str, str]
+) -> Iterator[SourceRow]:
+    """Yield rows with ids in place of names."""
+    for row in rows:
         segment = row.segment
         names = film_ids.get(segment.film, ""), annotator_ids.get(segment.annotator, "")
         if names != (segment.film, segment.annotator):
-            row = replace(row, segment=replace(segment, film=names[0], annotator=names[1]))
-        changed.append(row)
-    return changed
+            segment = replace(segment, film=names[0], annotator=names[1])
+        yield replace(row, segment=segment)
 
 
 def _sound_rows(
-    rows: list[SourceRow],
+    rows: Iterable[SourceRow],
     scheme: LabelScheme,
-    ends: Mapping[str, float | None],
+    films: Mapping[str, Film],
+    own: str,
     remarks: list[Remark],
-) -> list[SourceRow]:
-    """Return the usable rows with level codes, emptying `rows` and adding to `remarks`."""
-    levels = {row.segment.level for row in rows}
-    own = "" if any(map(scheme.has_level, levels)) else f"; {suggest_levels(levels)}"
-    sound = []
-    for row in _consume(rows):
-        segment, end = row.segment, ends.get(row.segment.film)
+) -> Iterator[SourceRow]:
+    """Yield the usable rows with level codes, adding to `remarks`."""
+    for row in rows:
+        segment = row.segment
+        end = films[segment.film].end if segment.film in films else None
         if wrong := _problem(segment, scheme, end, own):
             code, text = wrong
             remarks.append(row.remark(text, LEFT_OUT, code))
@@ -172,22 +201,7 @@ def _sound_rows(
             past = f"ends at {format_time(segment.end)}, past the film's end {format_time(end)}"
             remarks.append(row.remark(past, CUT, "past-end"))
             segment = replace(segment, end=end)
-        sound.append(row if segment is row.segment else replace(row, segment=segment))
-    return sound
-
-
-def _consume(rows: list[SourceRow]) -> Iterator[SourceRow]:
-    """Yield the rows of a list in order, removing them from the list."""
-    rows.reverse()
-    while rows:
-        yield rows.pop()
-
-
-def _by_film(rows: list[SourceRow]) -> Iterator[list[SourceRow]]:
-    """Yield the rows of each film, emptying `rows`."""
-    by_film = group_by(_consume(rows), lambda row: row.segment.film)
-    for film in list(by_film):
-        yield by_film.pop(film)
+        yield replace(row, segment=segment)
 
 
 def read_films(source: Films) -> dict[str, Film]:
@@ -245,7 +259,7 @@ def _time_problem(segment: Segment, film_end: float | None) -> tuple[str, str] |
 
 
 def _with_concepts(
-    rows: Sequence[SourceRow], scheme: LabelScheme
+    rows: Iterable[SourceRow], scheme: LabelScheme
 ) -> tuple[dict[Segment, SourceRow], list[Remark]]:
     """Map distinct segments, with the scheme's concept names, to rows; remark on repeats."""
     segments: dict[Segment, SourceRow] = {}
@@ -266,12 +280,12 @@ def _with_concepts(
     return segments, remarks
 
 
-def _ids(noun: str, names: Sequence[str]) -> tuple[dict[str, str], list[Remark]]:
-    """Map non-blank names to ids; names that differ only in case share an id.
+def _ids(noun: str, names: Mapping[str, int]) -> tuple[dict[str, str], list[Remark]]:
+    """Map non-blank names, which are counted, to ids; names that differ only in case share an id.
 
     The most frequent spelling is used, so the order of rows does not matter.
     """
-    counts = Counter(filter(str.strip, names))
+    counts = {name: count for name, count in names.items() if name.strip()}
     spelling: dict[str, str] = {}
     owner: dict[str, str] = {}
     remarks = []
@@ -294,12 +308,15 @@ def _name_key(name: str) -> str:
     return " ".join(name.split()).casefold()
 
 
-def _unlisted_concepts(rows: Sequence[SourceRow], scheme: LabelScheme) -> dict[str, SourceRow]:
+def _unlisted_concepts(by_film: Mapping[str, _Rows], scheme: LabelScheme) -> dict[str, SourceRow]:
     """Return the concepts that the scheme does not list, each with the first row that has it.
 
     They are sorted by name, so that the order of rows does not matter.
     """
-    row_of = {name: row for row in reversed(rows) for name in row.segment.concepts}
+    row_of: dict[str, SourceRow] = {}
+    for row in chain.from_iterable(by_film.values()):
+        for name in row.segment.concepts:
+            row_of.setdefault(name, row)
     unlisted = sorted((n for n in row_of if not scheme.has_concept(n)), reverse=True)
     spelling = {name_key(name): name for name in unlisted}
     return {spelling[key]: row_of[spelling[key]] for key in sorted(spelling)}

@@ -8,7 +8,7 @@ On disk, timelines are a folder with ``timelines.json`` (the source, the label s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter, lt
@@ -38,6 +38,8 @@ HEADER = "timelines.json"
 MAKE = "obygaze annotations import KIND SOURCE -o FOLDER"
 COLUMNS = ("film", "annotator", "start", "end", "level", "concepts", "comment")
 ORIGIN = ("source", "licence", "citation")
+#: Rows of ``segments.csv`` that are formatted at a time.
+CSV_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +238,10 @@ class Timelines:
     ) -> Timelines:
         """Make timelines from segments in any order; the options are attributes of `Timelines`."""
         scheme = scheme or obygaze_scheme()
-        segments = list(segments)
+        # Sort one film at a time, because keys take more memory than segments.
+        of_film = group_by(segments, attrgetter("film"))
         films = dict(films or {})
-        for film in sorted({segment.film for segment in segments} - set(films)):
+        for film in sorted(of_film.keys() - films):
             films[film] = Film()
         level_rank = {code: rank for rank, code in enumerate(scheme.codes)}
 
@@ -246,8 +249,6 @@ class Timelines:
             order = s.annotator, s.start, s.end, level_rank[s.level]
             return *order, s.concepts, s.comment
 
-        # Sort one film at a time, because keys take more memory than segments.
-        of_film = group_by(segments, attrgetter("film"))
         ordered = tuple(s for film in films for s in sorted(of_film.pop(film, ()), key=key))
         origin = {"source": source, "licence": licence, "citation": citation}
         return cls(name, ordered, scheme, films, remarks, **origin, names=names or {})
@@ -256,16 +257,23 @@ class Timelines:
         """Write the timelines to a folder, which appears only when it is complete."""
         with new_folder(Path(folder), overwrite=overwrite, marker=HEADER) as new:
             write_text(new / HEADER, to_json(self.header()))
-            write_text(new / "segments.csv", self.to_csv())
+            with (new / "segments.csv").open("w", encoding="utf-8", newline="") as table:
+                table.writelines(self._csv_parts())
             write_text(new / "remarks.csv", remarks_csv(self.remarks))
 
     def to_csv(self) -> str:
         """Return the table that is saved as ``segments.csv``."""
-        columns = {name: [getattr(s, name) for s in self.segments] for name in COLUMNS}
-        for name in ("start", "end"):
-            columns[name] = list(map(format_seconds, columns[name]))
-        columns["concepts"] = list(map(SEPARATOR.join, columns["concepts"]))
-        return format_table(columns)
+        return "".join(self._csv_parts())
+
+    def _csv_parts(self) -> Iterator[str]:
+        """Yield the table in parts, because its cells take more memory than the segments."""
+        for first in range(0, max(len(self.segments), 1), CSV_ROWS):
+            segments = self.segments[first : first + CSV_ROWS]
+            columns = {name: [getattr(s, name) for s in segments] for name in COLUMNS}
+            for name in ("start", "end"):
+                columns[name] = list(map(format_seconds, columns[name]))
+            columns["concepts"] = list(map(SEPARATOR.join, columns["concepts"]))
+            yield format_table(columns, header=first == 0)
 
     def header(self) -> dict[str, Any]:
         """Return the contents of ``timelines.json``."""

@@ -113,6 +113,18 @@ def read_table(
         A list that receives the line and the number of cells of each row that is not as wide as the
         header. Without the list, such a row raises `ManifestError`.
     """
+    blocks = read_blocks(path, delimiter=delimiter, required=required, bad_rows=bad_rows)
+    return _join(blocks)
+
+
+def read_blocks(
+    path: Path,
+    *,
+    delimiter: str | None = ",",
+    required: Sequence[str] = (),
+    bad_rows: list[tuple[int, int]] | None = None,
+) -> Iterator[Table]:
+    """Yield a CSV file as tables of some rows each; the parameters are those of `read_table`."""
     # Decoding as plain UTF-8 is several times faster.
     encoding = "utf-8-sig" if _has_mark(path) else "utf-8"
     try:
@@ -120,46 +132,69 @@ def read_table(
             if delimiter is None:
                 delimiter = max(DELIMITERS, key=file.readline(1 << 16).count)
                 file.seek(0)
-            return parse_table(path, file, delimiter, required, bad_rows)
+            yield from _parse_blocks(path, file, delimiter, required, bad_rows)
     except UnicodeDecodeError:
         raise ManifestError(f"{_not_utf8(path)}; {_SAVE_AS_UTF_8}") from None
 
 
-def parse_table(
+def parse_table(path: Path, file: TextIO) -> Table:
+    """Read the columns of an open text, as `read_table` does; `path` names it in messages."""
+    return _join(_parse_blocks(path, file))
+
+
+def _join(blocks: Iterator[Table]) -> Table:
+    """Join the blocks of a table, of which there is at least one."""
+    table = next(blocks)
+    lines: Sequence[int] = table.lines
+    for block in blocks:
+        for name, cells in block.columns.items():
+            table.columns[name].extend(cells)
+        if isinstance(lines, range) and isinstance(block.lines, range):
+            lines = range(lines.start, block.lines.stop)
+        else:
+            lines = [*lines, *block.lines]
+    return replace(table, lines=lines)
+
+
+def _parse_blocks(
     path: Path,
     file: TextIO,
     delimiter: str = ",",
     required: Sequence[str] = (),
     bad_rows: list[tuple[int, int]] | None = None,
-) -> Table:
-    """Read the columns of an open text, as `read_table` does; `path` names it in messages.
+) -> Iterator[Table]:
+    """Yield the rows of an open text in blocks; the first block may be empty.
 
     Pieces of the text are split at the delimiter as long as they are regular and have no quotes.
     From then on, the csv module reads row by row, so that messages can name the line.
     """
     reader = csv.reader(file, delimiter=delimiter, strict=True)
-    ends = [0]  # the last line before the csv module takes over, then each later row's end
+    line = 0  # the last line that was read
     try:
         header = [name.strip() for name in next(filter(None, reader), [])]
-        start = ends[0] = reader.line_num
+        line = reader.line_num
         _check_header(path, header, required, delimiter)
-        columns = _Columns(len(header))
+        shared = _SharedCells(len(header))
+
+        def block(columns: Iterable[Sequence[str]], lines: Sequence[int]) -> Table:
+            return Table(path, delimiter, dict(zip(header, shared(columns), strict=True)), lines)
+
+        yield block([()] * len(header), range(line + 1, line + 1))
         while text := file.read(CHUNK_CHARS) + file.readline():
             cells = _split_plain(text, len(header), delimiter)
             if cells is None:
                 break
-            columns.extend(cells)
-            ends[0] += len(cells[0])
+            first, line = line + 1, line + len(cells[0])
+            yield block(cells, range(first, line + 1))
         rest = chain(io.StringIO(text, newline=""), file)
         reader = csv.reader(rest, delimiter=delimiter, strict=True)
-        rows = _rows(path, reader, len(header), ends, bad_rows)
+        rows = _rows(path, reader, len(header), line, bad_rows)
         while chunk := list(islice(rows, CHUNK_ROWS)):
-            columns.extend(zip(*chunk, strict=True))
+            lines, cells_of_rows = zip(*chunk, strict=True)
+            line = lines[-1]
+            yield block(zip(*cells_of_rows, strict=True), lines)
     except csv.Error as error:  # such as an unclosed quotation mark
-        raise ManifestError(f"{path}, line {ends[-1] + 1} or later: {error}") from None
-    plain = range(start + 1, ends[0] + 1)
-    lines = [*plain, *ends[1:]] if len(ends) > 1 else plain
-    return Table(path, delimiter, dict(zip(header, columns.cells, strict=True)), lines)
+        raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
 
 
 def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
@@ -178,34 +213,34 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
     return columns if len(cells) == width * rows and len(columns[0]) == rows else None
 
 
-class _Columns:
-    """Columns of cells. Equal cells share one string, as long as many cells are equal."""
+class _SharedCells:
+    """Replaces equal cells of a column with one string, as long as there are few different ones."""
 
     def __init__(self, width: int) -> None:
-        self.cells: list[list[str]] = [[] for _ in range(width)]
+        self.rows = 0
         self.known: dict[int, dict[str, str]] = {number: {} for number in range(width)}
 
-    def extend(self, columns: Iterable[Sequence[str]]) -> None:
-        """Add rows, given as columns."""
+    def __call__(self, columns: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+        """Yield the columns of a block as lists."""
         for number, cells in enumerate(columns):
-            column, strings = self.cells[number], self.known.get(number)
+            strings = self.known.get(number)
             if strings is None:
-                column.extend(cells)
+                yield list(cells)
                 continue
-            column.extend(map(strings.setdefault, cells, cells))
-            if len(strings) > max(MAX_DISTINCT, len(column) // 4):
+            yield list(map(strings.setdefault, cells, cells))
+            self.rows += len(cells) if number == 0 else 0
+            if len(strings) > max(MAX_DISTINCT, self.rows // 4):
                 del self.known[number]
 
 
 def _rows(
-    path: Path, reader: Any, width: int, ends: list[int], bad_rows: list[tuple[int, int]] | None
-) -> Iterator[list[str]]:
-    """Yield the rows after line `ends[0]` that are as wide as the header, extending `ends`."""
+    path: Path, reader: Any, width: int, last: int, bad_rows: list[tuple[int, int]] | None
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows after line `last` that are as wide as the header, each with its line."""
     for row in reader:
-        line = ends[0] + reader.line_num
+        line = last + reader.line_num
         if len(row) == width:
-            ends.append(line)
-            yield row
+            yield line, row
         elif row and bad_rows is not None:
             bad_rows.append((line, len(row)))
         elif row:
@@ -223,8 +258,25 @@ def read_mapped_table(
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
     """Read a table of any origin, renaming its columns to their meanings; see `map_columns`."""
-    table = read_table(path, delimiter=delimiter, bad_rows=bad_rows).without_blank_rows()
-    return map_columns(table.without_escapes(), meanings, columns, required=required)
+    table = read_table(path, delimiter=delimiter, bad_rows=bad_rows)
+    return map_columns(_as_written(table), meanings, columns, required=required)
+
+
+def read_mapped_blocks(
+    path: Path,
+    meanings: Mapping[str, Sequence[str]],
+    columns: Mapping[str, str] | None = None,
+    *,
+    delimiter: str | None = None,
+    bad_rows: list[tuple[int, int]] | None = None,
+) -> Iterator[Table]:
+    """Yield a table of any origin in blocks of rows; see `read_mapped_table`."""
+    for table in read_blocks(path, delimiter=delimiter, bad_rows=bad_rows):
+        yield map_columns(_as_written(table), meanings, columns)
+
+
+def _as_written(table: Table) -> Table:
+    return table.without_blank_rows().without_escapes()
 
 
 def map_columns(
@@ -277,23 +329,25 @@ def map_columns(
     return replace(table, columns=mapped)
 
 
-def format_table(columns: Mapping[str, Sequence[str]]) -> str:
+def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -> str:
     """Format a table as CSV with commas, minimal quoting and Unix line endings.
 
     Raises `ManifestError` if a cell is longer than `read_table` accepts.
     """
-    rows = list(map(",".join, zip(*columns.values(), strict=True)))
-    text = "\n".join([",".join(columns), *rows, ""])
-    if max(map(len, rows), default=0) > csv.field_size_limit():
+    lines = [",".join(columns)] if header else []
+    lines += map(",".join, zip(*columns.values(), strict=True))
+    text = "\n".join([*lines, ""])
+    if max(map(len, lines), default=0) > csv.field_size_limit():
         _check_lengths(columns)
-    if len(columns) > 1 and _is_plain(text, width=len(columns), height=len(rows) + 1):
+    if len(columns) > 1 and _is_plain(text, width=len(columns), height=len(lines)):
         return text
     # The csv module does not quote a lone carriage return, but reads it as the end of a line.
     quoted = io.StringIO()
     writer = csv.writer(
         quoted, lineterminator="\n", quoting=csv.QUOTE_ALL if "\r" in text else csv.QUOTE_MINIMAL
     )
-    writer.writerow(columns)
+    if header:
+        writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return quoted.getvalue()
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from obygaze_features.common.files import read_format
 from obygaze_features.common.text import counted, is_folder_of
@@ -214,24 +215,27 @@ def footage_of(items: Items, ids: Iterable[str]) -> dict[str, list[list[float] |
 @lru_cache(1)
 def _all_spans(items: Items) -> list[tuple[str, list[float] | None]]:
     """Return the spans of all clips. They are cached, because each fit of a run needs them."""
-    return _spans(items, items.ids)
+    files, times = _files_and_times(items, items.ids)
+    spans = (span if math.isfinite(span[0]) else None for span in times.tolist())
+    return list(zip(files, spans, strict=True))
 
 
-def _spans(items: Items, ids: Iterable[str]) -> list[tuple[str, list[float] | None]]:
-    """Return the file (as in `footage_of`) and the start and end of each clip.
+def _files_and_times(items: Items, ids: Iterable[str]) -> tuple[list[str], NDArray[np.float64]]:
+    """Return the file (as in `footage_of`) of each clip, and its start and end [clips, 2].
 
     Clips with times but without a file get their film as the file. The file is "" for clips that
-    have neither.
+    have neither. The times of a clip that is a whole file are `WHOLE`.
     """
-    spans = []
     rows = [items.row(clip) for clip in ids]
-    times = zip(rows, items.starts[rows].tolist(), items.ends[rows].tolist(), strict=True)
-    for row, start, end in times:
-        name = items.films[row] if math.isfinite(start) else ""
-        if items.media[row]:
-            name = media_stem(items.media[row])
-        spans.append((name, [start, end] if math.isfinite(start + end) else None))
-    return spans
+    times = np.stack([items.starts[rows], items.ends[rows]], axis=1)
+    has_start, is_span = np.isfinite(times[:, 0]).tolist(), np.isfinite(times).all(axis=1)
+    times[~is_span] = WHOLE
+    media, films = items.media, items.films
+    files = [
+        media_stem(media[row]) or (films[row] if timed else "")
+        for row, timed in zip(rows, has_start, strict=True)
+    ]
+    return files, times
 
 
 def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str]) -> list[str]:
@@ -248,12 +252,13 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     """
     info = description_of(about)
     trained_on = frozenset(info.seen)
-    spans: list[tuple[str, Any]] = [(n, span) for n, own in info.footage.items() for span in own]
-    others, tested = np.split(np.arange(len(spans) + len(ids)), [len(spans)])
-    spans += _spans(items, ids)
-    _, files = np.unique([name for name, _ in spans], return_inverse=True)
-    times = np.array([span or WHOLE for _, span in spans], dtype=float).reshape(-1, 2)
-    renamed = meet_in_time((files, *times.T), tested, others).tolist()
+    own_files = [name for name, spans in info.footage.items() for _ in spans]
+    own_times = [span or WHOLE for spans in info.footage.values() for span in spans]
+    files, times = _files_and_times(items, ids)
+    others, tested = np.split(np.arange(len(own_files) + len(files)), [len(own_files)])
+    _, file_numbers = np.unique(own_files + files, return_inverse=True)
+    times = np.concatenate([np.array(own_times, float).reshape(-1, 2), times])
+    renamed = meet_in_time((file_numbers, *times.T), tested, others).tolist()
     return [
         "yes" if clip in trained_on else SEEN_RENAMED if meets else "no"
         for clip, meets in zip(ids, renamed, strict=True)

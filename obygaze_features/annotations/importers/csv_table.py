@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import click
@@ -13,7 +13,7 @@ from obygaze_features.annotations.build import Films, SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.cli import levels_option, table_options
-from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_table
+from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_blocks
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
@@ -73,50 +73,64 @@ def import_timelines(
         a TOML or JSON file, or the folder of a manifest or of timelines (default: ObyGaze12's).
     """
     source = Path(source)
-    bad_rows: list[tuple[int, int]] = []
-    table = read_mapped_table(source, MEANINGS, columns, delimiter=delimiter, bad_rows=bad_rows)
-    if "imdb_key" in table.columns and "film" not in table.columns:
-        command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
-        raise AnnotationError(f"{source} looks like MObyGaze's table; import it with: {command}")
-    table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
-    films_of_rows = map_cells(film_of_file, table["film"])
-    table = replace(table, columns={**table.columns, "film": films_of_rows})
-    width = len(table.columns)
-    rows: list[SourceRow | Remark] = []
-    for line, cells in bad_rows:
-        problem = f"{counted(cells, 'cell')} where the header has {width}"
-        rows.append(Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT))
-
-    delimiter = table.delimiter
-
-    def read_span(cells: Mapping[str, str]) -> tuple[float, ...]:
-        return tuple(parse_time(cells[name], name, delimiter) for name in TIMES)
-
-    rows += read_rows(table, read_span)
-    del table  # its cells take as much memory as the rows
+    rows = _read_source(source, columns, delimiter)
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
 
+def _read_source(
+    source: Path, columns: Mapping[str, str] | None, delimiter: str | None
+) -> Iterator[SourceRow | Remark]:
+    """Yield the rows of a table, and then remarks on rows that are not as wide as its header."""
+    bad_rows: list[tuple[int, int]] = []
+    width = 0
+
+    def blocks() -> Iterator[Table]:
+        nonlocal width
+        for table in read_mapped_blocks(
+            source, MEANINGS, columns, delimiter=delimiter, bad_rows=bad_rows
+        ):
+            if "imdb_key" in table.columns and "film" not in table.columns:
+                command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
+                problem = f"{source} looks like MObyGaze's table; import it with: {command}"
+                raise AnnotationError(problem)
+            table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
+            width = len(table.columns)
+            films_of_rows = map_cells(film_of_file, table["film"])
+            yield replace(table, columns={**table.columns, "film": films_of_rows})
+
+    yield from read_rows(blocks(), _seconds_span)
+    for line, cells in bad_rows:
+        problem = f"{counted(cells, 'cell')} where the header has {width}"
+        yield Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT)
+
+
+def _seconds_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, ...]:
+    return tuple(parse_time(cells[name], name, delimiter) for name in TIMES)
+
+
 def read_rows(
-    table: Table,
-    read_span: Callable[[Mapping[str, str]], Iterable[float]],
+    blocks: Iterable[Table],
+    read_span: Callable[[Mapping[str, str], str], Iterable[float]],
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
 ) -> Iterator[SourceRow | Remark]:
-    """Yield a segment for each row of a table, or a remark if the row cannot be read.
+    """Yield a segment for each row of a table in blocks, or a remark if the row cannot be read.
 
-    Columns must have the names in `MEANINGS`.
+    Columns must have the names in `MEANINGS`. `read_span` gets a row and the table's delimiter.
     """
     concepts_of = cache(lambda cell: tuple(parse_concepts(cell)))
-    for line, cells in zip(table.lines, table.rows(), strict=True):
-        location = f"{table.path.name}, line {line}"
-        film, annotator = (cells[name].strip() for name in ("film", "annotator"))
-        try:
-            start, end = read_span(cells)
-            concepts = concepts_of(cells.get("concepts", ""))
-        except (AnnotationError, ManifestError) as error:
-            yield Remark(location, film, annotator, str(error), LEFT_OUT)
-        else:
-            comment = cells.get("comment", "")
-            segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
-            yield SourceRow(location, segment)
+    # A segment often starts where the last one ends; the same number is kept only once.
+    same_time = lru_cache(maxsize=16)(float)
+    for table in blocks:
+        for line, cells in zip(table.lines, table.rows(), strict=True):
+            location = f"{table.path.name}, line {line}"
+            film, annotator = (cells[name].strip() for name in ("film", "annotator"))
+            try:
+                start, end = map(same_time, read_span(cells, table.delimiter))
+                concepts = concepts_of(cells.get("concepts", ""))
+            except (AnnotationError, ManifestError) as error:
+                yield Remark(location, film, annotator, str(error), LEFT_OUT)
+            else:
+                comment = cells.get("comment", "")
+                segment = Segment(film, annotator, start, end, cells["level"], concepts, comment)
+                yield SourceRow(location, segment)

@@ -61,7 +61,7 @@ def import_timelines(
     table = map_columns(table, MEANINGS, {"film": "imdb_key", "level": "label"})
     comments = list(map(_comment, table.get("comment")))
     table = replace(table, columns=table.columns | {"comment": comments})
-    rows = read_rows(table, _frame_span, _concepts)
+    rows = read_rows([table], _frame_span, _concepts)
     return build_timelines(films=titled | read_films(films), rows=rows, **published("mobygaze"))
 
 
@@ -90,7 +90,7 @@ def _comment(cell: str) -> str:
         return cell
 
 
-def _frame_span(cells: Mapping[str, str]) -> tuple[float, float]:
+def _frame_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, float]:
     """Return a segment's start and end in seconds, using the row's own frame rate.
 
     The end frame is part of the segment, so the segment lasts until the next frame begins.
