@@ -50,7 +50,7 @@ grid_option = click.option(
 @click.option(
     "--threshold",
     default="0.2",
-    help="The share of a clip that a segment must cover for the segment to count.",
+    help="The share of a clip that a segment must cover to count.",
 )
 @json_option
 def project(
@@ -272,7 +272,7 @@ def agreement(
 
 
 def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> list[str]:
-    """Draw the requested figure, save the data of a figure of films, and return lines to print."""
+    """Draw the requested figure, save its data if it compares films, and return lines to print."""
     from obygaze_features.annotations import figures
     from obygaze_features.common.figures import save_figure
     from obygaze_features.common.files import write_text

@@ -359,7 +359,7 @@ def thesaurus(
 @manifests.command()
 @folder_argument("manifest")
 @click.option(
-    "--videos", type=PATH, required=True, help="The folder of videos, or of one folder per film."
+    "--videos", type=PATH, required=True, help="The folder with the videos or a folder per film."
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
@@ -426,8 +426,8 @@ def set_(manifest: Path, **texts: str | None) -> None:
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Keep the clips of a group in one fold: film, media (file), or another column of "
-    "items.csv. There is one fold per group, unless you pass --folds.",
+    help="Keep each group of clips in one fold, grouped by film, media (file) or another column "
+    "of items.csv. There is one fold per group, unless you pass --folds.",
 )
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
 @click.option("--folds", type=int, help="The number of folds.  [default: 10]")

@@ -176,8 +176,8 @@ def map_(store: Path | str, output: Path, **options: Any) -> None:
 
 
 def _warn_of_synthetic(stores: Sequence[Store]) -> None:
-    """Warn that the cosines mean nothing if a store was made by an untrained backbone."""
+    """Warn that similarities mean nothing if a store was made by an untrained backbone."""
     for store in stores:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
-            text = f"WARNING: these cosines mean nothing: {store.where} has {synthetic}"
+            text = f"WARNING: these similarities mean nothing: {store.where} has {synthetic}"
             echo(text, fg="yellow", bold=True, err=True)

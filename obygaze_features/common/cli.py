@@ -91,7 +91,7 @@ names_option = functools.partial(click.option, callback=split_names)
 
 
 def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    """Collect the values of ``--film`` unsplit; `find_films` splits them, as titles have commas."""
+    """Collect the values of ``--film``. Only `find_films` splits them, as titles have commas."""
     names: list[str] = []
     for value in values:
         names += _read_names(value[1:]).splitlines() if value.startswith("@") else [value]
@@ -111,7 +111,7 @@ def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
 
 
 def renamed_option(old: str, new: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return a hidden option for an old name, which tells users the new name."""
+    """Return an option, with a hidden option of the old name that tells users the new name."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -401,7 +401,7 @@ def _describe_limit(error: BaseException) -> str:
 
 
 def _interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the signal exception behind an error; class bodies turn it into a RuntimeError."""
+    """Return the signal exception that an error wraps, as errors from class bodies do."""
     while error is not None and not isinstance(error, KeyboardInterrupt | _Terminated):
         error = error.__cause__
     return error

@@ -163,7 +163,7 @@ def parse_table(
 
 
 def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
-    """Split lines without quotes into columns; return None unless each has `width` cells.
+    """Split lines without quotes into columns; return None unless each line has `width` cells.
 
     This is twice as fast as the csv module.
     """

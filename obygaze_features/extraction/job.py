@@ -80,7 +80,7 @@ class Options:
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     max_gpu_memory
-        The memory of a shared GPU to use, such as ``20GB``.
+        The maximum memory to use on a shared GPU, such as ``20GB``.
     batch
         The number of items per forward pass. It is halved when memory runs out.
     workers
@@ -134,7 +134,7 @@ class Options:
                 raise UsageError(f"{name} must be {words} (got {value!r})")
 
     def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
-        """Return the selected rows, done or not; parts consist of blocks of `block_rows` rows."""
+        """Return the selected rows, done or not. A part is made of blocks of `block_rows` rows."""
         films = np.array([item.film for item in manifest])
         rows = np.arange(len(films))
         if self.films:
@@ -290,7 +290,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """Return the recipe for a backbone's store, including how clips are sampled or texts cut."""
+    """Return the recipe for a backbone's store, with the sampling of clips or reading of texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):

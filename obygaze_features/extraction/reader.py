@@ -30,7 +30,7 @@ from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
 
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""The allowed image formats, by Pillow's names. For some others, Pillow runs external programs."""
+"""The allowed image formats, by Pillow's names. Pillow runs external programs for some others."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class ReadItem:
         For clips, each backbone's row in the arrays ``frame_index`` and ``frame_time``; for an
         audio backbone, ``frame_time`` and ``loudness``.
     failures
-        The reason for each backbone without an input, such as a file without sound for an audio
-        backbone.
+        The failure of each backbone that has no input, such as an audio backbone if the file has no
+        sound.
     uploads
         GPU events after which the inputs are on their GPUs.
     counts

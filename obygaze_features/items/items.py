@@ -233,7 +233,7 @@ class Items:
 
     @property
     def _has_ordered_spans(self) -> bool:
-        """True if each film's items are together and each starts later, as in most tables."""
+        """True if each film's items are together and in order of start, as in most tables."""
         code_of = {film: code for code, film in enumerate(dict.fromkeys(self.films))}
         films = np.fromiter(map(code_of.__getitem__, self.films), np.int64, len(self))
         steps = np.diff(films)

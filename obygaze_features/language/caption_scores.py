@@ -1,4 +1,4 @@
-"""Score captions for a gender score: their probability, and their similarity to an object."""
+"""Score captions by their probability and their similarity to an object, for gender scores."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     rows = [row for row, pair in enumerate(pairs) if pair]
     if not rows:
         raise BiasError(
-            f"{path}: no caption has a variant with man and with woman. Replace the word for a "
+            f"{path}: no caption has variants with man and with woman. Replace the word for the "
             f"person with {MASK}"
         )
     return Captions(

@@ -183,7 +183,7 @@ def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obyga
     assert sorted(path.name for path in out.iterdir()) == [NOTE, "tt0000001-001.jpg"]
     (out / "tt0000001-001.jpg").write_bytes(b"mine")
     result = obygaze(*draw, "-o", out, code=3)
-    assert f"9 pictures made, 1 existed, 2 clips without -> {out}" in result.stdout
+    assert f"9 pictures made, 1 kept, 2 clips failed -> {out}" in result.stdout
     assert EMPTY in result.stderr
     assert GONE in result.stderr
     assert "under the films' copyright" in result.stderr
@@ -191,4 +191,4 @@ def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obyga
     again = obygaze(*draw, "-o", out, "--film", "tt*1", "--json")
     assert json.loads(again.stdout) == {"made": 0, "there": 4, "failed": {}}
     bad = obygaze(*draw, "-o", library / "bad", "--film", "tt0000002", "--limit", 2, code=1)
-    assert "Error: no picture could be made from 2 clips" in bad.stderr
+    assert "Error: could not make any pictures (2 clips failed)" in bad.stderr
