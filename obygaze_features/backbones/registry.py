@@ -1,4 +1,4 @@
-"""The families of backbones: obygaze's own, and those of installed plug-ins.
+"""The families of backbones in obygaze and in installed plug-ins.
 
 obygaze's own families are modules in this folder with a `FAMILY` or several `FAMILIES`; they are
 listed below. Another package can provide a family with an entry point:

@@ -108,7 +108,7 @@ def load_sound(
         sizes = [settings[name] for name in SIZES if name in settings]
         largest = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
         if not 0 < min(samples, hop, *sizes) <= largest <= MOST:
-            reason = f"needs {largest:.3g} numbers per window; choose sizes for 1 to {MOST:,}"
+            reason = f"needs {largest:.3g} numbers per window; use settings for 1 to {MOST:,}"
             raise BackboneError(file, reason)
         sampling = SoundSampling(rate, seconds, seconds)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)

@@ -61,10 +61,10 @@ def probe(
 ) -> None:
     """Check every clip's file on a CPU before using GPU time.
 
-    Decodes the same frames as extraction would. Clips that cannot be decoded are listed with the
-    reason, and the exit code is then 3. Also reports anything unusual about the other clips: a
-    variable frame rate, fewer frames than a backbone needs, a file that can only be decoded from
-    its start, no sound, or only sound.
+    Decodes the frames that the paper's backbones need. Clips that cannot be decoded are listed with
+    the reason, and the exit code is then 3. Also reports anything unusual about the other clips,
+    such as a variable frame rate, fewer frames than a backbone needs, a file that can only be
+    decoded from its start, no sound, or only sound.
 
     \b
     Examples:
@@ -303,9 +303,8 @@ def make_clips(folder: Path, **options: Any) -> None:
 def backbones(as_json: bool) -> None:
     """List the backbones with their origins and arrays.
 
-    Families that also accept images, or images and texts, embed them as the array `native`. Any
-    other checkpoint of these families works too, as NAME=FOLDER or as OWNER/NAME on the Hugging
-    Face Hub.
+    Families that also accept images or texts embed them as the array `native`. Any other checkpoint
+    of a listed family works, too, as NAME=FOLDER or as OWNER/NAME on the Hugging Face Hub.
 
     \b
     Examples:

@@ -443,11 +443,14 @@ def split(
     overwrite: bool,
     labels: str | None,
 ) -> None:
-    """Split the labelled clips into folds.
+    """Split a manifest's clips into folds.
 
-    The levels are spread evenly. All experiments use the same folds, so training and test clips
-    never mix. Use --by media if spans overlap in time (for instance, spans of two
-    annotators), or if consecutive spans of a file are alike.
+    By default, the labelled clips are split, and the levels are spread evenly. With --by but not
+    --folds, all clips (or the clips that --labels labels) are split, into one fold per group.
+
+    All experiments that use the split have the same folds, so training and test clips never mix.
+    Use --by media if spans overlap in time (for instance, spans of two annotators), or if
+    consecutive spans of a file are alike.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The commands of `obygaze stores` that transfer stores: pack, export, push, serve and others."""
+"""The commands of `obygaze stores` that transfer stores, such as pack, export, push and serve."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 @names_option(
     "--arrays",
     metavar="NAME,NAME",
-    help="The arrays to export.  [default: all; for Parquet, those with one vector per clip]",
+    help="The arrays to export.  [default: all; for Parquet, all with one vector per clip]",
 )
 @json_option
 def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:

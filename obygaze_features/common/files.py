@@ -190,7 +190,7 @@ def write_files(
 def _replace(
     files: Mapping[Path, bytes], *, removed: Sequence[Path] = (), absent: Sequence[Path] = ()
 ) -> None:
-    """Replace files after removing others; raise `OutputExists` if a file in `absent` exists."""
+    """Remove `removed`, then replace `files`; raise `OutputExists` if a file in `absent` exists."""
     temporaries: dict[Path, Path] = {}
     try:
         for path, data in files.items():

@@ -54,7 +54,7 @@ Row = Mapping[str, Any]
 def check_videos(
     manifest: Manifest, videos: str | Path, options: Options | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Decode the frames that extraction would decode, and yield a row of `COLUMNS` for each clip.
+    """Decode the frames that the paper's backbones need, and yield a row of `COLUMNS` per clip.
 
     In a row, ``error`` says why the clip cannot be used, and ``problems`` lists what is unusual
     about a usable clip.

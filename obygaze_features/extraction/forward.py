@@ -61,8 +61,8 @@ class Forward:
         """Start computing on a GPU, and return a function that waits for the result.
 
         If a batch does not fit into memory, it is tried again after waiting for uploads, for the
-        running batches of this call, and for the previous call's batch. `collect` waits for the
-        latter, and returns True if there was one. If the batch still does not fit, this and all
+        running batches of this call, and for the previous call's batch. `collect` waits for that
+        batch, and returns True if there was one. If the batch still does not fit, this and all
         later batches are halved.
         """
         running: dict[int, Callable[[], Rows]] = {}

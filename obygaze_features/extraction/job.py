@@ -290,7 +290,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """Return the recipe for a backbone's store, with the sampling of clips or reading of texts."""
+    """Return the recipe for a backbone's store, with the rule that samples clips or cuts texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):

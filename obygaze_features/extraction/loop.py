@@ -189,7 +189,7 @@ class Extractor:
 
 @dataclass
 class _Begun:
-    """A block of which not all rows have been computed yet."""
+    """A block whose rows have not all been computed yet."""
 
     block: Block
     left: set[int]

@@ -106,7 +106,7 @@ def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Op
 def check_ray(options: Options) -> WorkerPlan:
     """Return the plan for this machine; raise `UsageError` if the options do not allow a run."""
     if options.max_gpu_memory:
-        raise UsageError("Ray ignores --max-gpu-memory; to share a GPU by two, use --ray-gpus 0.5")
+        raise UsageError("Ray has no --max-gpu-memory; for two actors per GPU, use --ray-gpus 0.5")
     here = torch.cuda.device_count()
     plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
     if not options.ray_address and (needed := plan.actors * plan.gpus) > here:
@@ -194,7 +194,7 @@ class Computer:
             if changed := recipe_differences(expected[backbone.name], _comparable(backbone)):
                 raise BackboneError(
                     f"the machine {platform.node()} has another version of {backbone.name}, with "
-                    f"different {' and different '.join(changed)}"
+                    f"different {' and different '.join(changed)}; use the same one everywhere"
                 )
         for device in {backbone.device for backbone in backbones}:
             if device.startswith("cuda") and setup.plan.gpus < 1:

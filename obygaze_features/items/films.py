@@ -65,7 +65,7 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UsageError(f"{shorten(name)} fits several films; use an id: {join_some(matches)}")
+        raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(matches)}")
     raise _unknown_film(name, titles)
 
 

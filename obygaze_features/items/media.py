@@ -107,7 +107,7 @@ class MediaFolder:
             names = " and ".join(str(file.relative_to(self.root)) for file in files)
             raise VideoError(f"{item.id}:", f"{names} match; keep only one of these files")
         noun = "image" if item.kind == "image" else "video"
-        raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} {self.pattern(item)}")
+        raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} matches {self.pattern(item)}")
 
     def pattern(self, item: Item) -> str:
         """Return a pattern of the names that an item's file may have, for messages."""

@@ -88,7 +88,7 @@ def write_map(
 ) -> ClipMap:
     """Write the map from `map_clips` as a figure (.png, .svg, .pdf) or an interactive .html page.
 
-    With a `report`, a click on a clip of the page opens the clip in the report.
+    With a `report`, the details of a clip on the page link to the clip in the report.
     """
     output = Path(output)
     is_page = output.suffix == ".html"
@@ -203,7 +203,7 @@ def draw_map(clip_map: ClipMap) -> Figure:
 
 
 def map_page(clip_map: ClipMap) -> Iterator[str]:
-    """Yield the pieces of a page on which legends highlight groups and a click opens a clip."""
+    """Yield the pieces of a page with legends that highlight groups, and details of each clip."""
     groups = clip_map.groups
     # With more groups, colours could not be distinguished, so all clips get the same colour.
     swatches = {} if len(groups) > len(SERIES) else clip_map.colours
