@@ -227,7 +227,7 @@ class Backbone:
         return self._encode(len(pixels), (spec,), lambda: {spec.name: encode(pixels)})[spec.name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts as float32 ``[B,D]``, in the same space as images."""
+        """Embed texts as float32 ``[B,D]``, in the same space as images or sound."""
         tokens, spec = self.tokenizer(texts), self.image_text_embedding()
         tower = self._loaded_text_tower
 

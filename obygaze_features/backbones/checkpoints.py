@@ -126,7 +126,7 @@ def resolve(
 
 
 def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
-    """Return the store name and known checkpoint for a spec if the weights are not downloaded."""
+    """Return the store name and checkpoint of a spec whose weights are not downloaded, or None."""
     name, target = split_name(spec)
     entry = known_checkpoints().get(target)
     if not entry or not entry.arrays or entry.write or (name and Path(target).exists()):

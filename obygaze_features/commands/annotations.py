@@ -177,7 +177,7 @@ def export(
 
     Files are named after the films' titles. ELAN files can be imported again without loss: each
     contains the levels and concepts with their meanings, the data set's name, source, licence and
-    citation, and the exact times of segments that are not moved. In ELAN, you choose levels and
+    citation, and the exact times of segments that you do not move. In ELAN, you choose levels and
     concepts from lists, in the colours of the .pfsx files. With --manifest, the tier "to discuss"
     shows where annotators differ. An .eaf file that was edited, or that obygaze did not write, is
     never replaced; CSV files are replaced with --overwrite.
@@ -280,7 +280,7 @@ def figure(
     as_file = output.suffix.lower() in SUFFIXES
     if as_file and len(chosen) > 1:
         count = f"there are {len(chosen)} figures"
-        raise UsageError(f"{output} is one file, but {count}; choose one --film, or pass a folder")
+        raise UsageError(f"{output} is one file, but {count}; pass a single --film, or a folder")
     names = file_names([titles[film] for film in chosen], ".svg")
     files = [output if as_file else output / name for name in names]
     paths = dict(zip(chosen, files, strict=True))

@@ -290,7 +290,8 @@ def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
     """Report how many clips have the highest level from all annotators, and how many from any.
 
-    As in `obygaze annotations agreement`, these are clips that all of them annotated.
+    As in `obygaze annotations agreement`, these are clips that all annotators labelled. Clips that
+    only some of them labelled are counted separately.
     """
     top, labels = scheme.levels[-1], merged.labels
     counts = zip(labels.levels, map(int, labels.extra["annotators"]), strict=True)

@@ -237,8 +237,8 @@ def caption_scores(
     caption, object (the label of the object in the picture) and confidence (the classifier's
     confidence in that label); other columns are kept. OUTPUT has two more columns: probability (the
     mean probability of the caption's tokens) and similarity (of the caption to the object).
-    With --variants, OUTPUT also scores each caption with man and with woman instead of its gendered
-    word; captions without such a word are listed and left out.
+    With --variants, OUTPUT also scores each caption with man and with woman in place of [MASK] or
+    its noun for a person; captions where this is not possible are listed and left out.
 
     Captions that are too long for the language model are listed and left out; the exit code is then
     3.

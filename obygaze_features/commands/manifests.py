@@ -1,4 +1,4 @@
-"""The commands of ``obygaze manifests``: lists of clips with their labels and splits."""
+"""The commands of ``obygaze manifests``, which manage lists of clips with labels and splits."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact
 from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
 
 MAX_ERROR = 1500
-"""The maximum number of characters to print of an error."""
+"""The maximum length of an error message in characters."""
 PARTLY_DONE = 3
 """The exit code when something was left out or failed, or when time ran out."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -80,7 +80,7 @@ def split_names(
 
 
 def _read_names(path: str) -> str:
-    """Read a file of names, or standard input, as text."""
+    """Read a file of names as text."""
     foreign = OSError, UnicodeDecodeError
     with translate(UsageError, path, "cannot be read: {}", foreign=foreign):
         return Path(path).read_text(encoding="utf-8")
@@ -303,7 +303,7 @@ class RootGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command and its arguments; raise `UsageError` if an option is repeated."""
+        """Return the command and its arguments; raise `UsageError` if an option's values differ."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             _refuse_repeats(command, ctx, rest)

@@ -341,7 +341,7 @@ class _TierWriter:
     def _add_group(self, tier: Tier, name: str, annotations: Sequence[Annotation]) -> None:
         """Add a tier of annotations that do not overlap, and its dependent tiers.
 
-        A dependent tier gets the type with its name, if it exists, and one annotation per text.
+        A dependent tier gets the type of the same name, if it exists, and an annotation per text.
         """
         people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
         people = {key: text for key, text in people.items() if text}
@@ -463,7 +463,7 @@ def _add_properties(header: Xml.Element, properties: Mapping[str, str]) -> None:
 
 
 def fill_template(vocabularies: Vocabularies) -> Xml.Element:
-    """Return obygaze's template with these pick-lists; tiers that have none accept any text."""
+    """Return obygaze's template with these pick-lists; tiers without a list accept any text."""
     root = parse_eaf(TEMPLATE, ObygazeError)
     for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]

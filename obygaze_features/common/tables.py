@@ -476,7 +476,7 @@ def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[li
 
 
 def _has_mark(path: Path) -> bool:
-    """Return True if a file has a UTF-8 byte order mark; raise `ManifestError` if it is binary."""
+    """Check that a file can be a table, and return True if it has a UTF-8 byte order mark."""
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
     unreadable = translate(ManifestError, path, "cannot be read: {}", foreign=OSError)

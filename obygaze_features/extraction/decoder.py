@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 
 class _WorkerDied(Exception):
-    """A process that died during a request."""
+    """The error raised if the process dies during a request."""
 
 
 class Decoder:
@@ -250,7 +250,7 @@ class MemoryBudget:
         return not sizes or needed <= self.limit
 
     def learn(self, size: int) -> None:
-        """Learn the size of a result, to estimate the sizes of later ones."""
+        """Learn the size of a result, to estimate the sizes of later results."""
         self._largest = self.most = max(self._largest, size)
 
 

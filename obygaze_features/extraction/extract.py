@@ -116,7 +116,7 @@ def extract(
         The folder of the films or images; None if there are only texts.
     backbones
         One or more backbones: names, checkpoints (``NAME=PATH``), `Backbone` objects, functions
-        that return one, or torch modules with a `transform`. Each item is read once for all.
+        that return one, or torch modules with a `transform`. All of them share each decoded item.
     output
         The folder for ``log.jsonl`` and for the store ``NAME.zarr`` of each backbone.
     films, limit, ...

@@ -58,8 +58,8 @@ class Options:
     retry_failed
         Retry items that failed in an earlier run.
     preprocessing
-        ``standard`` to preprocess like the checkpoint's processor, or ``author`` like the paper's
-        authors.
+        ``standard`` to preprocess like the checkpoint's processor, or ``author`` to preprocess like
+        the paper's authors.
     precision
         ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays
@@ -180,7 +180,7 @@ class Job:
     paths
         The path of each store, existing or not, by name.
     stores
-        The existing stores, by name; their rows match those of this run.
+        The existing stores, by name; they have the same items as the manifest.
     block_rows
         Rows per block, the same for every store.
     rows

@@ -147,7 +147,7 @@ def run_ray(
 
 @dataclass(frozen=True)
 class Setup:
-    """The settings that every actor needs to start; `backbones` are without their networks."""
+    """The settings that every actor needs to start; `backbones` have no networks."""
 
     backbones: Sequence[Backbone]
     loads: Sequence[Callable[[str | None], Backbone]]

@@ -65,7 +65,7 @@ class ReadItem:
 
 
 class _Unreadable(Exception):
-    """A decoder's answer that contains an error."""
+    """The error raised for a decoder's answer that has an ``error``."""
 
 
 class ItemReader:
@@ -271,7 +271,7 @@ def portable_reason(problem: ObygazeError, root: Path) -> str:
 def read_picture(path: Path) -> NDArray[np.uint8]:
     """Return the first picture in an image file, upright, as ``[height, width, 3]``.
 
-    Transparency is ignored, as published models' processors do.
+    Transparency is ignored, as in the processors of published models.
     """
     need("PIL.Image", extra="extract")
     from PIL import Image, ImageOps

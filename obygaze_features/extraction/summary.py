@@ -34,7 +34,7 @@ class Counts:
     frames
         The number of frames or images that were read.
     slow
-        The number of films that were decoded from their start, by reason.
+        The number of clips whose files were decoded from the start, by reason.
     resized_by_cpu
         The number of items that the CPU resized because a GPU had no memory for them.
     thinned

@@ -118,7 +118,7 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
 
 
 def find_film(names: Collection[str] | str, titles: Mapping[str, str]) -> str:
-    """Return the id of a single film; raise if the names match several (see `find_films`)."""
+    """Return the id of a single film; raise `UsageError` unless exactly one film matches."""
     films = find_films(names, titles)
     if len(films) != 1:
         raise UsageError(f"pass exactly one film (got {join_some(films)})")

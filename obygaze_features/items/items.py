@@ -216,7 +216,7 @@ class Items:
 
     @property
     def repeats(self) -> dict[int, int]:
-        """Each repeated row, mapped to the first with the same kind, film, file, text and span."""
+        """The first row with the same kind, film, file, text and span, for each repeated row."""
         if self._has_ordered_spans:
             return {}
         names = zip(self.kinds, self.span_films, self.media, self.texts, strict=True)

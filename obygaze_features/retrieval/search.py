@@ -1,6 +1,6 @@
 """Search stores for the clips nearest to a text, a clip or a vector, and save the matches.
 
-Pages are self-contained: they need no network and no other file.
+Pages are self-contained: they need no internet access and no other file.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def save_matches(
 
 
 def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
-    """Return matches as JSON, with the film's title, the start and end in it, and any words.
+    """Return matches as JSON, with the film's title, the clip's start and end, and any words.
 
     The key ``words`` exists only if at least one match has a text.
     """

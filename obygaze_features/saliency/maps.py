@@ -65,7 +65,7 @@ Values = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SaliencyResult:
-    """The number of images in each group, failures, texts cut off, and ids without a group."""
+    """The number of images per group, failures, texts that were cut, and ids without a group."""
 
     groups: dict[str, int]
     failed: dict[str, str]
@@ -363,7 +363,7 @@ class GradCamModel:
 
     @property
     def patches(self) -> slice:
-        """The tokens of patches, without the class token and X-CLIP's message token."""
+        """The slice of patch tokens, without the class token and X-CLIP's message token."""
         first = int(hasattr(self._vision.embeddings, "class_embedding"))
         return slice(first, first + self.grid[0] * self.grid[1])
 
