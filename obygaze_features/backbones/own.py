@@ -160,7 +160,7 @@ def load_library(spec: str, mode: str) -> Backbone:
     except Exception as problem:  # errors of the library, the hub or the network
         if failure := import_failure(problem):
             raise BrokenBackbone(f"{spec} cannot be loaded: {failure}") from problem
-        remedy = "check the name, or load it on a machine with internet and copy the cache"
+        remedy = "check the name, or load it on a machine with internet access and copy the cache"
         if isinstance(problem, ImportError):
             remedy = f"install it: pip install {library}"
         raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None

@@ -346,7 +346,7 @@ def _interpolate(values: Values, colours: Sequence[tuple[int, int, int]]) -> NDA
 
 @dataclass(frozen=True)
 class GradCamModel:
-    """A backbone that embeds images and texts, with the numbers of rows and columns of patches."""
+    """A backbone that embeds images and texts. `grid` has the number of rows and of columns."""
 
     backbone: Backbone
     grid: tuple[int, int]
