@@ -102,7 +102,7 @@ _ray_options = join_options(
     "batch",
     type=click.IntRange(1, 32),
     help="Items per forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
-    "CPU; 32 images or texts]",
+    "CPU or with many frames; 32 images or texts]",
 )
 @click.option(
     "--max-gpu-memory", metavar="SIZE", help="The most memory to use on a shared GPU, such as 20GB."

@@ -225,7 +225,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     if bare := [identifier for identifier in loaded.ids if identifier not in labels.level_of]:
         echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
     if unmatched:
-        rows = counted(len(unmatched), "row names", "rows name")
+        rows = counted(len(unmatched), "row matches", "rows match")
         echo(f"{rows} no item of {loaded.name}: {join_some(unmatched, 3)}")
     echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {labels.name}")
     exit_if(unmatched)

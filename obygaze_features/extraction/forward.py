@@ -40,8 +40,8 @@ class Forward:
     """A function that runs a backbone over clips, images or texts, in batches of constant size.
 
     Because of the constant size, equal inputs give bitwise equal results, unless memory runs out.
-    The default batch size is 8 clips (fewer on a CPU), or all images or texts of a block. Within
-    the context `alone()`, nothing else takes the GPU's memory.
+    The default batch size is 8 clips (fewer on a CPU or with many frames), or all images or texts
+    of a block. Within the context `alone()`, nothing else takes the GPU's memory.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ class Options:
         The number of items per forward pass. It is halved when memory runs out.
     workers
         The number of processes that decode clips, or threads that read images (default: all cores
-        but one, or a GPU's share of them).
+        but one, shared among the GPUs; at most 32).
     max_hours
         Stop cleanly after this many hours; blocks that would take longer are not started.
     stall_timeout
