@@ -60,7 +60,7 @@ _TOKENS = (
 )
 """Environment variables with secrets that are sent to servers, which may echo them in errors."""
 MIN_TOKEN_LETTERS = 16
-"""The minimum length of a value that is treated as a secret; shorter ones may be plain words."""
+"""The minimum length of a value that is treated as a secret; shorter values may be plain words."""
 _LIKE_A_TOKEN = re.compile(rf"[^\s/]{{{MIN_TOKEN_LETTERS},}}")
 
 

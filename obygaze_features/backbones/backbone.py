@@ -168,8 +168,8 @@ class Backbone:
             The shorter side of each frame is scaled to `size` pixels and the middle is cropped.
             Then pixel values (0 to 1) are normalised with `mean` and `std`.
         transform
-            A function to use instead, which maps a frame, uint8 ``[3,H,W]``, to the network's input
-            ``[3,h,w]``.
+            A function that replaces these steps and maps a frame, uint8 ``[3,H,W]``, to the
+            network's input ``[3,h,w]``.
         name
             The name of the store (default: the name of the network's class).
         layer
@@ -227,7 +227,7 @@ class Backbone:
         return self._encode(len(pixels), (spec,), lambda: {spec.name: encode(pixels)})[spec.name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts as float32 ``[B,D]``, in the same space as images."""
+        """Embed texts as float32 ``[B,D]``, in the same space as images or sound."""
         tokens, spec = self.tokenizer(texts), self.image_text_embedding()
         tower = self._loaded_text_tower
 
@@ -307,8 +307,8 @@ class Backbone:
     def _reads_no(self, inputs: str) -> UsageError:
         family = self.about.get("family")
         return UsageError(
-            f"{self.name}: the family {family} does not read {inputs}; choose another from: "
-            "obygaze features backbones"
+            f"{self.name}: the family {family} does not read {inputs}; choose another backbone "
+            "(list all: obygaze features backbones)"
         )
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:

@@ -126,7 +126,7 @@ def resolve(
 
 
 def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
-    """Return the store name and known checkpoint for a spec if the weights are not downloaded."""
+    """Return the store name and checkpoint of a spec whose weights are not downloaded, or None."""
     name, target = split_name(spec)
     entry = known_checkpoints().get(target)
     if not entry or not entry.arrays or entry.write or (name and Path(target).exists()):
@@ -162,7 +162,7 @@ def family_of(path: Path) -> Family:
 
 
 def prefetch(name: str) -> Path:
-    """Download a known checkpoint or a repository, so that it can be used without a network."""
+    """Download a known checkpoint or a repository, so that it can be used offline."""
     checkpoint = resolve_backbone(name)
     if family_of(checkpoint.path).embeds_texts:
         checkpoint.fetch_tokenizer()
@@ -188,7 +188,7 @@ def _fetch(
 
 
 def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """Return a complete checkpoint's folder in the hub's cache, or None. No network is used."""
+    """Return a complete checkpoint's folder in the hub's cache, or None, without downloading."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -252,7 +252,7 @@ def _try_download(repository: str, name: str, **options: Any) -> Path | None:
 
 @contextlib.contextmanager
 def _hub_errors(repository: str, name: str) -> Iterator[None]:
-    """Turn errors from the hub or the network into a one-line `BackboneError`."""
+    """Turn errors from the hub or the connection into a one-line `BackboneError`."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
@@ -287,6 +287,6 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
     cache = os.fspath(constants.HF_HUB_CACHE)
     return (
         f"{repository} is not in the hub's cache ({cache}) and cannot be downloaded ({reason}). "
-        f"On a machine with network, run: obygaze features prefetch {name}, and copy its cache, "
+        f"On a machine that is online, run: obygaze features prefetch {name}, and copy its cache, "
         f"{or_folder}"
     )

@@ -58,7 +58,7 @@ def choose_device(device: str | None) -> str:
         details = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
             f"the device {device!r} cannot be used{details}; this machine has "
-            f"{', '.join(_devices())}. Choose another, such as --device cpu; for details run: "
+            f"{', '.join(_devices())}. Choose another, such as --device cpu; for details, run: "
             "obygaze doctor"
         )
     return device
@@ -230,7 +230,7 @@ def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
         if not is_out_of_memory(problem):
             raise
         raise BackboneError(
-            f"out of memory: {name} does not fit on {device}. Use another --device, or free its "
+            f"out of memory: {name} does not fit on {device}. Use another --device, or free some "
             "memory"
         ) from None
 
@@ -273,9 +273,9 @@ def spare_memory(device: str) -> int:
 
 
 def default_workers(device: str = "cpu") -> int:
-    """Return the default number of decoding processes: one less than the available cores.
+    """Return the default number of decoding processes: all cores but one, up to `MAX_WORKERS`.
 
-    For a CUDA device, divides the cores by the number of GPUs, so that there can be a run per GPU.
+    For a CUDA device, the cores are shared among the GPUs, so that there can be a run per GPU.
     """
     cores = usable_cores()
     if device.startswith("cuda"):

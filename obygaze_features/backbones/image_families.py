@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAMPLING = Sampling(32)
-"""The sampling of the paper's X-CLIP and ViViT, so that all share the same decoded frames."""
+"""The sampling of the paper's X-CLIP and ViViT, so that these families share decoded frames."""
 
 
 def frame_arrays(
@@ -110,7 +110,7 @@ def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
 
 
 def load_clip(path: Path, mode: str) -> Backbone:
-    """Load a CLIP (Radford et al., 2021), possibly a checkpoint by OpenCLIP."""
+    """Load a CLIP model (Radford et al., 2021), possibly an OpenCLIP checkpoint."""
     model, fields = load_folder(path, mode, "CLIPModel")
     settings = model.config.vision_config
     patches = (settings.image_size // settings.patch_size) ** 2
@@ -131,7 +131,7 @@ def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
 
 
 def load_siglip(path: Path, mode: str) -> Backbone:
-    """Load a SigLIP (Zhai et al., 2023).
+    """Load a SigLIP model (Zhai et al., 2023).
 
     SigLIP 2 at a fixed resolution has the same layout and the same ``model_type``.
     """
@@ -162,7 +162,7 @@ def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec
 
 
 def load_dino(model: str, path: Path, mode: str) -> Backbone:
-    """Load a DINOv2 (Oquab et al., 2023) or DINOv3 (Siméoni et al., 2025); `model` is its class.
+    """Load DINOv2 (Oquab et al., 2023) or DINOv3 (Siméoni et al., 2025); `model` is its class.
 
     The input has the size that the checkpoint's processor sets, not the size used in training.
     """

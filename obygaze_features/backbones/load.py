@@ -49,7 +49,7 @@ def load_backbone(
         checkpoint with a known layout; the name of a plug-in's entry point, or ``module:Class``;
         ``timm:NAME`` or ``torchvision:NAME``. Prefix with ``NAME=`` to rename the store. Files that
         are not in the hub's cache are downloaded. It can also be an object: a `Backbone`, a
-        function that returns one, or a torch module with a `transform`.
+        function that returns one, or a torch module with an attribute `transform`.
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     mode
@@ -182,7 +182,7 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
 
 
 def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | None:
-    """Return the arrays requested from this backbone; None means all."""
+    """Return the names of the arrays requested from a backbone; None means the default arrays."""
     if requested is None:
         return None
     pairs = [entry.rpartition(":") for entry in requested]
@@ -192,7 +192,7 @@ def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | 
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
-    """Return the requested arrays of a backbone; raise `UsageError` if one is unknown."""
+    """Return the requested arrays; raise `UsageError` if there are none or if one is unknown."""
     names = [spec.name for spec in available]
     chosen = requested_arrays(requested, name)
     if chosen is None:

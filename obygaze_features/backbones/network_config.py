@@ -23,11 +23,12 @@ from obygaze_features.errors import BackboneError, translate
 RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantization_config")
 """Settings that make transformers fetch and run code that a checkpoint names."""
 BUFFER_NUMBERS = 50_000_000
-"""The numbers that a network may have beyond its weights, such as buffers."""
+"""The number of values that a network may have beyond its weights, such as in buffers."""
 POSITION_NUMBERS = 2**22
-"""The numbers that position tables may have beyond the weights. Computing some tables is slow."""
+"""The number of values that position tables may have beyond the weights. Some are slow to compute.
+"""
 _REPEATED = re.compile(r"layer|depth|stage|block")
-"""A pattern for settings that are a number of modules, which are built one by one."""
+"""A pattern for names of settings that count modules, which are built one by one."""
 
 
 def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
@@ -43,8 +44,8 @@ def read_config(config_class: Any, folder: Path, files: Sequence[Path]) -> Any:
         limit = len(shapes) if _REPEATED.search(name) else numbers + BUFFER_NUMBERS
         if abs(value) > limit:
             raise BackboneError(
-                f"{path}: {name} is {value:,}, but the weights have {len(shapes):,} tensors of "
-                f"{numbers:,} numbers. Download the checkpoint again"
+                f"{path}: {name} is {value:,}, but the weights have {len(shapes):,} tensors with "
+                f"{numbers:,} numbers in all. Download the checkpoint again"
             )
     with translate(BackboneError, path, "does not describe a network: {}"):
         config = config_class(**settings)

@@ -1,4 +1,4 @@
-"""Backbones from torch modules: a user's own, or models of timm and torchvision by name.
+"""Backbones made from torch modules: the user's own, or timm and torchvision models by name.
 
 Inputs of timm and torchvision models are preprocessed with the library's settings (timm's data
 configuration, torchvision's weights) but with the code that every other backbone uses. Pixels
@@ -141,7 +141,7 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
 
 
 def load_library(spec: str, mode: str) -> Backbone:
-    """Load ``timm:NAME`` or ``torchvision:NAME``, or with ``@LAYER`` the output of a layer.
+    """Load ``timm:NAME`` or ``torchvision:NAME``; ``@LAYER`` uses the output of a layer.
 
     The weights are the library's default for NAME, or the weights with a tag (``NAME.TAG``, as the
     library writes it). ``NAME.random`` has untrained weights, which are the same each time.
@@ -160,7 +160,7 @@ def load_library(spec: str, mode: str) -> Backbone:
     except Exception as problem:  # errors of the library, the hub or the network
         if failure := import_failure(problem):
             raise BrokenBackbone(f"{spec} cannot be loaded: {failure}") from problem
-        remedy = "check the name, or load it on a machine with network and copy the cache"
+        remedy = "check the name, or load it on a machine with internet access and copy the cache"
         if isinstance(problem, ImportError):
             remedy = f"install it: pip install {library}"
         raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
@@ -172,7 +172,7 @@ def load_library(spec: str, mode: str) -> Backbone:
 
 
 def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
-    """Return a timm model without its classifier, its preprocessing, and its options."""
+    """Return a timm model (without its classifier), its preprocessing, and its options."""
     net = timm.create_model(name, pretrained=trained, num_classes=0)
     config = timm.data.resolve_model_data_config(net)
     steps = {key: config[key] for key in ("mean", "std")} | {"filter": config["interpolation"]}
@@ -190,7 +190,7 @@ def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
 
 
 def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
-    """Do the same as `_make_timm`; the classifier is the last layer with a unit per class."""
+    """Return the same as `_make_timm`. The classifier is the last layer with a unit per class."""
     name, _, tag = name.partition(".")
     tags = torchvision.models.get_model_weights(name)
     weights = tags[tag] if tag else tags.DEFAULT

@@ -42,9 +42,9 @@ def clip_by_clip(
 ) -> Callable[..., Any]:
     """Make `Backbone.encode_clips` from a function that embeds one clip's frames or windows.
 
-    `embed_tokens` returns a token per frame or window, without padding, for each array in `pools`,
-    whose functions pool these tokens. The array `frames` has the tokens of `native` in `count` rows
-    (default: as many rows as the input).
+    `embed_tokens` returns a token per frame or window, without padding, for each array in `pools`.
+    The functions in `pools` pool these tokens. The array `frames` has the tokens of `native` in
+    `count` rows (default: as many rows as the input).
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Turn frames into a backbone's input in the same way as the checkpoint's own processor.
+"""Turn frames into a backbone's input, as the checkpoint's own processor does.
 
 The code uses torch, so that it can run in batches on any device. Tests compare it with the PIL
 processors of transformers, which the published checkpoints were made with.
@@ -30,7 +30,7 @@ AUTHOR_SQUASH = (224, 224)
 BYTE_RESIZING_DEVICES = frozenset({"cpu"})
 """The kinds of devices on which torch can resize bytes, which is fast."""
 FLOAT_RESIZING_DEVICES = frozenset({"cuda"})
-"""The kinds of devices on which torch resizes floats with antialiasing; others use the CPU."""
+"""The kinds of devices on which torch resizes floats with antialiasing; the rest use the CPU."""
 MAX_FLOAT_REDUCTION = 32
 """The largest reduction in size on CUDA, where the filter's weights must fit in shared memory."""
 FRAMES_PER_STEP = 8

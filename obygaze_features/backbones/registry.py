@@ -1,4 +1,4 @@
-"""The families of backbones: obygaze's own, and those of installed plug-ins.
+"""The families of backbones in obygaze and in installed plug-ins.
 
 obygaze's own families are modules in this folder with a `FAMILY` or several `FAMILIES`; they are
 listed below. Another package can provide a family with an entry point:
@@ -92,7 +92,7 @@ def maker_names() -> set[str]:
 
 
 def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
-    """Return the maker for a spec: an entry point, ``module:Class``, or a library's model."""
+    """Return the maker for an entry point, ``module:Class`` or a library's model; else None."""
     library, colon, _ = spec.partition(":")
     if colon and library in LIBRARIES:
         from obygaze_features.backbones.own import load_library
@@ -110,7 +110,7 @@ def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
             plugin = plugin_at(spec)
             maker = _load_plugin(plugin)
             if isinstance(maker, Family):
-                raise BackboneError(f"{plugin} is a family; pass a checkpoint of it as NAME=FOLDER")
+                raise BackboneError(f"{plugin} is a family; pass one of its checkpoints: NAME=PATH")
             return plugin, maker
     return None
 

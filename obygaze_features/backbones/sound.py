@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 SILENCE_DB = -100.0
 """The loudness of silence in dB, which is the lowest value."""
 SILENCE = 1e-4
-"""Samples of a silent track are below this level. They may not be 0, because of dither."""
+"""The level that all samples of a silent track stay below. They need not be 0, due to dither."""
 SHORTEST_S = 0.025
 """The shortest sound that extractors and networks accept; shorter sound is padded with silence."""
 FRAMES_PER_STEP = 64
 """The number of frames transformed together, so that they fit the processor's cache."""
 SINGLE_THREADED = 1 << 18
 """The maximum number of multiplications that OpenBLAS does in the calling thread. Beyond this, it
-starts threads that compete with those of other windows, and the result would depend on their
-number.
+starts threads that compete with those of other windows, and the result would depend on the number
+of threads.
 """
 
 Samples = NDArray[np.float32]
@@ -39,8 +39,8 @@ Samples = NDArray[np.float32]
 class Excerpts:
     """The pieces of a clip's sound that were kept, and the number of samples in the clip.
 
-    Each of `pieces` is a (number of the first sample, samples) pair; the last may extend beyond the
-    clip's end.
+    Each of `pieces` is a (number of the first sample, samples) pair. The last piece may extend
+    beyond the clip's end.
 
     Examples
     --------

@@ -108,7 +108,7 @@ def load_sound(
         sizes = [settings[name] for name in SIZES if name in settings]
         largest = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
         if not 0 < min(samples, hop, *sizes) <= largest <= MOST:
-            reason = f"needs {largest:.3g} numbers per window; choose sizes for 1 to {MOST:,}"
+            reason = f"needs {largest:.3g} numbers per window; use settings for 1 to {MOST:,}"
             raise BackboneError(file, reason)
         sampling = SoundSampling(rate, seconds, seconds)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
@@ -148,7 +148,7 @@ whisper_arrays = partial(sound_arrays, "mean of the encoder's last states that t
 
 
 def load_clap(path: Path, mode: str) -> Backbone:
-    """Load a CLAP (Wu et al., 2023), whose text tower makes it possible to search by words.
+    """Load a CLAP model (Wu et al., 2023), whose text tower makes it possible to search by words.
 
     Checkpoints with feature fusion are refused, because they take random parts of long sound.
     """
@@ -182,7 +182,7 @@ def load_clap(path: Path, mode: str) -> Backbone:
 
 
 def load_ast(path: Path, mode: str) -> Backbone:
-    """Load an AST (Audio Spectrogram Transformer, Gong et al., 2021), without its classifier."""
+    """Load an Audio Spectrogram Transformer (AST, Gong et al., 2021), without its classifier."""
     model, _, make_backbone = load_sound(
         path, "ASTModel", "ASTFeatureExtractor",
         lambda settings: settings["max_length"] * AST_HOP / settings["sampling_rate"],
@@ -197,7 +197,7 @@ def load_ast(path: Path, mode: str) -> Backbone:
 
 
 def load_speech(model: str, path: Path, mode: str) -> Backbone:
-    """Load a wav2vec 2.0 (Baevski et al., 2020) or HuBERT (Hsu et al., 2021); `model` is its class.
+    """Load wav2vec 2.0 (Baevski et al., 2020) or HuBERT (Hsu et al., 2021); `model` is its class.
 
     These networks take raw samples, scaled to zero mean and unit variance in each window. A clip
     that is shorter than a window is not padded.

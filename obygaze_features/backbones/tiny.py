@@ -39,7 +39,7 @@ _START_END = ("<|startoftext|>", "<|endoftext|>")
 def write_xclip(
     folder: Path, seed: int, vision: Mapping[str, Any] = TINY_XCLIP, dim: int = 32
 ) -> None:
-    """Write an X-CLIP with a vision tower of the given sizes and a small text tower."""
+    """Write an X-CLIP checkpoint with a vision tower of the given sizes and a small text tower."""
     need("transformers", extra="extract")
     from transformers import XCLIPConfig, XCLIPModel
 
@@ -56,7 +56,7 @@ def write_xclip(
 
 
 def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) -> None:
-    """Write a ViViT with a classifier, the form in which ViViTs are published."""
+    """Write a ViViT checkpoint with a classifier, as in published checkpoints."""
     need("transformers", extra="extract")
     from transformers import VivitConfig, VivitForVideoClassification
 
@@ -83,7 +83,7 @@ def write_vivit(folder: Path, seed: int, sizes: Mapping[str, Any] = TINY_VIVIT) 
 
 
 def write_clap(folder: Path, seed: int) -> None:
-    """Write a CLAP that takes windows of one second."""
+    """Write a CLAP checkpoint that takes windows of one second."""
     need("transformers", extra="extract")
     from transformers import ClapConfig, ClapModel
 
@@ -138,7 +138,7 @@ def write_model(
 def byte_letters() -> list[str]:
     """Return the character for each byte in byte-level vocabularies.
 
-    Printable bytes stand for themselves; the others get characters from code 256 on, in order.
+    Printable bytes stand for themselves. Other bytes get characters from code 256 on, in order.
     """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     return [chr(code) for code in printable] + [chr(256 + n) for n in range(256 - len(printable))]

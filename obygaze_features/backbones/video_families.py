@@ -43,7 +43,7 @@ def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArrayS
 
 
 def load_xclip(path: Path, mode: str) -> Backbone:
-    """Load an X-CLIP (Ni et al., 2022), which also embeds images and texts.
+    """Load an X-CLIP model (Ni et al., 2022), which also embeds images and texts.
 
     An image is embedded like a film that shows only this image.
     """
@@ -193,7 +193,7 @@ def compute_otherwise_on_gpus(network: Module) -> None:
             is_same = torch.allclose(function(sample), module(sample), rtol=error, atol=error)
         if not is_same:
             raise BrokenBackbone(
-                f"{network.name_or_path}: its tubelets differ from the matrix product; the weights "
+                f"{network.name_or_path}: a faster layer gives different results; the weights "
                 "may contain NaN. Download the checkpoint again"
             )
         module.forward = partial(_by_device, module.forward, function)
@@ -232,7 +232,7 @@ def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frame
 
 
 def load_vivit(path: Path, mode: str) -> Backbone:
-    """Load a ViViT (Arnab et al., 2021) with joint attention over space and time."""
+    """Load a ViViT model (Arnab et al., 2021) with joint attention over space and time."""
     # Without the pooler, which was never trained, and without the classifier.
     model, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
     config = model.config
@@ -273,7 +273,7 @@ def load_trunk(
 
 
 def load_videomae(path: Path, mode: str) -> Backbone:
-    """Load a VideoMAE (Tong et al., 2022), pretrained or fine-tuned."""
+    """Load a VideoMAE model (Tong et al., 2022), pretrained or fine-tuned."""
     need("transformers", extra="extract")
     tensors = tensor_shapes(weight_files(path))
     # The trunk only has a last layer norm if the classifier does not pool tokens by their mean.
@@ -295,7 +295,7 @@ def load_videomae(path: Path, mode: str) -> Backbone:
 
 
 def load_vjepa2(path: Path, mode: str) -> Backbone:
-    """Load a V-JEPA 2 (Assran et al., 2025), pretrained or fine-tuned."""
+    """Load a V-JEPA 2 model (Assran et al., 2025), pretrained or fine-tuned."""
     need("transformers", extra="extract")
     tensors = tensor_shapes(weight_files(path))
     model, pooler, fields = load_trunk(path, mode, "VJEPA2", "pooler", tensors, size="crop_size")
@@ -325,7 +325,7 @@ def timesformer_arrays(frames: int, patches: int, width: int) -> tuple[ArraySpec
 
 
 def load_timesformer(path: Path, mode: str) -> Backbone:
-    """Load a TimeSformer (Bertasius et al., 2021), with attention in time, then in space."""
+    """Load a TimeSformer model (Bertasius et al., 2021), with attention in time, then in space."""
     model, fields = load_folder(path, mode, "TimesformerModel")
     import torch
 

@@ -148,5 +148,5 @@ def _refuse_missing(
     if unknown := [name for name in others if required is None or name in required]:
         raise UsageError(
             f"{label}: --sampling embeds each {part} separately, so it cannot compute the array "
-            f"{' or '.join(unknown)}. Request only the others: --arrays {','.join(pools)},frames"
+            f"{' or '.join(unknown)}. Request other arrays: --arrays {','.join(pools)},frames"
         )

@@ -133,7 +133,7 @@ def _load(folder: Path, mode: str) -> Backbone:
     from obygaze_features.backbones.preprocess import Preprocessing
 
     def encode_clips(*_: Any) -> dict[str, Tensor]:
-        raise UsageError("words reads texts, not clips; get texts: obygaze manifests subtitles")
+        raise UsageError("words reads texts, not clips; make texts: obygaze manifests subtitles")
 
     return Words(
         module=nn.Module(),

@@ -40,7 +40,7 @@ SYNTHETIC_TENSOR = "synthetic"
 FRAMES_PER_SECOND = 1.0
 MIXER_EPS = 1e-12
 TINY = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
-"""The sizes of the tiny network."""
+"""The sizes of the network ``tiny-xclip-lsmdc``."""
 _NUMBERED = re.compile(r"pytorch_model\.bin(\.\d+)?")
 
 

@@ -1,1 +1,1 @@
-"""Click commands, which call the public functions; large commands have their own modules."""
+"""Click commands, which call the public functions. Large commands have their own modules."""

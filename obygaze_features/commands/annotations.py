@@ -1,4 +1,4 @@
-"""The commands of ``obygaze annotations``: from annotators' timelines to labels of clips."""
+"""The commands of ``obygaze annotations``, which turn annotators' timelines into clip labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_ROWS_SHOWN = 40
 
 @click.group("annotations")
 def annotation_commands() -> None:
-    """Turn annotators' timelines into labels of clips.
+    """Turn annotators' timelines into clip labels.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ annotation_commands.add_command(import_)
 
 @import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
-    """Save timelines and print them with their remarks; exit with code 3 if rows were left out."""
+    """Save and describe timelines and remarks; exit with code 3 if anything was left out."""
     from obygaze_features.annotations.remarks import LEFT_OUT, TIER, describe_remarks
 
     remarks = timelines.remarks
@@ -177,7 +177,7 @@ def export(
 
     Files are named after the films' titles. ELAN files can be imported again without loss: each
     contains the levels and concepts with their meanings, the data set's name, source, licence and
-    citation, and the exact times of segments that are not moved. In ELAN, you choose levels and
+    citation, and the exact times of segments that you do not move. In ELAN, you choose levels and
     concepts from lists, in the colours of the .pfsx files. With --manifest, the tier "to discuss"
     shows where annotators differ. An .eaf file that was edited, or that obygaze did not write, is
     never replaced; CSV files are replaced with --overwrite.
@@ -232,9 +232,9 @@ def export(
 def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: bool) -> None:
     unlinked = [loaded.titles[film] for film in loaded.by_film if links and film not in links]
     if unlinked:
-        echo(f"no video for {join_some(unlinked)}")
+        echo(f"no video found for {join_some(unlinked)}")
     if not has_clips and len(loaded.annotators) > 1:
-        echo('for a tier "to discuss" where annotators differ, add --manifest MANIFEST')
+        echo('add --manifest MANIFEST for a tier "to discuss" that shows where annotators differ')
 
 
 @annotation_commands.command()
@@ -280,7 +280,7 @@ def figure(
     as_file = output.suffix.lower() in SUFFIXES
     if as_file and len(chosen) > 1:
         count = f"there are {len(chosen)} figures"
-        raise UsageError(f"{output} is one file, but {count}; pick a film (--film) or a folder")
+        raise UsageError(f"{output} is one file, but {count}; pass a single --film, or a folder")
     names = file_names([titles[film] for film in chosen], ".svg")
     files = [output if as_file else output / name for name in names]
     paths = dict(zip(chosen, files, strict=True))
@@ -291,7 +291,7 @@ def figure(
     echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
     merges = any(clips.labels(name).merged_from for name in clips.label_names)
     if not merges and len({*segments.annotators} & {*clips.label_names}) > 1:
-        echo(f"no merged labels to draw; to make some: obygaze annotations merge {manifest}")
+        echo(f"no merged labels to draw; make them with: obygaze annotations merge {manifest}")
 
 
 for command in (project, merge, agreement):

@@ -50,7 +50,7 @@ grid_option = click.option(
 @click.option(
     "--threshold",
     default="0.2",
-    help="The share of a clip that a segment must cover for the segment to count.",
+    help="The share of a clip that a segment must cover to count.",
 )
 @json_option
 def project(
@@ -272,7 +272,7 @@ def agreement(
 
 
 def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> list[str]:
-    """Draw the requested figure, save the data of a figure of films, and return lines to print."""
+    """Draw the requested figure, save its data if it compares films, and return lines to print."""
     from obygaze_features.annotations import figures
     from obygaze_features.common.figures import save_figure
     from obygaze_features.common.files import write_text
@@ -290,7 +290,8 @@ def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
     """Report how many clips have the highest level from all annotators, and how many from any.
 
-    As in `obygaze annotations agreement`, these are clips that all of them annotated.
+    As in `obygaze annotations agreement`, these are clips that all annotators labelled. Clips that
+    only some of them labelled are counted separately.
     """
     top, labels = scheme.levels[-1], merged.labels
     counts = zip(labels.levels, map(int, labels.extra["annotators"]), strict=True)

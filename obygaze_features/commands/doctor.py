@@ -185,10 +185,10 @@ def _devices() -> Iterator[tuple[str, str]]:
         yield "gpu", "none that torch can use; extraction will be slow, but training will not"
     build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
     yield "torch", f"{torch.__version__}, {build}"
-    share = f" for each of {gpus} GPUs" if gpus > 1 else ""
+    share = f" (for each of {gpus} GPUs, which share the cores)" if gpus > 1 else ""
     workers = default_workers("cuda" if gpus else "cpu")
     decoders = counted(workers, "process decodes", "processes decode")
-    yield "workers", f"{decoders} by default: all cores{share} but one, {MAX_WORKERS} at most"
+    yield "workers", f"{decoders} by default{share}: all cores but one, {MAX_WORKERS} at most"
 
 
 def _describe_gpu(number: int) -> str:

@@ -102,7 +102,7 @@ _ray_options = join_options(
     "batch",
     type=click.IntRange(1, 32),
     help="Items per forward pass; halved if memory runs out.  [default: 8 clips, fewer on a "
-    "CPU; 32 images or texts]",
+    "CPU or with many frames; 32 images or texts]",
 )
 @click.option(
     "--max-gpu-memory", metavar="SIZE", help="The most memory to use on a shared GPU, such as 20GB."
@@ -110,7 +110,7 @@ _ray_options = join_options(
 @click.option(
     "--max-hours",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop cleanly this long after the start; the same command resumes later.",
+    help="Stop cleanly after this many hours; the same command resumes later.",
 )
 @click.option("--part", metavar="I/N", help="Extract every Nth block from the Ith, for job arrays.")
 @_ray_options
@@ -245,7 +245,7 @@ def _describe_speed(summary: Summary, noun: str) -> str:
             f"({summary.clips_a_second:.1f}/s, {frames}"
             f"time: {shares}; bound by {summary.bound_by})"
         )
-    hint = " (--retry-failed retries the failed ones)" if summary.failed else ""
+    hint = " (to retry failed items, add --retry-failed)" if summary.failed else ""
     return f"Nothing was left to do{hint}."
 
 
@@ -258,7 +258,7 @@ def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
         yield f"{thinned} had more frames at this rate than --frames; they were sampled evenly"
     if summary.silent:
         silent = counted(summary.silent, "clip")
-        yield f"{silent} with a silent sound track, so their features are nearly identical"
+        yield f"{silent} had a silent sound track, so their features are nearly identical"
     if summary.unheard:
         clips, largest = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
         yield (
@@ -267,7 +267,7 @@ def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
             f"backbones only: --frames {largest}"
         )
     for track, count in summary.tracks.items():
-        yield f"{counted(count, 'clip')} with several sound tracks: used {track} (--audio-track)"
+        yield f"{counted(count, 'clip')} had several sound tracks: used {track} (see --audio-track)"
 
 
 def _problems(summary: Summary, noun: str) -> Iterator[str]:
@@ -277,8 +277,8 @@ def _problems(summary: Summary, noun: str) -> Iterator[str]:
     if summary.cut:
         longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
         yield (
-            f"{counted(len(summary.cut), 'text')} too long for the backbone; the rest was "
-            f"cut off: {join_some(list(summary.cut))} (the longest, {longest}, has "
+            f"{counted(len(summary.cut), 'text')} cut off at the backbone's maximum length: "
+            f"{join_some(list(summary.cut))} (the longest, {longest}, has "
             f"{summary.cut[longest]} tokens)"
         )
     for reason, count in summary.lost.items():

@@ -1,4 +1,4 @@
-"""The commands of `obygaze features`: from film clips to stores of frame features."""
+"""The commands of `obygaze features`, which turn clips, images and texts into feature stores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def features() -> None:
-    """Turn film clips into stores of frame features.
+    """Turn clips, images and texts into feature stores.
 
     \b
     Example:
@@ -61,10 +61,10 @@ def probe(
 ) -> None:
     """Check every clip's file on a CPU before using GPU time.
 
-    Decodes the same frames as extraction would. Clips that cannot be decoded are listed with the
-    reason, and the exit code is then 3. Also reports anything unusual about the other clips: a
-    variable frame rate, fewer frames than a backbone needs, a file that can only be decoded from
-    its start, no sound, or only sound.
+    Decodes the frames that the paper's backbones need. Clips that cannot be decoded are listed with
+    the reason, and the exit code is then 3. Also reports anything unusual about the other clips,
+    such as a variable frame rate, fewer frames than a backbone needs, a file that can only be
+    decoded from its start, no sound, or only sound.
 
     \b
     Examples:
@@ -118,9 +118,9 @@ def thumbnails(
     else:
         echo_failures(reasons, all_in="--json lists all")
     if reasons and not written and not there:
-        raise VideoError(f"no picture could be made from {counted(len(reasons), 'clip')}")
-    before = f", {there:,} existed" if there else ""
-    without = f", {counted(len(reasons), 'clip')} without" if reasons else ""
+        raise VideoError(f"could not make any pictures ({counted(len(reasons), 'clip')} failed)")
+    before = f", {there:,} kept" if there else ""
+    without = f", {counted(len(reasons), 'clip')} failed" if reasons else ""
     echo(f"{counted(written, 'picture')} made{before}{without} -> {output}", err=as_json)
     echo(WARNING, fg="yellow", err=True)
     exit_if(reasons)
@@ -187,11 +187,11 @@ def saliency(
         echo_failures(result.failed, all_in="--json lists all")
     if result.cut:
         texts = counted(len(result.cut), "text")
-        echo(f"{texts} longer than {backbone} can read; the rest was cut off", err=True)
+        echo(f"{texts} cut off at the maximum length of {backbone}", err=True)
     echo_items(result.ungrouped, "image", "without a group")
     failed = len(result.failed)
     maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")
-    without = f", {counted(failed, 'image')} without" if failed else ""
+    without = f", {counted(failed, 'image')} failed" if failed else ""
     echo(f"{counted(maps, 'map')} in {groups}{without} -> {output}", err=as_json)
     exit_if(failed)
 
@@ -237,8 +237,8 @@ def caption_scores(
     caption, object (the label of the object in the picture) and confidence (the classifier's
     confidence in that label); other columns are kept. OUTPUT has two more columns: probability (the
     mean probability of the caption's tokens) and similarity (of the caption to the object).
-    With --variants, OUTPUT also scores each caption with man and with woman instead of its gendered
-    word; captions without such a word are listed and left out.
+    With --variants, OUTPUT also scores each caption with man and with woman in place of [MASK] or
+    its noun for a person; captions where this is not possible are listed and left out.
 
     Captions that are too long for the language model are listed and left out; the exit code is then
     3.
@@ -259,9 +259,9 @@ def caption_scores(
     result = score_captions(captions, output, model, encoder, overwrite=overwrite)
     if as_json:
         echo_json(asdict(result))
-    no_variants = "left out (no noun for a person, or other gendered words)"
+    no_variants = "left out (with no noun for a person, or with other gendered words)"
     echo_items(result.without_variants, "caption", no_variants)
-    only_start = f"cut off: {encoder.name} reads only the first {encoder.max_tokens} tokens"
+    only_start = f"cut off ({encoder.name} reads only the first {encoder.max_tokens} tokens)"
     echo_items(result.cut, "caption", only_start)
     echo_items(result.too_long, "caption", f"left out (too long for {model.name})")
     if "confidence" not in captions.table.columns:
@@ -277,7 +277,7 @@ def caption_scores(
 )
 @click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
 @click.option("--seconds", type=Seconds(0.1), default=2.0, help="Length of each clip.")
-@click.option("--title", "titles", multiple=True, help="The title of a film in a single file.")
+@click.option("--title", "titles", multiple=True, help="Make a film with this title, in one file.")
 @overwrite_option
 def make_clips(folder: Path, **options: Any) -> None:
     """Write a small synthetic data set of clips and annotations.
@@ -295,7 +295,7 @@ def make_clips(folder: Path, **options: Any) -> None:
     annotations = write_synthetic_dataset(folder, **options)
     clips = (len(options["titles"]) or options["films"]) * options["scenes"]
     echo(f"{clips} SYNTHETIC clips in {folder / 'videos'}")
-    echo(f"synthetic annotations of them in {annotations}")
+    echo(f"synthetic annotations of these clips in {annotations}")
 
 
 @features.command()
@@ -303,9 +303,8 @@ def make_clips(folder: Path, **options: Any) -> None:
 def backbones(as_json: bool) -> None:
     """List the backbones with their origins and arrays.
 
-    Families that also accept images, or images and texts, embed them as the array `native`. Any
-    other checkpoint of these families works too, as NAME=FOLDER or as OWNER/NAME on the Hugging
-    Face Hub.
+    Families that also accept images or texts embed them as the array `native`. Any other checkpoint
+    of a listed family works, too, as NAME=FOLDER or as OWNER/NAME on the Hugging Face Hub.
 
     \b
     Examples:
@@ -362,7 +361,7 @@ def make_weights(name: str, folder: Path, overwrite: bool) -> None:
 
     writers = {item.name: item.write for item in known_checkpoints().values() if item.write}
     if name not in writers:
-        raise UsageError(f"no random weights are called {name!r}; choose from {', '.join(writers)}")
+        raise UsageError(f"no random weights are named {name!r}; choose from {', '.join(writers)}")
     write_random_weights(writers[name], folder, overwrite=overwrite)
     echo(f"SYNTHETIC {name} with random weights in {folder}")
 
@@ -383,10 +382,10 @@ def _describe_backbones() -> Iterator[str]:
     lines += [f"  {plugin.name} cannot be used: {reason}" for plugin, reason in problems.items()]
     if lines:
         yield "\n".join(["From other packages:", *lines])
-    yield "Arrays of each family's first checkpoint (others differ in frames and width):"
+    yield "Arrays of each family's first checkpoint (its other checkpoints differ in shape):"
     for family in families():
         yield _describe_family(family)
-    yield "From installed libraries: timm:NAME, torchvision:NAME; NAME.random, NAME@LAYER"
+    yield "From installed libraries: timm:NAME or torchvision:NAME; add .random or @LAYER to NAME"
 
 
 def _describe_family(family: Family) -> str:

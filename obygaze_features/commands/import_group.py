@@ -4,7 +4,7 @@ An importer is a click command that returns a `Manifest` or `Timelines`. The gro
 options and saves the result. Built-in importers are the `Importer` attributes of these classes.
 Importers from other packages are entry points in the group ``obygaze.importers``, or are called
 as ``module:command`` on the command line. A function named ``import_timelines`` belongs to
-``obygaze annotations import``, any other function to ``obygaze manifests import``.
+``obygaze annotations import``; any other function belongs to ``obygaze manifests import``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ImportGroup(click.Group):
         return [*ours, *sorted(self.plugins().keys() - ours)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the importer called `cmd_name`, or at ``module:command``, importing plug-ins."""
+        """Return an importer by name; import it if it is a plug-in or ``module:command``."""
         if importer := self.own.get(cmd_name):
             return self._with_saving(cmd_name, importer.command)
         if command := super().get_command(ctx, cmd_name):
@@ -91,7 +91,7 @@ class ImportGroup(click.Group):
         return self._load(plugin) if plugin else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the built-in commands, then those from other packages with the package's name."""
+        """List the built-in importers, then importers from other packages with their package."""
         ours = {name: importer.command for name, importer in self.own.items()}
         ours |= self.commands
         click.Group(commands=ours).format_commands(ctx, formatter)
@@ -148,7 +148,7 @@ class ImportGroup(click.Group):
         names = {param.name for param in importer.params}
         saving = self.options(name)(click.Command(None)).params[::-1]
         if clash := sorted(names & {param.name for param in saving}):
-            raise self.error(f"{name}: its option {clash[0]} conflicts with a built-in; rename it")
+            raise self.error(f"{name}: rename the option {clash[0]}, which has a built-in's name")
 
         def run(**options: Any) -> None:
             ours = {name: options.pop(name) for name in options.keys() - names}
@@ -162,7 +162,7 @@ class ImportGroup(click.Group):
 
 
 def _with_default(param: click.Parameter, parameters: Any) -> click.Parameter:
-    """Return the option; if it has no default, use the default of the function's parameter."""
+    """Return an option, with the default of the function's parameter if the parameter has one."""
     parameter = parameters.get(param.name)
     if param.required or parameter is None or parameter.default in (parameter.empty, None, ()):
         return param

@@ -1,4 +1,4 @@
-"""The commands of ``obygaze manifests``: lists of clips with their labels and splits."""
+"""The commands of ``obygaze manifests``, which manage lists of clips with labels and splits."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     if bare := [identifier for identifier in loaded.ids if identifier not in labels.level_of]:
         echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
     if unmatched:
-        rows = counted(len(unmatched), "row names", "rows name")
+        rows = counted(len(unmatched), "row matches", "rows match")
         echo(f"{rows} no item of {loaded.name}: {join_some(unmatched, 3)}")
     echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {labels.name}")
     exit_if(unmatched)
@@ -359,7 +359,7 @@ def thesaurus(
 @manifests.command()
 @folder_argument("manifest")
 @click.option(
-    "--videos", type=PATH, required=True, help="The folder of videos, or of one folder per film."
+    "--videos", type=PATH, required=True, help="The folder with the videos or a folder per film."
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
@@ -426,8 +426,8 @@ def set_(manifest: Path, **texts: str | None) -> None:
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Keep the clips of a group in one fold: film, media (file), or another column of "
-    "items.csv. There is one fold per group, unless you pass --folds.",
+    help="Keep each group of clips in one fold, grouped by film, media (file) or another column "
+    "of items.csv. There is one fold per group, unless you pass --folds.",
 )
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
 @click.option("--folds", type=int, help="The number of folds.  [default: 10]")
@@ -443,11 +443,14 @@ def split(
     overwrite: bool,
     labels: str | None,
 ) -> None:
-    """Split the labelled clips into folds.
+    """Split a manifest's clips into folds.
 
-    The levels are spread evenly. All experiments use the same folds, so training and test clips
-    never mix. Use --by media if spans overlap in time (for instance, spans of two
-    annotators), or if consecutive spans of a file are alike.
+    By default, the labelled clips are split, and the levels are spread evenly. With --by but not
+    --folds, all clips (or the clips that --labels labels) are split, into one fold per group.
+
+    All experiments that use the split have the same folds, so training and test clips never mix.
+    Use --by media if spans overlap in time (for instance, spans of two annotators), or if
+    consecutive spans of a file are alike.
 
     \b
     Examples:

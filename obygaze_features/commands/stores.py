@@ -126,7 +126,7 @@ def _describe_progress(report: Mapping[str, Any]) -> list[str]:
 def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool) -> None:
     """Make a complete store read-only, with few files and a dataset card.
 
-    Joins the small files of the extraction into large files, and verifies the checksum of each.
+    Verifies the checksums of the small files that extraction wrote, and joins them into large ones.
     README.md and croissant.json describe the data; checksums.json lists every file. A store that is
     already final is not changed.
 
@@ -371,7 +371,7 @@ def _next_step(path: object, facts: dict[str, Any]) -> str:
         return "ask the store's owner to finalise it, or copy finished rows: obygaze stores subset"
     if facts["rows"]["to_do"]:
         return "run the extraction again to resume it, or join parts: obygaze stores merge"
-    return f"obygaze stores finalise {for_shell(path)} (few files, a card, read-only)"
+    return f"obygaze stores finalise {for_shell(path)} (makes it read-only, with a card)"
 
 
 def _print_damage(damage: Sequence[Damage], *, err: bool = False) -> None:

@@ -142,7 +142,7 @@ def search(
     help="What the colours show; levels, concepts and columns come from --manifest "
     "(default: the level if --manifest has labels, else the film).",
 )
-@film_option("Highlight one film; the others are grey.", "film")
+@film_option("Highlight one film; other films are grey.", "film")
 @page_options
 @click.option(
     "--method",
@@ -156,7 +156,8 @@ def search(
 def map_(store: Path | str, output: Path, **options: Any) -> None:
     """Draw a store's clips in two dimensions.
 
-    On the page, click a film, level or concept to highlight its clips, or click a clip to open it.
+    On the page, click a film, level or concept to highlight its clips, or click a clip to keep its
+    details in view. With --report, the details link to the clip in the report.
 
     \b
     Examples:
@@ -176,8 +177,8 @@ def map_(store: Path | str, output: Path, **options: Any) -> None:
 
 
 def _warn_of_synthetic(stores: Sequence[Store]) -> None:
-    """Warn that the cosines mean nothing if a store was made by an untrained backbone."""
+    """Warn that similarities mean nothing if a store was made by an untrained backbone."""
     for store in stores:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
-            text = f"WARNING: these cosines mean nothing: {store.where} has {synthetic}"
+            text = f"WARNING: these similarities mean nothing: {store.where} has {synthetic}"
             echo(text, fg="yellow", bold=True, err=True)

@@ -1,4 +1,4 @@
-"""The commands of `obygaze stores` that transfer stores: pack, export, push, serve and others."""
+"""The commands of `obygaze stores` that transfer stores, such as pack, export, push and serve."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 @names_option(
     "--arrays",
     metavar="NAME,NAME",
-    help="The arrays to export.  [default: all; for Parquet, those with one vector per clip]",
+    help="The arrays to export.  [default: all; for Parquet, all with one vector per clip]",
 )
 @json_option
 def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
@@ -223,7 +223,7 @@ def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
         where = "this machine" if is_loopback(host) else "other machines"
         echo(f"on {where}: obygaze stores info {example}")
         if is_loopback(host):
-            echo("only this machine can reach it; to let others, add --host 0.0.0.0")
+            echo("only this machine can reach it; to serve other machines, add --host 0.0.0.0")
         try:
             server.serve_forever(0.1)
         except KeyboardInterrupt:
@@ -268,9 +268,9 @@ _import_options = join_options(
 def pth(folders: tuple[str, ...], **options: Any) -> None:
     """Import folders of PyTorch files, FILM/STEM.pth.
 
-    A file holds a tensor, or a dictionary with a tensor under the array's name. The shape and type
-    of most files are assumed to be correct. Code in a file is never executed. A folder becomes
-    the array native unless you name an array.
+    A file holds a tensor, or a dictionary with a tensor under the array's name. Files whose shape
+    or type differs from most are recorded as failed. Code in a file is never executed. A folder
+    becomes the array native unless you name an array.
 
     \b
     Examples:
@@ -294,8 +294,8 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
     """Import a NumPy matrix with ids, or folders of NumPy files.
 
     A file or folder becomes the array native unless you name an array. For a file, --ids lists the
-    id of each row. A folder contains files FILM/STEM.npy; the shape and type of most files are
-    assumed to be correct. Files that hold Python objects are refused.
+    id of each row. A folder contains files FILM/STEM.npy; files whose shape or type differs from
+    most are recorded as failed. Files that hold Python objects are refused.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact
 from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
 
 MAX_ERROR = 1500
-"""The maximum number of characters to print of an error."""
+"""The maximum length of an error message in characters."""
 PARTLY_DONE = 3
 """The exit code when something was left out or failed, or when time ran out."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -80,7 +80,7 @@ def split_names(
 
 
 def _read_names(path: str) -> str:
-    """Read a file of names, or standard input, as text."""
+    """Read a file of names as text."""
     foreign = OSError, UnicodeDecodeError
     with translate(UsageError, path, "cannot be read: {}", foreign=foreign):
         return Path(path).read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ names_option = functools.partial(click.option, callback=split_names)
 
 
 def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    """Collect the values of ``--film`` unsplit; `find_films` splits them, as titles have commas."""
+    """Collect the values of ``--film``. Only `find_films` splits them, as titles have commas."""
     names: list[str] = []
     for value in values:
         names += _read_names(value[1:]).splitlines() if value.startswith("@") else [value]
@@ -111,7 +111,7 @@ def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
 
 
 def renamed_option(old: str, new: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return a hidden option for an old name, which tells users the new name."""
+    """Return an option, with a hidden option of the old name that tells users the new name."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -303,7 +303,7 @@ class RootGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command and its arguments; raise `UsageError` if an option is repeated."""
+        """Return the command and its arguments; raise `UsageError` if an option's values differ."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             _refuse_repeats(command, ctx, rest)
@@ -401,7 +401,7 @@ def _describe_limit(error: BaseException) -> str:
 
 
 def _interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the signal exception behind an error; class bodies turn it into a RuntimeError."""
+    """Return the signal exception that an error wraps, as errors from class bodies do."""
     while error is not None and not isinstance(error, KeyboardInterrupt | _Terminated):
         error = error.__cause__
     return error

@@ -98,9 +98,9 @@ def read_eaf(
 ) -> tuple[Document, list[tuple[str, str]], list[str]]:
     """Read an ``.eaf`` file; raise `error` if it is not valid.
 
-    Also returns the annotations that are left out, as (location, problem), and descriptions of the
-    requests in the file that are ignored. Texts in dependent tiers, at any depth, become details of
-    the annotation that has times.
+    Also returns the annotations that are left out, as (location, problem), and remarks on external
+    references and time shifts, which are ignored. Texts in dependent tiers, at any depth, become
+    details of the annotation that has times.
     """
     root = parse_eaf(path, error)
     header = root.find("HEADER")
@@ -235,7 +235,7 @@ def _value(note: Xml.Element) -> str:
 
 
 def _ignored_requests(root: Xml.Element) -> Iterator[str]:
-    """Yield descriptions of the requests in the file that are ignored."""
+    """Yield a remark on each external reference and each time shift, which are ignored."""
     for node in root.iter("EXTERNAL_REF"):
         address = shorten(node.get("VALUE", ""))
         yield f"refers to {address}, which is not fetched; annotations are read as they are"
@@ -308,7 +308,7 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
 
 
 class _TierWriter:
-    """A maker of XML elements for tiers, with names and ids that a document does not use yet.
+    """A writer of XML elements for tiers, with names and ids that a document does not use yet.
 
     Parameters
     ----------
@@ -341,7 +341,7 @@ class _TierWriter:
     def _add_group(self, tier: Tier, name: str, annotations: Sequence[Annotation]) -> None:
         """Add a tier of annotations that do not overlap, and its dependent tiers.
 
-        A dependent tier gets the type with its name, if it exists, and one annotation per text.
+        A dependent tier gets the type of the same name, if it exists, and an annotation per text.
         """
         people = {"ANNOTATOR": clean(tier.annotator), "PARTICIPANT": clean(tier.participant)}
         people = {key: text for key, text in people.items() if text}
@@ -463,7 +463,7 @@ def _add_properties(header: Xml.Element, properties: Mapping[str, str]) -> None:
 
 
 def fill_template(vocabularies: Vocabularies) -> Xml.Element:
-    """Return obygaze's template with these pick-lists; tiers that have none accept any text."""
+    """Return obygaze's template with these pick-lists; tiers without a list accept any text."""
     root = parse_eaf(TEMPLATE, ObygazeError)
     for vocabulary in root.findall("CONTROLLED_VOCABULARY"):
         name = vocabulary.attrib["CV_ID"]

@@ -1,7 +1,7 @@
 """Draw figures in one style, and save them as SVG, PDF or PNG, or inline in a page.
 
-Figures are drawn in light colours on their own background. Text in an SVG stays text. Inline in a
-page, colours are CSS properties of the page, which may switch to dark.
+Figures are drawn in light colours on their own background. Text in an SVG stays text. Figures
+inline in a page use the page's CSS colours, which may switch to dark.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def has_figure_format() -> bool:
 
 
 def figure_width(usual: float) -> float:
-    """Return a figure's width in inches: the width set by `figure_format`, or the usual one."""
+    """Return a figure's width in inches: the width set by `figure_format`, or the usual width."""
     return _format.get()[0] or usual
 
 
@@ -297,7 +297,7 @@ def describe(figure: Figure, title: str, description: str) -> None:
 
 
 def add_number(axes: Axes, text: str) -> None:
-    """Add a line, such as the number of a mark, to the figure's description."""
+    """Add a line, such as the value that a mark shows, to the figure's description."""
     figure = _figure_of(axes)
     figure.set_label(f"{figure.get_label()}\n{plain(text)}")
 

@@ -190,7 +190,7 @@ def write_files(
 def _replace(
     files: Mapping[Path, bytes], *, removed: Sequence[Path] = (), absent: Sequence[Path] = ()
 ) -> None:
-    """Replace files after removing others; raise `OutputExists` if a file in `absent` exists."""
+    """Remove `removed`, then replace `files`; raise `OutputExists` if a file in `absent` exists."""
     temporaries: dict[Path, Path] = {}
     try:
         for path, data in files.items():
@@ -254,7 +254,7 @@ def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
 
 
 def _prepare(path: Path) -> None:
-    """Create the folder of a file that will be written."""
+    """Create the folder of a new file; raise `OutputExists` if the file's path is a folder."""
     if path.is_dir():
         raise OutputExists(f"{path} is a folder; pass the name of a file")
     path.parent.mkdir(parents=True, exist_ok=True)

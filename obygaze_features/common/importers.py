@@ -20,8 +20,8 @@ class Importer(staticmethod):  # type: ignore[type-arg]  # a staticmethod, for d
 
     The importer's module has a click command that returns an instance of the class, for example
     ``import_manifest`` for `Manifest`. The command's help ends at ``\f``; the rest of the docstring
-    is for Python callers. The module is imported on first use. `obygaze manifests import` lists the
-    importer.
+    is for Python callers. The module is imported on first use. `obygaze manifests import` or
+    `obygaze annotations import` lists the importer.
     """
 
     def __init__(self, file: str) -> None:

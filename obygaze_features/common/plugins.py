@@ -39,7 +39,7 @@ class Plugin:
 
 
 def installed_plugins(group: str) -> tuple[Plugin, ...]:
-    """Return a group's entry points without importing them; packages are like ``mylab 1.0``."""
+    """Return a group's entry points without importing them, with packages as in ``mylab 1.0``."""
     return tuple(
         Plugin(point.name, point.value, f"{point.dist.name} {point.dist.version}")
         for point in entry_points(group=group)

@@ -198,7 +198,7 @@ def _parse_blocks(
 
 
 def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
-    """Split lines without quotes into columns; return None unless each has `width` cells.
+    """Split lines without quotes into columns; return None unless each line has `width` cells.
 
     This is twice as fast as the csv module.
     """
@@ -530,7 +530,7 @@ def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[li
 
 
 def _has_mark(path: Path) -> bool:
-    """Return True if a file has a UTF-8 byte order mark; raise `ManifestError` if it is binary."""
+    """Check that a file can be a table, and return True if it has a UTF-8 byte order mark."""
     if not path.exists():
         raise ManifestError(describe_absent(path, "a CSV file"))
     unreadable = translate(ManifestError, path, "cannot be read: {}", foreign=OSError)

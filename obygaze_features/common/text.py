@@ -189,7 +189,7 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
 
 
 def _names_around(typed: str, names: Collection[str]) -> Collection[str]:
-    """Return the names or, if there are very many, those alphabetically nearest to `typed`."""
+    """Return the names or, if there are very many, the alphabetically nearest to `typed`."""
     if len(names) <= MAX_NAMES_COMPARED:
         return names
     ordered = sorted(names)

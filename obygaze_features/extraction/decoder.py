@@ -34,14 +34,14 @@ WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
 """Seconds that a process may take to start, because it may import PyAV over a network."""
 EXIT_TIMEOUT_S = 2.0
-"""Seconds to wait for a killed process to end. It never ends while it waits for a dead drive."""
+"""Seconds to wait for a killed process to end. A process that waits for a dead drive never ends."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 class _WorkerDied(Exception):
-    """A process that died during a request."""
+    """The error raised if the process dies during a request."""
 
 
 class Decoder:
@@ -91,7 +91,7 @@ class Decoder:
         return Excerpts(length, [(first, samples[begin:end]) for first, begin, end in places])
 
     def share(self, do: Callable[[Decoder, Task], Result], tasks: Iterable[Task]) -> list[Result]:
-        """Run tasks in this process and in idle ones; return the results in order.
+        """Run tasks in this process and in idle processes; return the results in order.
 
         If a task fails, later tasks are not started, and the error of the first failed task is
         raised.
@@ -245,12 +245,12 @@ class MemoryBudget:
     _largest: int = 0
 
     def has_room(self, sizes: Sequence[int | None]) -> bool:
-        """Return True if another result fits, given the sizes of those waiting (None: unknown)."""
+        """Return True if another result fits, given the waiting results' sizes (None: unknown)."""
         needed = self.most + sum(self.most if size is None else size for size in sizes)
         return not sizes or needed <= self.limit
 
     def learn(self, size: int) -> None:
-        """Learn the size of a result, to estimate the sizes of later ones."""
+        """Learn the size of a result, to estimate the sizes of later results."""
         self._largest = self.most = max(self._largest, size)
 
 

@@ -45,7 +45,7 @@ EXPLANATIONS = {
     "ends early": "the film ends before the span does",
     "decoded in order": "decoded from the start of the file, as AVI requires",
     "no sound": "no sound track, which audio backbones need",
-    "sound alone": "sound only, which only audio backbones can extract",
+    "sound alone": "no pictures, so only audio backbones can use it",
 }
 
 Row = Mapping[str, Any]
@@ -54,7 +54,7 @@ Row = Mapping[str, Any]
 def check_videos(
     manifest: Manifest, videos: str | Path, options: Options | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Decode the frames that extraction would decode, and yield a row of `COLUMNS` for each clip.
+    """Decode the frames that the paper's backbones need, and yield a row of `COLUMNS` per clip.
 
     In a row, ``error`` says why the clip cannot be used, and ``problems`` lists what is unusual
     about a usable clip.
@@ -125,7 +125,7 @@ def estimate(
     output: str | Path,
     options: Options | None = None,
 ) -> dict[str, Any]:
-    """Estimate the work of an extraction; takes the arguments of `extract`.
+    """Estimate the work of an extraction; the parameters are as for `extract`.
 
     Returns JSON values with these keys:
 
@@ -136,7 +136,8 @@ def estimate(
       that have no file or several files;
     - ``free``: the free bytes on the stores' disk;
     - ``seconds``: the time to ``decode``, estimated from a few clips, and the time for ``all``, at
-      the speed of the ``last_run`` in the log of `output` (None if there is no such run).
+      the speed of the ``last_run`` in the log of `output` (None if there is no such run);
+    - ``broken``: the reasons why backbones would be left out, by name.
     """
     videos, output = Path(videos), Path(output)
     check_items(manifest)

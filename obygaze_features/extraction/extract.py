@@ -116,7 +116,7 @@ def extract(
         The folder of the films or images; None if there are only texts.
     backbones
         One or more backbones: names, checkpoints (``NAME=PATH``), `Backbone` objects, functions
-        that return one, or torch modules with a `transform`. Each item is read once for all.
+        that return one, or torch modules with a `transform`. All of them share each decoded item.
     output
         The folder for ``log.jsonl`` and for the store ``NAME.zarr`` of each backbone.
     films, limit, ...
@@ -163,7 +163,7 @@ def load(
 ) -> tuple[list[Backbone], Engine]:
     """Load the backbones for items of these `kinds`, and return them with the engine to use."""
     if not backbones:
-        raise UsageError("no backbone; pass at least one")
+        raise UsageError("no backbones; pass at least one")
     is_ray = _check_engine(backbones, options, kinds)
     counts = {name: getattr(options, name) for name in ("frames", "window", "stride")}
     sampling = read_sampling(options.sampling, **counts)
@@ -231,9 +231,9 @@ def _name_of(backbone: Any) -> str:
 def _check_for_clips(
     backbones: Sequence[Backbone], options: Options, broken: BrokenBackbones
 ) -> None:
-    """Raise `UsageError` if a backbone does not embed clips, or if an option fits no backbone."""
+    """Raise `UsageError` if a backbone embeds no clips, or if an option applies to no backbone."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
-        raise UsageError("--audio-track only applies to audio backbones, and none are used")
+        raise UsageError("--audio-track is only for audio backbones; add one, or leave it out")
     names = [backbone.name for backbone in backbones]
     if blind := [backbone.name for backbone in backbones if not backbone.for_clips]:
         raise UsageError(
@@ -313,7 +313,7 @@ def open_stores(
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """Return the kinds of a manifest's items; raise `UsageError` if a media folder is missing."""
+    """Return the kinds of a manifest's items; raise `UsageError` for mixed kinds or no folder."""
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)
@@ -334,9 +334,9 @@ def _describe(job: Job, backbones: Sequence[Backbone]) -> str:
 def probe_frames(count: int) -> NDArray[np.uint8]:
     """Return the frames of the probe, a synthetic clip, as ``[count, 240, 320, 3]``.
 
-    Every store keeps the probe's features in the group ``probe``. If the features of two labs
-    agree, the labs have the same backbone. The frames are computed rather than decoded, so no codec
-    can make a difference.
+    Every store keeps the probe's features in the group ``probe``. If two labs have the same probe
+    features, they have the same backbone. The frames are computed rather than decoded, so codecs
+    make no difference.
     """
     time, y, x = np.ogrid[:count, :240, :320]
     moving = x + 7 * time

@@ -40,8 +40,8 @@ class Forward:
     """A function that runs a backbone over clips, images or texts, in batches of constant size.
 
     Because of the constant size, equal inputs give bitwise equal results, unless memory runs out.
-    The default batch size is 8 clips (fewer on a CPU), or all images or texts of a block. Within
-    the context `alone()`, nothing else takes the GPU's memory.
+    The default batch size is 8 clips (fewer on a CPU or with many frames), or all images or texts
+    of a block. Within the context `alone()`, nothing else takes the GPU's memory.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Forward:
         """Start computing on a GPU, and return a function that waits for the result.
 
         If a batch does not fit into memory, it is tried again after waiting for uploads, for the
-        running batches of this call, and for other batches by calling `collect`, which returns True
-        if there was such a batch. If the batch still does not fit, this and all later batches are
-        halved.
+        running batches of this call, and for the previous call's batch. `collect` waits for that
+        batch, and returns True if there was one. If the batch still does not fit, this and all
+        later batches are halved.
         """
         running: dict[int, Callable[[], Rows]] = {}
         computed: dict[int, Rows] = {}

@@ -58,8 +58,8 @@ class Options:
     retry_failed
         Retry items that failed in an earlier run.
     preprocessing
-        ``standard`` to preprocess like the checkpoint's processor, or ``author`` like the paper's
-        authors.
+        ``standard`` to preprocess like the checkpoint's processor, or ``author`` to preprocess like
+        the paper's authors.
     precision
         ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays
@@ -80,12 +80,12 @@ class Options:
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     max_gpu_memory
-        The memory of a shared GPU to use, such as ``20GB``.
+        The maximum memory to use on a shared GPU, such as ``20GB``.
     batch
         The number of items per forward pass. It is halved when memory runs out.
     workers
         The number of processes that decode clips, or threads that read images (default: all cores
-        but one, or a GPU's share of them).
+        but one, shared among the GPUs; at most 32).
     max_hours
         Stop cleanly after this many hours; blocks that would take longer are not started.
     stall_timeout
@@ -134,7 +134,7 @@ class Options:
                 raise UsageError(f"{name} must be {words} (got {value!r})")
 
     def select(self, manifest: Manifest, block_rows: int | None = None) -> Rows:
-        """Return the selected rows, done or not; parts consist of blocks of `block_rows` rows."""
+        """Return the selected rows, done or not. A part is made of blocks of `block_rows` rows."""
         films = np.array([item.film for item in manifest])
         rows = np.arange(len(films))
         if self.films:
@@ -180,7 +180,7 @@ class Job:
     paths
         The path of each store, existing or not, by name.
     stores
-        The existing stores, by name; their rows match those of this run.
+        The existing stores, by name; they have the same items as the manifest.
     block_rows
         Rows per block, the same for every store.
     rows
@@ -290,7 +290,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
 
 
 def recipe_of(backbone: Backbone) -> Recipe:
-    """Return the recipe for a backbone's store, including how clips are sampled or texts cut."""
+    """Return the recipe for a backbone's store, with the rule that samples clips or cuts texts."""
     preprocessing, arrays = backbone.preprocessing.attributes(), backbone.arrays
     about = dict(backbone.about)
     if backbone.device.startswith("cuda"):

@@ -33,7 +33,7 @@ READ_AHEAD = 16
 READ_AHEAD_SHARE = 0.25
 """The share of the devices' free memory that items read ahead may take."""
 MAX_WAITING_BLOCKS = 2
-"""The number of blocks that may wait to be written; `add` waits if there are more."""
+"""The number of blocks that may wait to be written; `BlockWriter` waits if there are more."""
 
 Outcomes = Mapping[str, Mapping[int, Done | Failed]]
 """The outcome of each row, by store name."""
@@ -189,7 +189,7 @@ class Extractor:
 
 @dataclass
 class _Begun:
-    """A block of which not all rows have been computed yet."""
+    """A block whose rows have not all been computed yet."""
 
     block: Block
     left: set[int]

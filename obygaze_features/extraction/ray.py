@@ -64,11 +64,11 @@ ANSWER_TIMEOUT_S = 30.0
 
 PORT_TIMEOUT_S = 5.0
 _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The variable that decides if Ray listens only on loopback; it works on every system."""
+"""The environment variable that lets Ray listen beyond loopback. It works on every system."""
 
 
 class WorkerPlan(NamedTuple):
-    """The number of actors, and the number of processes, CPUs and GPUs for each."""
+    """The number of actors, and each actor's decoding processes, CPUs, GPUs and device."""
 
     actors: int
     workers: int
@@ -106,13 +106,13 @@ def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Op
 def check_ray(options: Options) -> WorkerPlan:
     """Return the plan for this machine; raise `UsageError` if the options do not allow a run."""
     if options.max_gpu_memory:
-        raise UsageError("--max-gpu-memory does not work with --engine ray; use --ray-gpus 0.5")
+        raise UsageError("Ray has no --max-gpu-memory; for two actors per GPU, use --ray-gpus 0.5")
     here = torch.cuda.device_count()
     plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
     if not options.ray_address and (needed := plan.actors * plan.gpus) > here:
         remedy = "leave out --ray-gpus" if options.ray_gpus else "use --device cpu"
         raise UsageError(
-            f"{plan.actors} workers x {plan.gpus:g} GPU need {needed:g} GPU, but this machine has "
+            f"{plan.actors} actors x {plan.gpus:g} GPU need {needed:g} GPU, but this machine has "
             f"{here}; {remedy}, or pass the --ray-address of a cluster with enough GPUs"
         )
     import_ray(options.ray_address)
@@ -147,7 +147,7 @@ def run_ray(
 
 @dataclass(frozen=True)
 class Setup:
-    """The settings that every actor needs to start; `backbones` are without their networks."""
+    """The settings that every actor needs to start; `backbones` have no networks."""
 
     backbones: Sequence[Backbone]
     loads: Sequence[Callable[[str | None], Backbone]]
@@ -194,7 +194,7 @@ class Computer:
             if changed := recipe_differences(expected[backbone.name], _comparable(backbone)):
                 raise BackboneError(
                     f"the machine {platform.node()} has another version of {backbone.name}, with "
-                    f"different {' and different '.join(changed)}"
+                    f"different {' and different '.join(changed)}; use the same one everywhere"
                 )
         for device in {backbone.device for backbone in backbones}:
             if device.startswith("cuda") and setup.plan.gpus < 1:

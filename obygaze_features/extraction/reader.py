@@ -30,7 +30,7 @@ from obygaze_features.video.decode import max_pixels, refuse_large
 from obygaze_features.video.index import fingerprint
 
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
-"""The allowed image formats, by Pillow's names. For some others, Pillow runs external programs."""
+"""The allowed image formats, by Pillow's names. Pillow runs external programs for some others."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class ReadItem:
         For clips, each backbone's row in the arrays ``frame_index`` and ``frame_time``; for an
         audio backbone, ``frame_time`` and ``loudness``.
     failures
-        The reason for each backbone without an input, such as a file without sound for an audio
-        backbone.
+        The failure of each backbone that has no input, such as an audio backbone if the file has no
+        sound.
     uploads
         GPU events after which the inputs are on their GPUs.
     counts
@@ -65,7 +65,7 @@ class ReadItem:
 
 
 class _Unreadable(Exception):
-    """A decoder's answer that contains an error."""
+    """The error raised for a decoder's answer that has an ``error``."""
 
 
 class ItemReader:
@@ -271,7 +271,7 @@ def portable_reason(problem: ObygazeError, root: Path) -> str:
 def read_picture(path: Path) -> NDArray[np.uint8]:
     """Return the first picture in an image file, upright, as ``[height, width, 3]``.
 
-    Transparency is ignored, as published models' processors do.
+    Transparency is ignored, as in the processors of published models.
     """
     need("PIL.Image", extra="extract")
     from PIL import Image, ImageOps

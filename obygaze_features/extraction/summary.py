@@ -34,7 +34,7 @@ class Counts:
     frames
         The number of frames or images that were read.
     slow
-        The number of films that were decoded from their start, by reason.
+        The number of clips whose files were decoded from the start, by reason.
     resized_by_cpu
         The number of items that the CPU resized because a GPU had no memory for them.
     thinned
@@ -179,15 +179,15 @@ class Summary(Counts):
     clips
         The number of items that this run processed.
     done, done_in, left
-        The number of selected items that are done in every store, that are done in each store (by
-        name), and that are still to do because time was up or other runs are computing them.
+        The number of selected items done in every store, the number done in each store (by name),
+        and the number left because time was up or because other runs are computing them.
     failed
-        ``missing``, ``unreadable`` or ``not_finite`` -> id -> reason, for selected items. The
-        reason names the stores if it does not apply to all of them.
+        The reasons why selected items failed, by kind (``missing``, ``unreadable`` or
+        ``not_finite``) and id. A reason names the stores unless it applies to all of them.
     shares
         The shares of `seconds` that the run spent waiting for frames (``decode``), for the device
-        (``device``) and for the disk (``write``), and loading and planning (``start``). A GPU also
-        computes while the run waits for frames.
+        (``device``) and for the disk (``write``), and on loading and planning (``start``). A GPU
+        also computes while the run waits for frames.
     read_ahead_bytes
         The limit on the device memory taken by items that are read ahead.
     batches, bytes

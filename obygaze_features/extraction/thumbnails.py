@@ -1,4 +1,4 @@
-"""Write a thumbnail of each clip (its middle frame), for looking at results."""
+"""Write a thumbnail of each clip's middle frame, to illustrate results."""
 
 from __future__ import annotations
 

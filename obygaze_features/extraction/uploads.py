@@ -34,7 +34,7 @@ class UploadStream:
         self._is_read = torch.cuda.Event(blocking=True)
 
     def upload(self, frames: Tensor) -> Tensor:
-        """Upload frames to the GPU on the current stream; they may be overwritten afterwards."""
+        """Upload frames to the GPU on the current stream. They may be overwritten afterwards."""
         uploaded = torch.empty(frames.shape, dtype=frames.dtype, device=self._device)
         source, target = (part.reshape(-1).view(torch.uint8) for part in (frames, uploaded))
         for start in range(0, len(source), len(self._staging)):

@@ -65,7 +65,7 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UsageError(f"{shorten(name)} is the title of several films: {join_some(matches)}")
+        raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(matches)}")
     raise _unknown_film(name, titles)
 
 
@@ -118,10 +118,10 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
 
 
 def find_film(names: Collection[str] | str, titles: Mapping[str, str]) -> str:
-    """Return the id of a single film; raise if the names match several (see `find_films`)."""
+    """Return the id of a single film; raise `UsageError` unless exactly one film matches."""
     films = find_films(names, titles)
     if len(films) != 1:
-        raise UsageError(f"name exactly one film (got {join_some(films)})")
+        raise UsageError(f"pass exactly one film (got {join_some(films)})")
     return films[0]
 
 

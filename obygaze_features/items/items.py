@@ -216,7 +216,7 @@ class Items:
 
     @property
     def repeats(self) -> dict[int, int]:
-        """Each repeated row, mapped to the first with the same kind, film, file, text and span."""
+        """The first row with the same kind, film, file, text and span, for each repeated row."""
         if self._has_ordered_spans:
             return {}
         names = zip(self.kinds, self.span_films, self.media, self.texts, strict=True)
@@ -233,7 +233,7 @@ class Items:
 
     @property
     def _has_ordered_spans(self) -> bool:
-        """True if each film's items are together and each starts later, as in most tables."""
+        """True if each film's items are together and in order of start, as in most tables."""
         code_of = {film: code for code, film in enumerate(dict.fromkeys(self.films))}
         films = np.fromiter(map(code_of.__getitem__, self.films), np.int64, len(self))
         steps = np.diff(films)

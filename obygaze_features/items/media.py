@@ -105,9 +105,9 @@ class MediaFolder:
             return files[0]
         if files:
             names = " and ".join(str(file.relative_to(self.root)) for file in files)
-            raise VideoError(f"{item.id}:", f"{names} both match; keep only one")
+            raise VideoError(f"{item.id}:", f"{names} match; keep only one of these files")
         noun = "image" if item.kind == "image" else "video"
-        raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} {self.pattern(item)}")
+        raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} matches {self.pattern(item)}")
 
     def pattern(self, item: Item) -> str:
         """Return a pattern of the names that an item's file may have, for messages."""
@@ -218,7 +218,7 @@ def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) ->
             searched = searched or folder.pattern(tries[-1])
     if not videos:
         hint = f"searched for {searched}; {folder.describe_contents()}"
-        raise VideoError(f"{root}: no video of these films ({hint})")
+        raise VideoError(f"{root} has no video of these films ({hint})")
     return videos
 
 

@@ -1,4 +1,4 @@
-"""Models of text, which measure how likely a text is and how similar two texts are."""
+"""Text models, which measure how likely a text is and how similar two texts are."""
 
 from __future__ import annotations
 

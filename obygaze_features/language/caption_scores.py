@@ -1,4 +1,4 @@
-"""Score captions for a gender score: their probability, and their similarity to an object."""
+"""Score captions by their probability and their similarity to an object, for gender scores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Variants(NamedTuple):
 
 @dataclass(frozen=True)
 class Captions:
-    """The captions to score, and their variants, if these are scored too."""
+    """The captions to score, with their variants if these are scored, too."""
 
     table: Table
     pairs: Sequence[Variants] | None = None
@@ -94,7 +94,7 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     rows = [row for row, pair in enumerate(pairs) if pair]
     if not rows:
         raise BiasError(
-            f"{path}: no caption has a variant with man and with woman. Replace the word for a "
+            f"{path}: no caption has variants with man and with woman. Replace the word for the "
             f"person with {MASK}"
         )
     return Captions(
@@ -105,7 +105,7 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
 
 
 def make_variants(caption: str) -> Variants | None:
-    """Return a caption with man and with woman in place of `MASK`, or of its nouns for people.
+    """Return a caption with man, and with woman, in place of `MASK` or of its nouns for people.
 
     Return None if the caption has no such noun, nouns for both genders, or another gendered word
     that would also have to change (such as a pronoun). You can put `MASK` into such captions

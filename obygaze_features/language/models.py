@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOKENS_PER_BATCH = 2048
-"""The maximum tokens in a batch; the model outputs one number per vocabulary entry and token."""
+"""The maximum tokens in a batch, as the model outputs a number per token and vocabulary entry."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
 _ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
@@ -53,7 +53,7 @@ SENTENCE_ENCODERS = {checkpoint.name: checkpoint for checkpoint in published("se
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A language model; `about` has the name, revision and SHA-256 of its weights."""
+    """A language model. `about` has its name and revision, and the SHA-256 of its weights."""
 
     name: str
     network: Any

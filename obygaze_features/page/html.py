@@ -96,7 +96,7 @@ def number(value: float | None, *, form: str = "") -> Html:
     Parameters
     ----------
     value
-        None becomes a dash, never a zero.
+        The number; None becomes a dash, never a zero.
     form
         ``"+"`` for a difference with its sign, ``"%"`` for a share, ``","`` for a count.
     """

@@ -47,14 +47,12 @@ MARKERS = "o^sDvP"
 """The marker shapes for groups; each comes in six colours."""
 UNLABELLED, OTHERS, OTHER_FILMS = "no label", "others", "other films"
 MAX_GROUPS = len(SERIES) * len(MARKERS) - 1
-"""The maximum number of a column's values, most common first, that get their own marks."""
-UMAP_AXES = (
-    "UMAP places similar clips near each other; the distances between far clips mean little."
-)
+"""The maximum number of a column's values that get their own marks, the most common first."""
+UMAP_AXES = "UMAP places similar clips near each other; long distances between clips mean little."
 PIECE = 4096
-"""The number of clips whose facts are converted to JSON at a time."""
+"""The number of clips whose data is converted to JSON at a time."""
 _DATA = Html("<!-- data -->")
-"""The placeholder for the clips' facts in a page."""
+"""The placeholder for the clips' data in a page."""
 MAX_CIRCLES = 5000
 """The maximum number of clips that a page draws as elements; for more, it uses a canvas."""
 
@@ -63,7 +61,7 @@ MAX_CIRCLES = 5000
 class ClipMap:
     """Clips in two dimensions: `points` is [N, 2], and `axes` explains the axes in a sentence.
 
-    `colours` has the name of each group's colour. If there is a `film`, all other clips are grey.
+    `colours` has the name of each group's colour. With a `film`, clips of other films are grey.
     """
 
     clips: Clips
@@ -90,12 +88,12 @@ def write_map(
 ) -> ClipMap:
     """Write the map from `map_clips` as a figure (.png, .svg, .pdf) or an interactive .html page.
 
-    With a `report`, a click on a clip of the page opens the clip in the report.
+    With a `report`, the details of a clip on the page link to the clip in the report.
     """
     output = Path(output)
     is_page = output.suffix == ".html"
     if is_page and has_figure_format():
-        raise UsageError(f"{output} is a page, to which --width and --ground do not apply")
+        raise UsageError(f"{output} is a page; leave out --width and --ground, or draw a figure")
     (refuse_to_overwrite if is_page else check_figure_path)(output, overwrite=overwrite)
     clip_map = map_clips(store, **options, link=link_to(report, output))
     if is_page:
@@ -130,7 +128,7 @@ def map_clips(
         What colours show: ``film``; or, with a manifest, ``level`` (the default if the manifest has
         labels), a concept, or a column of the items, such as ``media``.
     film
-        The id or title of a film to highlight; all other clips are grey.
+        The id or title of a film to highlight; clips of other films are grey.
     manifest, labels
         The manifest of the clips, and one of its label sets.
     method
@@ -142,7 +140,7 @@ def map_clips(
     """
     if has_frames(store, array):
         raise UsageError(
-            f"{store.where}: a map needs one vector per clip; {array} has one per frame"
+            f"{store.where}: {array} is per frame; map an array with one vector per clip"
         )
     ids, points, axes = _project(store, array, method)
     clips = describe_clips([store], manifest, labels, link)
@@ -205,7 +203,7 @@ def draw_map(clip_map: ClipMap) -> Figure:
 
 
 def map_page(clip_map: ClipMap) -> Iterator[str]:
-    """Yield the pieces of a page on which legends highlight groups and a click opens a clip."""
+    """Yield the pieces of a page with legends that highlight groups, and details of each clip."""
     groups = clip_map.groups
     # With more groups, colours could not be distinguished, so all clips get the same colour.
     swatches = {} if len(groups) > len(SERIES) else clip_map.colours

@@ -1,4 +1,4 @@
-"""Information about clips for pages of searches and maps, such as film, time and level."""
+"""Information about clips for search and map pages, such as film, time and level."""
 
 from __future__ import annotations
 

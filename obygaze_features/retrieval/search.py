@@ -1,6 +1,6 @@
 """Search stores for the clips nearest to a text, a clip or a vector, and save the matches.
 
-Pages are self-contained: they need no network and no other file.
+Pages are self-contained: they need no internet access and no other file.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def save_matches(
 
 
 def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
-    """Return matches as JSON, with the film's title, the start and end in it, and any words.
+    """Return matches as JSON, with the film's title, the clip's start and end, and any words.
 
     The key ``words`` exists only if at least one match has a text.
     """
@@ -191,7 +191,7 @@ def _check_stores(stores: Sequence[Store]) -> None:
             raise UsageError(
                 f"{store.where} has a different backbone ({backbone['name']}, weights "
                 f"{shorten_digest(backbone['weights_sha256'])}) from {first.where} "
-                f"({ours['name']}, {shorten_digest(ours['weights_sha256'])}); search separately"
+                f"({ours['name']}, {shorten_digest(ours['weights_sha256'])}); search one at a time"
             )
 
 
@@ -243,7 +243,7 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
 
 
 def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
-    """Load the backbone of a store; raise if its weights differ from the store's."""
+    """Load the backbone of a store; raise if the store was made with different weights."""
     from obygaze_features.backbones import load_backbone
     from obygaze_features.backbones.registry import families, known_checkpoints, maker_names
 

@@ -65,7 +65,7 @@ Values = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SaliencyResult:
-    """The number of images in each group, failures, texts cut off, and ids without a group."""
+    """The number of images per group, failures, texts that were cut, and ids without a group."""
 
     groups: dict[str, int]
     failed: dict[str, str]
@@ -124,7 +124,7 @@ def write_saliency(
                 write_bytes(new / "images" / f"{title}.png", file)
         if not done:
             reason = next(iter(failed.values()), "the manifest is empty")
-            raise VideoError(f"no map could be made from {counted(len(items), 'image')}: {reason}")
+            raise VideoError(f"could not map any of {counted(len(items), 'image')}: {reason}")
         ungrouped = [items[row].id for row, *_ in done if not groups[row]]
         _write_maps(new, done, items, groups, texts)
         members = {
@@ -154,7 +154,7 @@ def _groups_by(by: str, columns: Mapping[str, Sequence[str]]) -> Sequence[str]:
         raise UsageError(f"--by: {unknown_name('column', by, columns)}")
     groups = columns[by]
     if "" in groups and not any(groups):
-        raise UsageError(f"--by {by}: the column is empty for all images")
+        raise UsageError(f"--by {by}: the column is empty for all images; choose another column")
     return groups
 
 
@@ -194,7 +194,7 @@ def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> lis
         if name not in columns:
             raise UsageError(f"--text {shorten(text)}: {unknown_name('column', name, columns)}")
         if "" in columns[name]:
-            raise UsageError(f"--text {shorten(text)}: the column {name!r} has empty cells")
+            raise UsageError(f"--text {shorten(text)}: fill in the empty cells of column {name!r}")
     texts = [text] * count
     for match in reversed(fields):  # from the end, so that earlier positions stay valid
         start, end = match.span()
@@ -229,7 +229,7 @@ def _compute(
     texts: Sequence[str],
     failed: dict[str, str],
 ) -> Iterator[tuple[int, float, Values, Bytes]]:
-    """Yield each readable image's row, cosine, map and pixels; add the others to `failed`."""
+    """Yield each readable image's row, cosine, map and pixels; add other images to `failed`."""
     embeddings = {text: model.embed_texts([text])[0] for text in dict.fromkeys(texts)}
     with meter(len(items), "Saliency", unit="image") as advance, ThreadPoolExecutor() as pool:
         for start in range(0, len(items), IMAGES_PER_BATCH):
@@ -346,7 +346,7 @@ def _interpolate(values: Values, colours: Sequence[tuple[int, int, int]]) -> NDA
 
 @dataclass(frozen=True)
 class GradCamModel:
-    """A backbone that embeds images and texts; `grid` is the rows and columns of patches."""
+    """A backbone that embeds images and texts. `grid` has the number of rows and of columns."""
 
     backbone: Backbone
     grid: tuple[int, int]
@@ -363,7 +363,7 @@ class GradCamModel:
 
     @property
     def patches(self) -> slice:
-        """The tokens of patches, without the class token and X-CLIP's message token."""
+        """The slice of patch tokens, without the class token and X-CLIP's message token."""
         first = int(hasattr(self._vision.embeddings, "class_embedding"))
         return slice(first, first + self.grid[0] * self.grid[1])
 
@@ -387,9 +387,9 @@ def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamM
 def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor]:
     """Return the cosines ``[B]`` of images and texts, and their maps ``[B,rows,columns]``.
 
-    A map is the sum over the channels of the activations, weighted by the mean gradient over
-    patches and clipped at zero. `images` are bytes ``[B,3,h,w]`` from `resize_and_crop`; `texts`
-    are embeddings ``[B,D]`` from `GradCamModel.embed_texts`.
+    A map is the sum of the activations over channels, each weighted by its mean gradient over
+    patches. Negative sums become zero. `images` are bytes ``[B,3,h,w]`` from `resize_and_crop`, and
+    `texts` are embeddings ``[B,D]`` from `GradCamModel.embed_texts`.
     """
     backbone = model.backbone
     assert backbone.encode_images

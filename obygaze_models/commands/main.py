@@ -18,11 +18,11 @@ __all__ = ["main"]
         ),
         "annotations": (
             "obygaze_features.commands.annotations:annotation_commands",
-            "Turn annotators' timelines into labels of clips.",
+            "Turn annotators' timelines into clip labels.",
         ),
         "features": (
             "obygaze_features.commands.features:features",
-            "Turn film clips into stores of frame features.",
+            "Turn clips, images and texts into feature stores.",
         ),
         "stores": (
             "obygaze_features.commands.stores:stores",

@@ -232,7 +232,7 @@ def test_a_file_links_its_film_in_any_folder(marked, manifest, tmp_path, obygaze
     command = ("annotations", "export", tmp_path / "t", "--elan", "--videos", films)
     result = obygaze(*command, "-o", tmp_path / "out/eaf")
     assert result.exit_code == 0, result.output
-    assert "=Léon" in result.output.partition("no video for")[2]
+    assert "=Léon" in result.output.partition("no video found for")[2]
     [linked] = Eaf(str(tmp_path / "out/eaf/Juno — 2007.eaf")).get_linked_files()
     assert linked["RELATIVE_MEDIA_URL"] == "../../my films/Juno — 2007.mp4"
     assert (tmp_path / "out/eaf" / linked["RELATIVE_MEDIA_URL"]).exists()

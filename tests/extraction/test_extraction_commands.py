@@ -106,7 +106,7 @@ def damaged(library):
 
 
 EMPTY = "tt0000002-001: tt0000002/tt0000002_scene_1.mp4 is empty"
-GONE = "tt0000002-002: no video tt0000002/tt0000002_scene_2.*"
+GONE = "tt0000002-002: no video matches tt0000002/tt0000002_scene_2.*"
 
 
 def test_options_of_arrays_are_recorded_and_kept(command, library):
@@ -183,7 +183,7 @@ def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obyga
     assert sorted(path.name for path in out.iterdir()) == [NOTE, "tt0000001-001.jpg"]
     (out / "tt0000001-001.jpg").write_bytes(b"mine")
     result = obygaze(*draw, "-o", out, code=3)
-    assert f"9 pictures made, 1 existed, 2 clips without -> {out}" in result.stdout
+    assert f"9 pictures made, 1 kept, 2 clips failed -> {out}" in result.stdout
     assert EMPTY in result.stderr
     assert GONE in result.stderr
     assert "under the films' copyright" in result.stderr
@@ -191,4 +191,4 @@ def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obyga
     again = obygaze(*draw, "-o", out, "--film", "tt*1", "--json")
     assert json.loads(again.stdout) == {"made": 0, "there": 4, "failed": {}}
     bad = obygaze(*draw, "-o", library / "bad", "--film", "tt0000002", "--limit", 2, code=1)
-    assert "Error: no picture could be made from 2 clips" in bad.stderr
+    assert "Error: could not make any pictures (2 clips failed)" in bad.stderr

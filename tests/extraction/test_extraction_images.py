@@ -79,8 +79,8 @@ BROKEN = {
     "words": (Status.UNREADABLE, "cannot identify image file 'words.jpg'"),
     "deep": (Status.UNREADABLE, "deep.png has more than 8 bits per channel; save it with 8 bits"),
     "drawing": (Status.UNREADABLE, "drawing.png cannot be read as an image: cannot identify"),
-    "gone": (Status.MISSING, "no image gone.*"),
-    "twice": (Status.MISSING, "twice.gif and twice.png both match"),
+    "gone": (Status.MISSING, "no image matches gone.*"),
+    "twice": (Status.MISSING, "twice.gif and twice.png match"),
 }
 
 
@@ -165,7 +165,7 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
     manifest.save(tmp_path / "words")
     words = (tmp_path / "words", "--backbone", checkpoints["tiny-clip"], "-o", tmp_path / "new")
     result = obygaze("features", "extract", *words, code=0)
-    assert "1 text too long for the backbone; the rest was cut off: t1" in result.stderr
+    assert "1 text cut off at the backbone's maximum length: t1" in result.stderr
     assert "2 items in" in result.stdout
 
 

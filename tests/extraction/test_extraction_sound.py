@@ -120,7 +120,7 @@ def test_silent_tracks_are_counted(tmp_path, clap, obygaze):
     assert of.extract(manifest, tmp_path, clap, tmp_path / "api").silent == 2
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
     printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
-    assert "2 clips with a silent sound track" in printed
+    assert "2 clips had a silent sound track" in printed
 
 
 def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
@@ -130,7 +130,7 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     two.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
     printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
-    assert "1 clip with several sound tracks: used 1 of 2 (fra)" in printed
+    assert "1 clip had several sound tracks: used 1 of 2 (fra)" in printed
     assert '"tracks": {"1 of 2 (fra)": 1}' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, "tiny-clap", tmp_path / "s", audio_track=2)
@@ -138,7 +138,7 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     row = of.open_store(second_track.stores[-1])["two"]
     [expected] = Forward(clap, 1)([clap.preprocessing.inputs(ffmpeg_cut(second, 16_000))])
     np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
-    with pytest.raises(UsageError, match="--audio-track only applies to audio backbones"):
+    with pytest.raises(UsageError, match="--audio-track is only for audio backbones"):
         of.extract(two, tmp_path, tiny, tmp_path / "t", audio_track=2)
 
 

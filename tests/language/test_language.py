@@ -223,7 +223,7 @@ def test_variants_have_scores(score, gpt2, encoder):
     assert (row["caption_man"], "probability" in row) == ("a man with his dog", False)
     result, out = score(HEAD + CAPTIONS, "--variants")
     assert result.exit_code == 0
-    assert "1 caption left out (no noun for a person, or other" in result.stderr
+    assert "1 caption left out (with no noun for a person, or with other" in result.stderr
     rows = {row["id"]: row for row in csv_rows(out)}
     assert list(rows) == ["a", "b"]
     assert rows["b"]["caption_man"] == "two men sitting on a sofa, smiling"
@@ -256,7 +256,7 @@ def test_only_exchangeable_words_are_exchanged(caption, variants):
     ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
     (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "all 2 captions are longer than the 64 "
      "tokens that mine can read"),
-    ("id,caption,object\na,a dog,dog\n", "no caption has a variant with man and with woman"),
+    ("id,caption,object\na,a dog,dog\n", "no caption has variants with man and with woman"),
 ])  # fmt: skip
 def test_an_invalid_table_is_refused_in_one_line(score, content, facts):
     result, out = score(content, *(["--variants"] if "a dog" in content else []))

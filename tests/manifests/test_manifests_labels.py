@@ -128,7 +128,7 @@ def test_labels_name_clips_missing_on_either_side(films, tmp_path, obygaze):
     result = obygaze("manifests", "label", folder, source, *options, code=3)
     assert "1 of 4 items labelled" in result.stdout
     assert "3 items without a label: alone, S1-extra-ep_1, S2-ep_1" in result.stdout
-    assert "2 rows name no item of films: S3/ep 1.mp4, gone.mp4" in result.stdout
+    assert "2 rows match no item of films: S3/ep 1.mp4, gone.mp4" in result.stdout
     assert of.Manifest.load(folder).labels("mine").level_of == {"S1-ep_1": "S"}
     # With a second label set, as a file, there is no default.
     write(folder / "labels/other.csv", "id,level", "alone,Sure")

@@ -198,7 +198,7 @@ def test_invalid_maps_are_refused_in_one_line(obygaze, store, manifest, tmp_path
         ({"color": "Lok", "manifest": manifest}, "'Lok'; did you mean Look"),
         ({"array": "frames"}, "one vector per clip"),
         ({"film": "Jno", "manifest": manifest}, "did you mean Juno"),
-        ({"film": ["tt1", "tt3"]}, "name exactly one film .got tt1, tt3"),
+        ({"film": ["tt1", "tt3"]}, "pass exactly one film .got tt1, tt3"),
         ({"labels": "annotator9", "manifest": manifest}, "annotator9"),
         ({"method": "umap"}, r"obygaze\[umap\]"),
         ({"method": "tsne"}, "unknown method 'tsne'; choose from pca, umap"),
@@ -207,7 +207,7 @@ def test_invalid_maps_are_refused_in_one_line(obygaze, store, manifest, tmp_path
             map_clips(store, **options)
     for option in (["--width", "6.5"], ["--ground", "white"]):
         result = obygaze("stores", "map", store.where, "-o", tmp_path / "map.html", *option)
-        refused(result, "page, to which --width", code=2)
+        refused(result, "page; leave out --width", code=2)
     with pytest.raises(ObygazeError, match=r"map\.gif"):
         write_map(store, tmp_path / "map.gif")
     with pytest.raises(ObygazeError, match="only a page"):

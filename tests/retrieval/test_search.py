@@ -344,7 +344,7 @@ def test_random_weights_give_one_warning(obygaze, tmp_path):
     path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
     for command, *ask in (("search", "--like", "tt1-003"), ("map", "-o", tmp_path / "map.html")):
         result = obygaze("stores", command, path, *ask, code=0)
-        assert result.stderr == f"WARNING: these cosines mean nothing: {path} has {note}\n"
+        assert result.stderr == f"WARNING: these similarities mean nothing: {path} has {note}\n"
 
 
 def test_invalid_options_are_refused_in_one_line(obygaze, source, tmp_path, monkeypatch):

@@ -171,7 +171,7 @@ def test_unreadable_images_are_named(draw, library):
     result = draw("--groups-only", backbone="tiny-xclip", code=3)
     assert "p03: p03.png cannot be read as an image" in result.stderr
     assert "p17: no " in result.stderr
-    assert result.stdout == f"18 maps in 1 group, 2 images without -> {library / 'out'}\n"
+    assert result.stdout == f"18 maps in 1 group, 2 images failed -> {library / 'out'}\n"
     ids = {row["id"] for row in csv_rows(library / "out/images.csv")}
     assert (len(ids), ids & {"p03", "p17"}) == (18, set())
     assert not (library / "out/images").exists()
@@ -179,7 +179,7 @@ def test_unreadable_images_are_named(draw, library):
     for path in (library / "images").iterdir():
         path.unlink()
     result = draw("--overwrite", backbone="tiny-xclip", code=1)
-    assert "Error: no map could be made from 20 images: no " in result.stderr
+    assert "Error: could not map any of 20 images: no " in result.stderr
     assert len(csv_rows(library / "out/images.csv")) == 18  # the old folder is still there
 
 
@@ -188,7 +188,7 @@ def test_user_errors_are_one_line_and_write_nothing(draw, library):
         ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
         ("a {emotion", [], "unmatched brace"),
         ("a person", ["--by", "film"], "--by film: the column is empty"),
-        ("a {film} person", [], "the column 'film' has empty cells"),
+        ("a {film} person", [], "fill in the empty cells of column 'film'"),
     ):
         refused(draw(*options, text=text), facts, code=2)
         assert not (library / "out").exists()
@@ -212,5 +212,5 @@ def test_groups_get_distinct_valid_file_names(draw, library, obygaze):
     stems = [group["pictures"] for group in record["groups"].values()]
     assert names == {f"{stem}{end}.png" for stem in stems for end in ("", "-overlay")}
     # A text that is too long is cut, and named.
-    assert "1 text longer than" in result.stderr
+    assert "1 text cut off at the maximum length of" in result.stderr
     assert record["cut"] == [text]
