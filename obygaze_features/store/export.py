@@ -203,10 +203,10 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
 
 
 def _storable(texts: list[str], store: Store) -> list[str]:
-    """Return the texts, or raise `StoreError` if HDF5 cannot hold them."""
+    """Return the texts; raise `StoreError` if HDF5 cannot hold them."""
     if any("\0" in text for text in texts):
         raise StoreError(
-            f"{store.where}: a text contains a zero byte, which HDF5 cannot hold; export to Parquet"
+            f"{store.where}: a text contains a zero byte, which HDF5 cannot hold; export Parquet"
         )
     return texts
 
