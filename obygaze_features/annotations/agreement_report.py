@@ -52,8 +52,8 @@ class AgreementReport:
 
     `differences` are the stretches where label sets differ, longest first. `overall` compares each
     pair over all films, by level and by concept. `titles` maps each film to its title. `merged` has
-    the names of the label sets that are merges. `marked` has the shares of each film's clips that
-    annotators mark.
+    the names of the label sets that are merges. `marked` has the share of each film's
+    clips that annotators mark.
     """
 
     manifest: str

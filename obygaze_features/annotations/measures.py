@@ -41,7 +41,7 @@ NOT_SURE = "NS"
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """The distance, from 0 to 1, of each pair of levels; `name` is ``paper`` or ``even``."""
+    """The distances, from 0 to 1, between levels; `name` is ``paper`` or ``even``."""
 
     name: str
     codes: tuple[str, ...]
@@ -298,7 +298,7 @@ class Measure:
     line
         The line of the summary that contains the sentence, one of `LINES`.
     paper_only
-        Whether to show the measure only for the paper's levels.
+        True if the measure is shown only for the paper's levels.
     """
 
     key: str

@@ -206,7 +206,7 @@ def _storable(texts: list[str], store: Store) -> list[str]:
     """Return the texts; raise `StoreError` if HDF5 cannot hold them."""
     if any("\0" in text for text in texts):
         raise StoreError(
-            f"{store.where}: a text contains a zero byte, which HDF5 cannot hold; export Parquet"
+            f"{store.where}: a text contains a zero byte, which HDF5 cannot hold; export to Parquet"
         )
     return texts
 

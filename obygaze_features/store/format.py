@@ -48,11 +48,11 @@ CREDITS = ("licence", "citation", "paper")
 SHARD_BYTES = 256 * 2**20
 """The approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
-"""The maximum size of a chunk of several rows. A row above a quarter of it is its own chunk."""
+"""The maximum size of a chunk of several rows. A row over a quarter of it has its own chunk."""
 
 
 def default_block_rows(items: int) -> int:
-    """Return the rows per block of a new store. Larger blocks keep large stores to fewer files.
+    """Return the rows per block of a new store. Large stores have larger blocks, so fewer files.
 
     Examples
     --------

@@ -56,7 +56,7 @@ SLIPS = [
     (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no 'id' column (got clip, label)"),
     (1, "import npy flat.npy --in-order", "native is not a matrix"),
     (1, "import hdf5 X.npy", "X.npy cannot be read as HDF5"),
-    (2, "import hdf5 X.h5 --backbone mine", "an exported store; leave out recipe and column options"),
+    (2, "import hdf5 X.h5 --backbone mine", "an exported store; leave out recipe and column"),
     *((1, f"import npy features --recipe {name}", name, fact) for name, fact in (
         ("text.toml", "Expected '='"), ("key.toml", "unknown field `precison`"),
         ("digest.toml", "$.backbone.weights_sha256"))),

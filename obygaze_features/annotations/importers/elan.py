@@ -119,7 +119,7 @@ def import_timelines(
 def _read_files(
     paths: Iterable[Path], rows: list[SourceRow | Remark], film: str | None, *, carried: bool
 ) -> tuple[dict[Path, Document], dict[Path, LabelScheme]]:
-    """Read files and the label schemes in them; add remarks on ignored parts to `rows`."""
+    """Read files and the label schemes in them; add remarks on what was ignored to `rows`."""
     documents: dict[Path, Document] = {}
     schemes: dict[Path, LabelScheme] = {}
     errors: list[AnnotationError] = []
@@ -321,7 +321,7 @@ def _segment(
     scheme: LabelScheme,
     offered: Collection[str],
 ) -> Segment:
-    """Return a segment without an annotator; an entry of a pick-list is always a single concept."""
+    """Convert an annotation to a segment without an annotator; do not split `offered` texts."""
     texts: dict[str, list[str]] = {"concepts": []}
     for tier, detail in note.details.items():
         if name := field_of(tier):

@@ -59,11 +59,11 @@ def import_manifest(
     name: str | None = None,
     annotator: str | None = None,
 ) -> Manifest:
-    """Read any CSV table, with a column mapping.
+    """Read any CSV table of clips, with or without labels.
 
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-    and concepts are recognised; map other names with --column. If ids are missing, or are file
-    names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
+    and concepts are recognised; map other names with --column. If there are no ids, or ids are
+    file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
     concepts in a cell with a bar: Body|Look. A row without a level is an unlabelled clip. Spans of
     a file (start, end) that have no film belong to the film that the file is named after.
 
