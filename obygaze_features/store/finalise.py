@@ -389,7 +389,7 @@ def _describe_table(
                 "@type": "cr:Field",
                 "@id": f"{name}/{column}",
                 "name": column,
-                "description": meanings.get(column, "Copied from the source of the manifest."),
+                "description": meanings.get(column, "As in the source of the manifest."),
                 "dataType": "sc:Integer" if (name, column) == ("rows", "status") else "sc:Text",
                 "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
             }
