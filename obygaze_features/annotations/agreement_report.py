@@ -195,7 +195,7 @@ class AgreementReport:
         return ["film", "annotators"] if len(self.overall) > 1 else ["film"]
 
     def names_of(self, part: PairAgreement | Disagreement) -> list[str]:
-        """Return a row's cells in `name_columns`."""
+        """Return a row's cells for `name_columns`."""
         title = self.titles.get(part.film, part.film) or "-"
         return [title, f"{part.a}, {part.b}"][: len(self.name_columns)]
 

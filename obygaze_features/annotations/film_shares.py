@@ -52,7 +52,7 @@ class MarkedFilms:
 
     @cached_property
     def by_difference(self) -> list[FilmShares]:
-        """The films, sorted by difference, largest first."""
+        """The films, sorted by `difference`, largest first."""
         return sorted(self.films, key=self.difference, reverse=True)
 
     @cached_property

@@ -32,7 +32,7 @@ _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
 def _describing(default: Any) -> Any:
-    """Return a descriptive field, which is ignored in comparisons."""
+    """Return a dataclass field for a description, which is ignored in comparisons."""
     return field(default=default, compare=False, repr=False)
 
 

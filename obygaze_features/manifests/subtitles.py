@@ -161,7 +161,7 @@ def _read(
                 "manifest. List its film in a table: --film-table TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
-            problems.append(f"{name}: ignored, {problem.reason}")
+            problems.append(f"{name}: ignored ({problem.reason})")
 
 
 def _subtitle_files(source: Path) -> list[Path]:

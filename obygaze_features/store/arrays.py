@@ -28,7 +28,7 @@ FRAME_NUMBERS = ("frame",)
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An entry of `ARRAYS`.
+    """An array that stores can hold, as listed in `ARRAYS`.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ from obygaze_features.store.reader import PART_BYTES, Store
 
 ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
 SOURCES, REASONS = "rows.source", "rows.reason"
-"""Datasets of an exported HDF5 file that do not hold features."""
+"""The datasets of an exported HDF5 file with each row's source and reason for failure."""
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
 
 

@@ -23,7 +23,7 @@ from obygaze_features.store.shards import ShardLayout
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""The maximum rows per block. A killed run loses at most one block (170 s at 3 clips/s)."""
+"""The maximum number of rows per block. A killed run loses at most one (170 s at 3 clips/s)."""
 BLOCKS = 500
 """The approximate number of blocks in a large store. A block has one file per array."""
 ATTRIBUTES = "obygaze"

@@ -185,7 +185,7 @@ class Store:
 
     @cached_property
     def failures(self) -> dict[str, str]:
-        """The reason for each failed row, by id."""
+        """The reason for each failure, by id."""
         failed = np.flatnonzero(self.status > Status.DONE).tolist()
         if not failed:
             return {}

@@ -46,7 +46,7 @@ class RowReader:
         self._shards: dict[tuple[str, int], ShardReader | RangeShard] = {}
 
     def is_done(self, row: int) -> bool:
-        """Return True if a row is done (a negative row never is), fast enough for loops."""
+        """Return True if a row is done; a negative row never is. This is fast enough for loops."""
         if row < 0 or self.store.is_final:
             return row >= 0 and bool(self.store.status.item(row) == Status.DONE)
         block, within = divmod(row, self.store.block_rows)

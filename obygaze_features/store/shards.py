@@ -249,7 +249,7 @@ class ShardReader:
         return out
 
     def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
-        """Read one row, counted from the start of the shard, fast enough for loops over clips."""
+        """Read one row, counted from the start of the shard. This is fast enough for loops."""
         chunk, within = divmod(row, self.layout.chunk_rows)
         start = self._locate(chunk, check=check) + within * self._row_bytes
         values = np.ndarray(self.layout.row_shape, self._dtype, self._bytes, start)

@@ -18,7 +18,7 @@ from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
 
 RECENT_S = 3600.0
-"""The length, in seconds, of the period before the last block over which speed is measured."""
+"""The period, in seconds before the last written block, over which speed is measured."""
 
 
 def report_progress(folder: Path | str) -> list[dict[str, Any]]:

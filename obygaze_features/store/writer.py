@@ -188,7 +188,7 @@ class StoreWriter:
         return commit_block(store, block, outcomes, instead_of=record)
 
     def log(self, event: str, **fields: Any) -> None:
-        """Append an event to the log, the only file in which equal stores differ."""
+        """Append an event to the log, the only file that may differ between equal stores."""
         with disk_errors(self.store.path, StoreError):
             append_to_log(self.store.path, event, **fields)
 

@@ -272,7 +272,7 @@ def index_file(
 
 @contextmanager
 def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
-    """Collect FFmpeg's error messages about a file's structure in the block.
+    """Collect FFmpeg's error messages about a file's structure during the ``with`` block.
 
     FFmpeg skips damaged parts of a Matroska file, and such a message is the only sign of damage.
     """

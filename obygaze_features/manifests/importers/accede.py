@@ -38,7 +38,7 @@ AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("activ
 
 
 class _Rows(NamedTuple):
-    """The rows of a kind of file by clip name, and the names of the files."""
+    """The rows of all files of one kind, by clip name, and the names of the files."""
 
     rows: Mapping[str, Mapping[str, str]]
     files: str

@@ -302,7 +302,7 @@ def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
 
 
 def _ends_of_path(path: str) -> list[str]:
-    """Return a path in lower case without extension, then the same path with fewer folders."""
+    """Return a path in lower case without its extension, then the path with fewer folders."""
     path = path.casefold().replace("\\", "/").lstrip("/")
     parts = (path.rpartition(".")[0] if _suffix(path) in MEDIA_SUFFIXES else path).split("/")
     return ["/".join(parts[first:]) for first in range(len(parts))]

@@ -64,7 +64,7 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
 
 
 def parse_times(cells: Sequence[str], column: str) -> list[float]:
-    """Parse each cell with `parse_time`, or faster if all cells are plain numbers."""
+    """Parse cells like `parse_time`, but faster if all cells are plain numbers."""
     if not "".join(cells).encode().translate(None, b"0123456789."):
         with contextlib.suppress(ValueError):  # such as an empty cell
             seconds = [round(float(cell), 6) for cell in cells]
