@@ -272,8 +272,8 @@ def _describe_gamma(report: AgreementReport) -> Iterator[str]:
     if paper := report.paper:
         yield (
             f"The paper reports gamma {paper['gamma']:.2f} for its {paper['pairs']} pairs, and "
-            f"{paper['gamma_without_not_sure']:.2f} without Not Sure. Compare only on its films, "
-            "clips and threshold. It does not say how it draws random sequences."
+            f"{paper['gamma_without_not_sure']:.2f} without Not Sure. Compare only on the same "
+            "films, clips and threshold. It does not say how it draws random sequences."
         )
     chance = report.chance
     sequences = counted(chance.samples, "random sequence")

@@ -241,7 +241,7 @@ def levels_by_film(marked: MarkedFilms) -> Figure:
     """Draw the share of clips that each annotator gives the highest level, one row per film."""
     names, films = marked.annotators, marked.by_difference
     if len(names) < 2:
-        raise AnnotationError("no film has two annotators to compare; add another's labels")
+        raise AnnotationError("no film has two annotators to compare; add a second label set")
     widest = sorted(films, key=lambda film: -abs(marked.difference(film)))[:MAX_FILMS]
     titles = _short_titles(widest)
     drawn = [film for film in films if film.film in titles]

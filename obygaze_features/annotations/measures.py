@@ -367,6 +367,6 @@ def _alpha_ordinal(ratings: Ratings) -> float | None:
     return krippendorff_alpha(ratings.counts, ordinal(ratings.counts))
 
 
-@Measure("alpha_distances", "distances", "alpha by the distances below", "{} by distances", ALPHA)
+@Measure("alpha_distances", "distances", "alpha, weighted by distance", "{} by distances", ALPHA)
 def _alpha_distances(ratings: Ratings) -> float | None:
     return krippendorff_alpha(ratings.counts, ratings.distances.matrix)

@@ -75,7 +75,7 @@ def with_subtitles(
             texts[row] = " ".join(words)
     if not any(texts):
         reason = problems[0] if problems else "no subtitle has words"
-        raise ManifestError(f"{source}: no clip of {manifest.name} has any words: {reason}")
+        raise ManifestError(f"{source}: no clip of {manifest.name} has any words ({reason})")
     used = [row for row, film in enumerate(items.films) if lines_of.get(film)]
     columns = (items.ids, items.films, texts)
     ids, of_films, words = ([column[row] for row in used] for column in columns)

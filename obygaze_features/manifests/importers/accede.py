@@ -95,7 +95,7 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     if not names:
         patterns = ", ".join(f"{family}*.txt" for family in FAMILIES)
         raise ManifestError(
-            f"{folder} has no clips of LIRIS-ACCEDE; it must have files called {patterns}, such as "
+            f"{folder} has no clips of LIRIS-ACCEDE; pass a folder with files {patterns}, such as "
             "MEDIAEVALsets.txt, MEDIAEVALviolence.txt and MEDIAEVALaffect.txt"
         )
     labels, notes = [], []

@@ -127,7 +127,7 @@ def _describe_repeats(all_items: Items, source: Path) -> Iterator[str]:
     if not repeats:
         return
     row, first_row = next(iter(repeats.items()))
-    pair = f"{all_items.ids[row]} is the same span as {all_items.ids[first_row]}"
+    pair = f"{all_items.ids[row]} has the same span as {all_items.ids[first_row]}"
     note = f"{counted(len(repeats), 'item repeats', 'items repeat')} an earlier item ({pair})"
     columns = {
         name: len(set(cells))
