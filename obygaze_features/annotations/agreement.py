@@ -1,6 +1,7 @@
 """Compare annotators: agreement by film and by concept, and the stretches where they differ.
 
-An annotator's score against another is a rough guide to what a model can reach, but not a limit.
+An annotator's score against another annotator is a rough guide to what a model can reach, but not
+a limit.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Pair:
 
     @cached_property
     def common(self) -> tuple[list[str], list[str]]:
-        """The levels from each label set, for clips that are in both."""
+        """The levels in each label set, for clips that are in both."""
         levels = zip(self.levels_a, self.levels_b, strict=True)
         level_pairs = [(x, y) for x, y in levels if x is not None and y is not None]
         return [x for x, _ in level_pairs], [y for _, y in level_pairs]

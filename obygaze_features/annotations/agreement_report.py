@@ -52,8 +52,8 @@ class AgreementReport:
 
     `differences` are the stretches where label sets differ, longest first. `overall` compares each
     pair over all films, by level and by concept. `titles` maps each film to its title. `merged` has
-    the names of the label sets that are merges. `marked` has the shares of each film's clips that
-    annotators mark.
+    the names of the label sets that are merges. `marked` has the share of each film's
+    clips that annotators mark.
     """
 
     manifest: str
@@ -195,7 +195,7 @@ class AgreementReport:
         return ["film", "annotators"] if len(self.overall) > 1 else ["film"]
 
     def names_of(self, part: PairAgreement | Disagreement) -> list[str]:
-        """Return a row's cells in `name_columns`."""
+        """Return a row's cells for `name_columns`."""
         title = self.titles.get(part.film, part.film) or "-"
         return [title, f"{part.a}, {part.b}"][: len(self.name_columns)]
 
@@ -272,8 +272,8 @@ def _describe_gamma(report: AgreementReport) -> Iterator[str]:
     if paper := report.paper:
         yield (
             f"The paper reports gamma {paper['gamma']:.2f} for its {paper['pairs']} pairs, and "
-            f"{paper['gamma_without_not_sure']:.2f} without Not Sure. Compare only on its films, "
-            "clips and threshold. It does not say how it draws random sequences."
+            f"{paper['gamma_without_not_sure']:.2f} without Not Sure. Compare only on the same "
+            "films, clips and threshold. It does not say how it draws random sequences."
         )
     chance = report.chance
     sequences = counted(chance.samples, "random sequence")

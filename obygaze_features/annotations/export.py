@@ -170,7 +170,7 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
 
 
 def _format_exact_times(times: Sequence[float]) -> str:
-    """Format the times that are not whole milliseconds, unless two round to the same one."""
+    """Format the times that are not whole milliseconds, unless two round to the same number."""
     distinct = set(times)
     shared = Counter(round(time * 1000) for time in distinct)
     rounded = (time for time in distinct if round(time * 1000) / 1000 != time)
@@ -181,7 +181,7 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
     """Return CSV tables for spreadsheets, by file name.
 
     ``segments.csv`` and ``films.csv`` can be imported again with ``annotations import csv``.
-    ``clips.csv`` has a manifest's label sets side by side. The columns ``title``, ``from`` and
+    ``clips.csv`` lists a manifest's label sets side by side. The columns ``title``, ``from`` and
     ``to`` are for people, and are ignored by the import. Cells that a spreadsheet would take for a
     formula are prefixed with an apostrophe.
     """

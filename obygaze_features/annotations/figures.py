@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 PAGE_HEIGHT = 9.0
 """The maximum height, in inches, of a figure that is as wide as a page."""
 USUAL_IN = 312 / 72
-"""The width, in inches, of a figure whose text should be at least 11 px high on a phone."""
+"""The width, in inches, at which a figure's text is at least 11 px high on a phone."""
 ABOUT = "% of a film’s clips that have the concept, averaged over annotators"
 TEXT, BOLD = 9.4, 1.2
 ROW, NEXT_LINE = 16.0, 11.0
@@ -241,7 +241,7 @@ def levels_by_film(marked: MarkedFilms) -> Figure:
     """Draw the share of clips that each annotator gives the highest level, one row per film."""
     names, films = marked.annotators, marked.by_difference
     if len(names) < 2:
-        raise AnnotationError("no film has two annotators to compare; add another annotator's")
+        raise AnnotationError("no film has two annotators to compare; add a second label set")
     widest = sorted(films, key=lambda film: -abs(marked.difference(film)))[:MAX_FILMS]
     titles = _short_titles(widest)
     drawn = [film for film in films if film.film in titles]
@@ -298,7 +298,7 @@ def _new_figure(width: float = USUAL_IN) -> tuple[Figure, Axes]:
 
 
 def _leader(marked: MarkedFilms, film: FilmShares) -> str:
-    """Return the annotator who marks more, or "" for a tie or if there are not two annotators."""
+    """Return the annotator who marks more; "" if they mark as much, or if there are not two."""
     difference = marked.difference(film)
     if len(marked.annotators) != 2 or not difference:
         return ""

@@ -44,7 +44,7 @@ class MarkedFilms:
     films: Sequence[FilmShares]
 
     def difference(self, film: FilmShares) -> float:
-        """Return the first share minus the second, or the range if there are not two annotators."""
+        """Return the first annotator's share minus the second's; if not two, return the range."""
         shares = [*film.level.values()]
         if len(self.annotators) == 2:
             return shares[0] - shares[-1]
@@ -52,7 +52,7 @@ class MarkedFilms:
 
     @cached_property
     def by_difference(self) -> list[FilmShares]:
-        """The films, sorted by difference, largest first."""
+        """The films, sorted by `difference`, largest first."""
         return sorted(self.films, key=self.difference, reverse=True)
 
     @cached_property
@@ -97,7 +97,7 @@ def count_shares(
     film_of: Mapping[str, str],
     titles: Mapping[str, str],
 ) -> MarkedFilms:
-    """Compute the shares of each film's clips that have one of the levels, and each concept.
+    """Compute the shares of each film's clips that have one of the levels, or each concept.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from obygaze_features.manifests.manifest import Manifest
 #: The tolerance for rounding: times are rounded to whole microseconds, so the overlap of a clip
 #: and a segment may be off by one, and the required overlap by another.
 ROUNDING_US = 2
-#: The most clips in a grid. A mistyped length such as 0.001 would exhaust memory.
+#: The maximum number of clips in a grid. A mistyped length such as 0.001 would exhaust memory.
 MAX_CLIPS = 1_000_000
 _LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
 
@@ -54,7 +54,7 @@ def read_grid(
         A manifest (or its folder) whose items have spans; or the length of a clip (``60``, ``60s``
         or ``0:01:00``), which cuts each film from 0 to its end, with a shorter last clip if needed.
     timelines
-        The timelines to project, whose films are cut into clips.
+        The timelines to project. Their films are cut into clips if `grid` is a length.
     """
     name = grid.name if isinstance(grid, Manifest) else str(grid)
     length = None if isinstance(grid, Manifest) else _parse_length(name)
@@ -68,8 +68,8 @@ def read_grid(
     else:
         raise UsageError(
             f"{name} is not a grid; pass a number of seconds (60) or a manifest's folder. To make "
-            "a manifest from a table of shots: obygaze manifests import csv "
-            "--column media=film --column film=film"
+            "a manifest from a table of shots: obygaze manifests import csv TABLE "
+            "--column media=film --column film=film -o FOLDER"
         )
     return clips, [*remarks, *_film_remarks(name, clips.items.spans_by_film, timelines)]
 

@@ -41,7 +41,7 @@ NOT_SURE = "NS"
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """The distance, from 0 to 1, of each pair of levels; `name` is ``paper`` or ``even``."""
+    """The distances, from 0 to 1, between levels; `name` is ``paper`` or ``even``."""
 
     name: str
     codes: tuple[str, ...]
@@ -298,7 +298,7 @@ class Measure:
     line
         The line of the summary that contains the sentence, one of `LINES`.
     paper_only
-        Whether to show the measure only for the paper's levels.
+        True if the measure is shown only for the paper's levels.
     """
 
     key: str
@@ -367,6 +367,6 @@ def _alpha_ordinal(ratings: Ratings) -> float | None:
     return krippendorff_alpha(ratings.counts, ordinal(ratings.counts))
 
 
-@Measure("alpha_distances", "distances", "alpha by the distances below", "{} by distances", ALPHA)
+@Measure("alpha_distances", "distances", "alpha, weighted by distance", "{} by distances", ALPHA)
 def _alpha_distances(ratings: Ratings) -> float | None:
     return krippendorff_alpha(ratings.counts, ratings.distances.matrix)

@@ -151,7 +151,7 @@ def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
     try:
         return np.array([float(text or "nan") for text in labels.ratio])
     except ValueError as error:
-        raise ManifestError(f"the label set {labels.name!r} has a bad ratio: {error}") from None
+        raise ManifestError(f"the label set {labels.name!r} has a wrong ratio: {error}") from None
 
 
 def _single_annotator(

@@ -85,7 +85,7 @@ def project(
 ) -> ProjectedLabels:
     """Project segments onto clips; see `Timelines.project`."""
     if not 0 < threshold <= 1:
-        raise UsageError(f"threshold is a share of a clip: above 0 and at most 1 (got {threshold})")
+        raise UsageError(f"threshold must be a share above 0 and at most 1 (got {threshold})")
     clips, remarks = read_grid(grid, timelines)
     scheme = common_scheme(clips, timelines.scheme)
     by_film = clips.items.spans_by_film

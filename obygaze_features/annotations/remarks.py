@@ -1,4 +1,4 @@
-"""Remarks on anything unusual in a source or in a result, and what was done about it.
+"""Remarks on anything unusual in a source or a result, which also say what was done about it.
 
 Remarks are saved in ``remarks.csv`` with the columns where, film, annotator, what, done and code.
 """
@@ -18,10 +18,10 @@ from obygaze_features.items.items import id_problem
 from obygaze_features.manifests import LabelSet, Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
-#: The code of remarks on whole tiers of an ELAN file; other remarks that leave out are on rows.
+#: The code of remarks on whole tiers of an ELAN file; other `LEFT_OUT` remarks are about rows.
 TIER = "tier"
 MAX_REMARKS_SHOWN = 12
-#: This many remarks of the same kind, or more, are printed on one line.
+#: The minimum number of remarks of the same kind that are printed on one line.
 MIN_GROUPED = 4
 COLUMNS = ("where", "film", "annotator", "what", "done", "code")
 

@@ -1,7 +1,7 @@
 """Find leakage: test items that are in a training pool or in a run's training set.
 
-A span of a film also leaks if a training item shows some of the same seconds. Even if each file of
-a published protocol is sound, training on one file and testing on another may leak.
+A span of a film also leaks if a training item shows some of the same seconds. Even if each split of
+a published protocol is sound, training on one split and testing on another may leak.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Leak:
     neighbours: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the leak as JSON, with its ids."""
+        """Return the leak as JSON, with the ids of the test items."""
         by_class = {k: {"leaked": a, "tested": b} for k, (a, b) in self.by_class.items()}
         counts = {"tested": len(self.tested), "leaked": len(self.ids)}
         return {**vars(self), **counts, "by_class": by_class}
@@ -111,7 +111,7 @@ def describe_leaks(leaks: Sequence[Leak]) -> str:
         rows.append([f"{pool.test} fold {pool.test_fold}", pool.train, in_pool, by_class, in_runs])
     verdict = "No test item is in any training pool."
     if any(leak.ids for leak in leaks):
-        verdict = "Test items are in training pools, so these scores also measure memorisation."
+        verdict = "Test items are in training pools, so scores on them also measure memorisation."
     for leak in leaks:
         if leak.neighbours and leak.where == "pool":
             verdict += (

@@ -45,9 +45,9 @@ class ManifestDiff:
         if self.same:
             return "No difference: same items in the same order, same labels and splits."
         lines = [
-            "the items are the same (equal digests), so their stores are interchangeable"
+            "the items are the same (equal digests), so both manifests fit the same stores"
             if self.same_digest
-            else "the items differ (different digests), so their stores are not interchangeable"
+            else "the items differ (different digests), so the manifests cannot share stores"
         ]
         fields = dict.fromkeys(name for changes in self.changed.values() for name in changes)
         for ids, text in (

@@ -32,7 +32,7 @@ _COMMA_OR_SEMICOLON = re.compile(r"[,;]")
 
 
 def _describing(default: Any) -> Any:
-    """Return a descriptive field, which is ignored in comparisons."""
+    """Return a dataclass field for a description, which is ignored in comparisons."""
     return field(default=default, compare=False, repr=False)
 
 
@@ -194,7 +194,7 @@ class LabelScheme:
             for entry in entries:
                 for text in entry.texts:
                     if not text.strip() or SEPARATOR in text:
-                        raise ManifestError(f"{text!r} is not a valid {noun}")
+                        raise ManifestError(f"{text!r} is not a valid {noun}; use words without |")
                     if owner.setdefault(name_key(text), entry) is not entry:
                         raise ManifestError(f"two {noun}s are called {text!r} (ignoring case)")
 
@@ -299,9 +299,9 @@ def name_key(text: str) -> str:
 def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     """Return the scheme for `levels`: a list becomes a scheme called `name`; a path is read.
 
-    A string with commas is a list of levels; a string without commas is a path. A path leads to a
-    TOML or JSON file with a scheme as in manifests (where a level or a concept may be just a
-    string), to the header of a manifest, of timelines or of a label set, or to the folder that
+    A string with commas is a list of levels; a string without commas is a path. It can be the path
+    of a TOML or JSON file with a scheme as in manifests (where a level or a concept may be just a
+    string), of the header of a manifest, of timelines or of a label set, or of the folder that
     contains such a header.
     """
     if isinstance(levels, str) and "," in levels:
@@ -321,9 +321,9 @@ def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
 
 
 def suggest_levels(texts: Iterable[str], order: Sequence[str] = ()) -> str:
-    """Tell the user how to pass levels that are not in the scheme.
+    """Return a hint on how to pass levels that are not in the scheme.
 
-    The levels are suggested as an option's value only if the user specified an `order`.
+    The hint states the levels as the value of an option only if their `order` is known.
     """
     if len(order) > 1 and not any("," in level for level in order):
         return f"to use the file's own levels: --levels {for_shell(','.join(order))}"
@@ -414,7 +414,7 @@ class IdTable:
 
 @dataclass(frozen=True)
 class LabelSet(IdTable):
-    """Levels and concepts of items.
+    """The levels and concepts of items.
 
     `ratio` is the share of each item that its annotation covers, as text, if the source had it.
     `about` describes who or what made the labels (`origin`) and by which rule.

@@ -186,7 +186,7 @@ class Manifest:
         splits: Collection[Split] = (),
         runs: Collection[RunSet] = (),
     ) -> Manifest:
-        """Return a copy of the manifest that also has these parts."""
+        """Return a copy of the manifest to which these parts are added."""
         for label_set in labels:
             self._check_codes(label_set)
         added: list[Part] = [*labels, *splits, *runs]
@@ -250,10 +250,10 @@ class Manifest:
         Parameters
         ----------
         films, ids
-            Keep items of these films, or with these ids; every name must exist. Here and below, a
-            string is treated as a list of one.
+            The films and the ids of the items to keep; each must exist. Here and below, a string is
+            treated as a list of one.
         levels, concepts
-            Keep items whose level is one of these, or that have at least one of these concepts.
+            The levels of the items to keep, and concepts of which each item must have at least one.
         labels
             The label set to use for `levels` and `concepts` (default: the manifest's default).
         """
@@ -293,7 +293,7 @@ class Manifest:
         """Return a manifest of the words spoken in each clip, as texts with the same ids.
 
         A subtitle goes to the clip that contains most of it. Clips of films without subtitles are
-        left out. `notes` lists the files and subtitles that could not be used.
+        left out. The result's `notes` list the files and subtitles that could not be used.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class Manifest:
             if unknown := sorted(set(codes).difference(names)):
                 raise ManifestError(
                     f"the label set {labels.name!r}: {unknown[0]!r} is not a {noun} of the scheme "
-                    f"({', '.join(names) or 'none'}); convert other spellings: scheme.{noun}(text)"
+                    f"({', '.join(names) or 'none'}); convert spellings with scheme.{noun}(text)"
                 )
 
     def _names(self, kind: str) -> list[str]:
@@ -419,7 +419,7 @@ def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) 
 
 def _write_part(folder: Path, part: Part, *, overwrite: bool = False) -> None:
     if id_problem(part.name):
-        raise UsageError(f"{part.name!r} cannot be a file name in {part.KIND}/")
+        raise UsageError(f"{part.name!r} cannot be a file name in {part.KIND}/; choose another")
     path = folder / part.KIND / f"{part.name}.csv"
     table = part.to_csv()
     about = dict(part.about) | {TABLE_DIGEST: sha256_of_text(table)}
@@ -509,7 +509,7 @@ def _header_problems(folder: Path, header: dict[str, object], items: Items) -> I
     if header.get("digest") != items.digest:
         yield (
             f"{path}: the digest does not match items.csv; if you changed items.csv on purpose, "
-            f"set the digest to {items.digest} (stores of the old items will be refused)"
+            f"set the digest to {items.digest} (stores made from the old items will be refused)"
         )
     default = header.get("default_labels")
     if default is not None and not (folder / "labels" / f"{default}.csv").is_file():

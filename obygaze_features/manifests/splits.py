@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROLES = ("train", "validation")
 NEIGHBOUR_S = 5.0
-"""The distance, in seconds, within which a training and a test clip of a file are reported."""
+"""The distance, in seconds, within which two clips of a file are reported as neighbours."""
 MAX_STRETCHES = 30
 """The maximum number of stretches per file: a few for each of ten folds."""
 Array = NDArray[Any]
@@ -147,7 +147,7 @@ class Split(IdTable):
 
 @dataclass(frozen=True)
 class Run:
-    """The ids that a model was trained on, and the ids used to choose its best epoch."""
+    """The ids that a model was trained on, and the ids on which its best epoch was chosen."""
 
     name: str
     train: list[str]
@@ -215,8 +215,8 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     """Return the stretch that each item is in, or its id if `gap` is 0 or the item has no times.
 
     A stretch is named after its first item, and is about as long as the gap plus an item. Stretches
-    of long files are longer, so that most clips remain after the gaps around a tenth of the
-    stretches are left out.
+    of long files are longer. So, if a tenth of the stretches is tested and the gaps around them are
+    left out, most clips remain.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = np.array([*map(items.row, ids)], dtype=np.int64)
@@ -236,7 +236,7 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
 def meet_in_time(
     spans: Sequence[Array], tested: Array, others: Array, gap: float | None = None
 ) -> Array:
-    """Return True for each tested row that overlaps in time with any of the other rows of its file.
+    """Return a mask of the tested rows that overlap in time with any of `others` in the same file.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def meet_in_time(
 def overlapping(
     items: Items, tested: Sequence[str], training: Collection[str], gap: float | None = None
 ) -> list[str]:
-    """Return the tested ids that are training ids, or that `meet_in_time` with a training id."""
+    """Return the tested ids that are training ids or overlap one in time; see `meet_in_time`."""
     trained, near = set(training), np.zeros(len(tested), dtype=bool)
     if not np.isnan(items.starts).all():
         rows, others = (np.array([*map(items.row, ids)], dtype=int) for ids in (tested, training))
@@ -282,7 +282,7 @@ def overlapping(
 
 
 def neighbours(items: Items, split: Split, gap: float | None = None) -> list[str]:
-    """Return the ids of a split that `meet_in_time` with an id in another fold."""
+    """Return the ids that overlap in time with an id in another fold; see `meet_in_time`."""
     if np.isnan(items.starts).all():
         return []
     rows, folds = np.array([*map(items.row, split.ids)], dtype=int), np.array(split.folds)

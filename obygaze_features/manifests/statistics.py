@@ -39,7 +39,7 @@ ROW_IN = 0.3
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of items by level, and by concept within each level."""
+    """The number of items of each level, and of each concept within each level."""
 
     levels: dict[str, int]
     concepts: dict[str, Counter[str]]
@@ -107,7 +107,7 @@ class Statistics:
 def statistics(
     manifest: Manifest, labels: str | None = None, *, split: str | None = None
 ) -> Statistics:
-    """Count the levels and concepts of a label set, optionally only of the items in a split."""
+    """Count the levels and concepts of a label set, optionally only for the items in a split."""
     label_set = manifest.labels(labels)
     if split is not None:
         label_set = label_set.where(manifest.split(split).fold_of.__contains__)

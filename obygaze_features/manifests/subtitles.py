@@ -75,7 +75,7 @@ def with_subtitles(
             texts[row] = " ".join(words)
     if not any(texts):
         reason = problems[0] if problems else "no subtitle has words"
-        raise ManifestError(f"{source}: no clip of {manifest.name} has any words: {reason}")
+        raise ManifestError(f"{source}: no clip of {manifest.name} has any words ({reason})")
     used = [row for row, film in enumerate(items.films) if lines_of.get(film)]
     columns = (items.ids, items.films, texts)
     ids, of_films, words = ([column[row] for row in used] for column in columns)
@@ -161,7 +161,7 @@ def _read(
                 "manifest. List its film in a table: --film-table TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
-            problems.append(f"{name}: ignored, {problem.reason}")
+            problems.append(f"{name}: ignored ({problem.reason})")
 
 
 def _subtitle_files(source: Path) -> list[Path]:
@@ -183,11 +183,11 @@ def _read_film_table(path: Path | str) -> dict[str, str]:
 def _read_dump(path: Path, titles: Mapping[str, str]) -> Iterator[tuple[str, list[Line]]]:
     """Yield each film with its subtitles from MObyGaze's dump.
 
-    A second file of the dump maps the film numbers to films.
+    The dump's second file maps film numbers to IMDb ids.
     """
     numbers = path.with_name(DUMP_OF_FILMS)
     if not numbers.is_file():
-        raise ManifestError(f"{path} needs {DUMP_OF_FILMS} next to it, to identify its films")
+        raise ManifestError(f"{path}: put {DUMP_OF_FILMS} next to it, to identify its films")
     film_of = dict(_FILM_ROW.findall(_decode(numbers)))
     lines: dict[str, list[Line]] = {}
     for number, start, end, text in _ROW.findall(_decode(path)):
@@ -232,7 +232,7 @@ def _assign(
         problems.append(
             f"{film}: {len(outside):,} of {counted(len(lines), 'subtitle')} are in no clip (first "
             f"at {format_time(outside[0].start)}; the last clip ends at {last}). Check that the "
-            "film and the cut are the same; --shift SECONDS shifts all subtitles"
+            "subtitles are for this cut of the film, or shift them with --shift SECONDS"
         )
     return words
 

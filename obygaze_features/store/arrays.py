@@ -28,7 +28,7 @@ FRAME_NUMBERS = ("frame",)
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An entry of `ARRAYS`.
+    """An array that stores can hold, as listed in `ARRAYS`.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class StoredArray:
     dtype
         The data type in which the array is stored.
     title
-        A short description, such as "maximum", and the default meaning of the array.
+        A short description, such as "maximum", which is the default meaning of the array.
     pool
         The function that computes the array by pooling tokens; None if the array is not pooled. The
         tokens may come from one frame or from a whole clip.

@@ -1,13 +1,13 @@
 """Claims on blocks, so that several writers do not compute the same rows.
 
-Claims only save work; commit records keep a store consistent, because only one writer can publish
-the record of a block. A writer that was paused for longer than its lease finds the other writer's
-record when it resumes.
+Claims only save work. Commit records keep a store consistent, because only one writer can publish
+the record of a block. If a writer is paused for longer than its lease, another writer may take its
+block; the paused writer finds that block's record when it resumes.
 
 A claim is a file that is created exclusively. Its modification time is the heartbeat. Its age is
 measured by the file system's clock, which is the same for all machines that share the file system.
-A claim is free once its lease has expired or, if its process ran on this host, as soon as that
-process has died.
+A claim is free once its lease has expired, or as soon as its process has died if that process ran
+on this host.
 """
 
 from __future__ import annotations

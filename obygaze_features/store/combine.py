@@ -57,7 +57,7 @@ def subset(
 ) -> Store:
     """Make an open store from some of a store's items; see `Store.subset`."""
     if ids is None and films is None:
-        raise UsageError("a subset needs ids or films")
+        raise UsageError("a subset needs ids or films; pass either or both")
     output = _check_output(output, [store])
     row_of = store.items.row_of
     films = films and find_films(films, titles_in(store.items))
@@ -76,7 +76,7 @@ def merge(
     """Merge partial copies of one store, or stores of different films.
 
     If all stores have the same items, each row is taken from the first store in which it is done.
-    If the stores have no ids in common, the new store has all their items, in the order passed.
+    If the stores have no ids in common, the new store has all their items, store by store.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
 
 
 def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
-    """Read the outcomes of some rows of the new store from their source stores."""
+    """Read the outcomes of some of the new store's rows from their source stores."""
     outcomes: dict[int, Done | Failed] = {}
     source = plan.source[rows.start : rows.stop]
     for number in np.unique(source[source != NO_SOURCE]).tolist():
@@ -180,7 +180,7 @@ def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
 
 
 def _plan_parts(stores: Sequence[Store]) -> Plan:
-    """Plan to take each row from the first store in which it is done, or else in which it failed.
+    """Plan to take each row from the first store where it is done, or else where it failed.
 
     Raises `StoreError` if two stores have different values for a row.
     """
@@ -206,7 +206,7 @@ def _refuse_unequal(
         unequal = [name for name in left if not np.array_equal(left[name], right[name])]
         if unequal:
             raise StoreError(
-                f"{item_id} has a different {unequal[0]} row in {first.where} than in "
+                f"the {unequal[0]} row of {item_id} differs between {first.where} and "
                 f"{part.where}. Compare the stores with: "
                 f"obygaze stores diff {first.where} {part.where}"
             )

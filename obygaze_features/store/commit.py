@@ -5,7 +5,7 @@ Because of the order of these steps, a writer can be killed at any moment, and o
 1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
 2. publish the commit record, under a name that only one writer can take. Now the block exists;
 3. move the shards into the arrays. If this is interrupted, the next process that opens the store
-   for writing finishes it: the record names the shards.
+   for writing finishes the move, because the record names the shards.
 
 A shard that no record names belongs to no block. A writer never removes or overwrites a file that
 a record names.
@@ -41,7 +41,7 @@ from obygaze_features.store.reader import Store
 from obygaze_features.store.shards import MappedFile, write_shard
 
 MAX_COPIED_ROW = 2**16
-"""The maximum size, in bytes, of a row that is checked together with others, not one by one."""
+"""The size, in bytes, up to which rows are checked together rather than one by one."""
 _STAGED = re.compile(r"[0-9]{6,}[.]")
 
 

@@ -59,7 +59,7 @@ class Difference:
     Parameters
     ----------
     attributes
-        The left and right value of each attribute that differs, by name.
+        The left and the right value of each attribute that differs, by name.
     probe
         The cosine between the stores' probes for each array, if both stores have a probe.
     probes_equal
@@ -67,7 +67,7 @@ class Difference:
     rows
         The agreement on common rows, by array.
     only_left, only_right
-        The ids that are done in only one of the stores.
+        The ids that are done only in the left store, or only in the right store.
     """
 
     attributes: Mapping[str, tuple[Any, Any]]
@@ -119,7 +119,7 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
 
 
 _STATED = ("name", "family", "device", *fmt.CREDITS)
-"""Attributes that may differ between two records of the same backbone."""
+"""Keys of the attribute `backbone` that may differ between records of the same backbone."""
 
 
 def _attribute_differences(

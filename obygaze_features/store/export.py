@@ -28,7 +28,7 @@ from obygaze_features.store.reader import PART_BYTES, Store
 
 ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
 SOURCES, REASONS = "rows.source", "rows.reason"
-"""Datasets of an exported HDF5 file that do not hold features."""
+"""The datasets of an exported HDF5 file with each row's source and reason for failure."""
 _ABOUT = ("name", "manifest", "items_digest", "precision", "licence", "citation", "software")
 
 
@@ -203,7 +203,7 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
 
 
 def _storable(texts: list[str], store: Store) -> list[str]:
-    """Return the texts, or raise `StoreError` if HDF5 cannot hold them."""
+    """Return the texts; raise `StoreError` if HDF5 cannot hold them."""
     if any("\0" in text for text in texts):
         raise StoreError(
             f"{store.where}: a text contains a zero byte, which HDF5 cannot hold; export to Parquet"

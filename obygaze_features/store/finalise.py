@@ -63,7 +63,7 @@ HUB_LICENCES = (
 HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
 """The Hub's size categories for datasets, by their upper limit of rows (exclusive)."""
 _CROISSANT = Path(__file__).with_name("croissant.json")
-"""The file with Croissant 1.0's JSON-LD context, as specified, and with column descriptions."""
+"""The file with the JSON-LD context of Croissant 1.0, and with descriptions of columns."""
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 
 
@@ -270,7 +270,7 @@ def write_card(folder: Path, checksums: Mapping[str, str]) -> None:
     folder
         The store's folder.
     checksums
-        The SHA-256 sums that are already known, by file name.
+        The SHA-256 of each file whose checksum is already known, by name.
     """
     store = open_store(folder)
     facts = store.info()
@@ -291,7 +291,7 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
     )
     padding = ""
     if any(spec.padded for spec in store.specs):
-        padding = "; so are the last frames of a clip that has fewer than the backbone takes"
+        padding = ", as is the padding of clips with fewer frames than the backbone takes"
     stated = {key: facts[key] or "not stated" for key in ("licence", "citation")}
     texts = {key: facts["backbone"].get(key) for key in fmt.CREDITS}
     weights = "".join(f"\n- {key} of the weights: {text}" for key, text in texts.items() if text)

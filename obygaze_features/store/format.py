@@ -23,7 +23,7 @@ from obygaze_features.store.shards import ShardLayout
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""The maximum rows per block. A kill loses at most one block: 3 minutes at 3 clips a second."""
+"""The maximum number of rows per block. A killed run loses at most one (170 s at 3 clips/s)."""
 BLOCKS = 500
 """The approximate number of blocks in a large store. A block has one file per array."""
 ATTRIBUTES = "obygaze"
@@ -36,7 +36,7 @@ CLAIMS = "claims"
 STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
-"""The SHA-256 sums of the files that never change; in a final store, of all files but the log."""
+"""The list of the SHA-256 of files that never change (in a final store, all but the log)."""
 STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
@@ -48,11 +48,11 @@ CREDITS = ("licence", "citation", "paper")
 SHARD_BYTES = 256 * 2**20
 """The approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
-"""The chunk size in a final store, for rows of at most a quarter of this size."""
+"""The maximum size of a chunk of several rows. A row over a quarter of it has its own chunk."""
 
 
 def default_block_rows(items: int) -> int:
-    """Return the rows per block of a new store. Large blocks give large stores fewer files.
+    """Return the rows per block of a new store. Large stores have larger blocks, so fewer files.
 
     Examples
     --------
@@ -90,10 +90,10 @@ class ArraySpec:
     meaning
         A one-line description.
     padded
-        True if rows may end early. If a clip has fewer frames than the backbone takes, the rest of
-        its row is the fill value.
+        True if rows may be padded. If a clip has fewer frames than the backbone takes, the rest of
+        its row holds the fill value.
     columns
-        The names along the last axis; empty if they have no names.
+        The column names along the last axis; empty if there are none.
     """
 
     name: str
@@ -113,7 +113,7 @@ class ArraySpec:
 
     @property
     def entry(self) -> StoredArray | None:
-        """The entry in `ARRAYS`; None for an array that only the backbone defines."""
+        """The array's entry in `ARRAYS`; None for arrays that a backbone or an import defines."""
         return ARRAYS.get(self.name)
 
     @property
@@ -123,7 +123,7 @@ class ArraySpec:
 
     @property
     def fill(self) -> float | int:
-        """The value of a row that was not computed: NaN, or -1 for integers. Never zero."""
+        """The value that fills a row that was not computed: NaN, or -1 for integers. Never zero."""
         return math.nan if np.issubdtype(self.dtype, np.floating) else -1
 
     def is_fill(self, values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -140,7 +140,7 @@ class ArraySpec:
 
     @property
     def row_bytes(self) -> int:
-        """The bytes per row."""
+        """The size of a row in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
@@ -161,7 +161,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A description of how rows are computed. A store never mixes rows of two recipes.
+    """A description of how rows are computed. All rows of a store have the same recipe.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class Recipe:
     preprocessing
         The steps that turn frames into the backbone's input.
     precision
-        The number format in which the backbone computes.
+        The number format in which the backbone computes, such as ``float32``.
     arrays
         The arrays to store.
     texts
@@ -370,7 +370,7 @@ def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
 
 
 def coordinate_layout(name: str, n: int) -> dict[str, Any]:
-    """Return arguments for ``Group.create_array`` for one of `COORDINATES`."""
+    """Return the ``Group.create_array`` arguments for one of `COORDINATES`."""
     from zarr.codecs import VLenUTF8Codec
 
     text = {"serializer": VLenUTF8Codec(), "dtype": "string", "fill_value": ""}
@@ -378,12 +378,12 @@ def coordinate_layout(name: str, n: int) -> dict[str, Any]:
 
 
 def ids_layout(n: int, width: int) -> dict[str, Any]:
-    """Return arguments for ``Group.create_array`` for `IDS`."""
+    """Return the ``Group.create_array`` arguments for `IDS`."""
     return _one_chunk(IDS, (n, width), "ids in UTF-8, padded with zero bytes")
 
 
 def status_layout(n: int) -> dict[str, Any]:
-    """Return arguments for ``Group.create_array`` for `STATUS`."""
+    """Return the ``Group.create_array`` arguments for `STATUS`."""
     return _one_chunk(STATUS, (n,), "0 to do, 1 done, 2 and up: why it failed")
 
 
@@ -429,7 +429,7 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
-_NOT_IDS = "a row has no id, or several"
+_NOT_IDS = "a row has no id, or more than one"
 
 
 def decode_ids(table: NDArray[np.uint8]) -> list[str]:

@@ -49,7 +49,7 @@ MAX_SAMPLED = 51
 """The maximum number of files that are sampled to find the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
-"""The size, in bytes, up to which an import enlarges blocks, and the minimum number of blocks."""
+"""The maximum size, in bytes, of enlarged blocks, and the minimum number of blocks."""
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
@@ -96,7 +96,7 @@ def import_features(
     backbone, preprocessing, precision
         The facts of a recipe in a few words. Facts that are omitted are recorded as unknown.
     columns
-        The column names, for every array that has exactly as many columns.
+        The column names of every array that has this number of columns.
     retry_failed
         Retry rows that failed in an earlier run.
     """
@@ -133,7 +133,7 @@ def import_features(
         manifest = Manifest.load(manifest)
     opened = _open_source(paths, kind, manifest.items.ids if in_order else ids, manifest)
     if opened.recipe and (recipe or is_stated or columns):
-        raise UsageError(f"{opened.path} is an exported store with its own recipe; do not pass any")
+        raise UsageError(f"{opened.path} is an exported store; leave out recipe and column options")
     if columns:
         opened = replace(opened, columns=columns)
     features_recipe = opened.recipe or stated
@@ -172,7 +172,7 @@ def _open_source(
     has_ids = is_folder or kind == "hdf5"
     slips = {
         "does not exist; pass a folder or file of features": not first.exists(),
-        f"is not a kind of file that can be imported ({', '.join(KINDS)})": kind is None,
+        f"cannot be imported; pass a file of another kind ({', '.join(KINDS)})": kind is None,
         f"already holds all arrays (got {len(paths)} files); import each file into its own store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),
@@ -234,7 +234,7 @@ def _fill_store(
 
 
 def _block_rows(arrays: Sequence[ArraySpec], items: int) -> int:
-    """Return the rows per block of an import. Blocks of small rows are larger than usual.
+    """Return the rows per block of an import, which is larger than usual if rows are small.
 
     Each block costs several flushes to disk, and importing a lost block again is cheap.
     """
@@ -315,7 +315,7 @@ class ClipFolder:
             else:
                 kinds[values.shape, values.dtype] += 1
         if not kinds:
-            raise StoreError(f"{self.path}: none of {len(sample)} files can be read: {problem}")
+            raise StoreError(f"{self.path}: none of {len(sample)} files could be read: {problem}")
         return kinds.most_common(1)[0][0]
 
     def __getitem__(self, row: int) -> NDArray[Any]:
@@ -355,7 +355,7 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
         tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as problem:  # any error that a damaged file causes in PyTorch
         raise StoreError(
-            "it was not read because it is damaged, or holds more than tensors, perhaps code "
+            "it was not read because it is damaged, or holds more than tensors, such as code "
             f"({type(problem).__name__})"
         ) from None
     if isinstance(tensor, dict) and name in tensor:

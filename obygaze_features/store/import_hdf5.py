@@ -1,4 +1,4 @@
-"""Read features from HDF5: files that `export` wrote, or ids and datasets of the same length.
+"""Read features from HDF5 files that `export` wrote, or that have ids and one row per id.
 
 HDF5 files may come from anybody, so links to other files are not followed, only numbers and
 strings are read, and the claimed size of a dataset is checked before it is read.
@@ -27,7 +27,7 @@ from obygaze_features.store.import_rows import (
 MAX_TEXT_BYTES = 2**28
 """The maximum size of an HDF5 dataset of strings."""
 MAX_ROW_BYTES = 2**30
-"""The maximum size of a row or chunk. HDF5 reads both whole, and a file can claim any size."""
+"""The maximum size of a row or chunk. HDF5 reads each whole, and a file can claim any size."""
 CACHE_BYTES = 64 * 2**20
 """The size of the HDF5 chunk cache, so that a chunk of many rows is decompressed only once."""
 
@@ -74,7 +74,7 @@ def _read_exported(path: Path, file: Any, ids: list[str]) -> RowSource:
 
 
 class _Hdf5Rows:
-    """An HDF5 dataset, read row by row. Reading a row that was never written is an error."""
+    """An HDF5 dataset that is read row by row. Reading a row that was never written is an error."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset, self.shape, self.dtype = dataset, dataset.shape, dataset.dtype

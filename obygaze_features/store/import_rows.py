@@ -70,9 +70,9 @@ class RowSource:
     probe
         The features of the probe, by array.
     kind
-        A description of the kind of source.
+        The kind of source, as named in the meaning of the arrays.
     columns
-        The column names, for every matrix that has exactly as many columns.
+        The column names of every matrix that has this number of columns.
     """
 
     path: Path
@@ -90,7 +90,7 @@ class RowSource:
         return {item_id: row for row, item_id in enumerate(self.ids)}
 
     def arrays(self, manifest: NamedItems) -> tuple[ArraySpec, ...]:
-        """Return a spec for each matrix; raise `StoreError` if one does not fit the manifest."""
+        """Return a spec for each matrix; raise `StoreError` if the rows do not fit the manifest."""
         for slip in self._find_slips(manifest):
             raise StoreError(self.path, slip)
         if self.recipe:
@@ -123,12 +123,12 @@ class RowSource:
             yield f": {names} (got {counted(len(self.columns), 'column name')})"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
-            yield f"has several rows for {shorten(twice)}"
+            yield f"has several rows for {shorten(twice)}; keep only one row per id"
         if self._row_of.keys().isdisjoint(manifest.items.ids):
             yield (
                 f"has none of the {len(manifest.items)} items of {manifest.name}: its ids look "
-                f"like {shorten(self.ids[0])}, but the manifest's ids like "
-                f"{shorten(manifest.items.ids[0])}; the manifest's items.csv lists each file's id"
+                f"like {shorten(self.ids[0])}, but the manifest's ids look like "
+                f"{shorten(manifest.items.ids[0])}; use the ids in the manifest's items.csv"
             )
 
     def row(self, item: Item, arrays: Mapping[str, ArraySpec]) -> Done | Failed | None:
@@ -279,7 +279,7 @@ def stated_recipe(
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe from a TOML or JSON file with the same keys as a store's attributes."""
     data = read_bytes(path, UsageError)
-    reason = "is not a valid recipe in TOML (or JSON, if named .json) ({})"
+    reason = "is not a valid recipe in TOML, or in JSON if named .json ({})"
     with translate(StoreError, path, reason):
         text = data.decode()
         if path.suffix.lower() != ".json":

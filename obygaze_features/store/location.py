@@ -51,7 +51,7 @@ class Location:
     is_local = True
     """True if accessing a file costs almost nothing."""
     at_once = 1
-    """The number of files to read in parallel."""
+    """The maximum number of files to read in parallel."""
 
     def join(self, name: str) -> str:
         """Return a file's address, as shown in messages."""
@@ -118,7 +118,7 @@ class Location:
 
 
 def _identify_file(path: Path) -> object:
-    """Return properties of a file that change when it is replaced; ctime cannot be faked."""
+    """Return properties of a file that change when it is replaced (ctime cannot be forged)."""
     with contextlib.suppress(FileNotFoundError), _reading(path):
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -206,7 +206,7 @@ class ZipArchive(Location):
         return data[start : start + length].tobytes()
 
     def map(self, name: str) -> MappedFile:
-        """Return a file as mapped memory."""
+        """Map a file of the archive into memory."""
         info, archive = self._info(name), self._mapped.bytes
         start = info.header_offset
         header = archive[start : start + _HEADER_BYTES].tobytes().ljust(_HEADER_BYTES)
@@ -321,7 +321,7 @@ def in_parallel(
 
 
 def _fulfil(action: Callable[[V], T], waiting: Iterator[tuple[V, Future[T]]]) -> None:
-    """Call an action on waiting values until none are left."""
+    """Call an action on the waiting values until no value is left."""
     for value, result in waiting:
         try:
             result.set_result(action(value))

@@ -120,7 +120,7 @@ class _Header(msgspec.Struct):
 
 
 def remedy(location: Location) -> str:
-    """Return the end of a message about a damaged store: what to do."""
+    """Return the remedy that ends a message about a damaged store."""
     if isinstance(location, Folder) and location.where == str(location.path):
         return f"run: obygaze stores repair {location.where}"
     return "download the store again, or tell its owner"
@@ -192,7 +192,7 @@ def unknown_parts(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_no_store(location: Location) -> str:
-    """Describe what is at a location that has no store."""
+    """Explain why a location cannot be opened as a store."""
     if location.exists(fmt.CHECKSUMS):
         return (
             f"{location.where} is incomplete: it has no zarr.json. If a push was interrupted, "
@@ -283,8 +283,8 @@ def read_rows_table(
 def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
     """Return a store's items; raise `StoreError` if their table was changed.
 
-    The digest of the items does not include films, which subset and merge use. So the file must
-    also match its checksum if the store lists one.
+    The digest of the items does not include films, which `subset` and `merge` use. So the file must
+    match its checksum if the store lists one, and otherwise its items must match the digest.
     """
     from obygaze_features.items.items import Items
 
@@ -333,7 +333,7 @@ class StoredArray:
 
 
 def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
-    """Read an array's layout; raise `StoreError` if obygaze does not write such arrays."""
+    """Read an array's layout; raise `StoreError` if obygaze does not support it."""
     file, shape = StoreFile(location, f"{spec.name}/zarr.json"), [attributes["n"], *spec.shape]
     header = _decode(file, _read(file), _Header)
     if (header.shape, header.data_type) != (shape, spec.dtype):

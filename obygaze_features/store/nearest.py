@@ -40,7 +40,7 @@ class Match:
     Parameters
     ----------
     id, film, store
-        The item's id, film and store.
+        The item's id and film, and the path or URL of its store.
     cosine
         The cosine between the item's vector and the query; 1 means the same direction.
     frame, time
@@ -71,7 +71,7 @@ def find_nearest(
     Parameters
     ----------
     stores
-        The stores to search. Rows that are not done and vectors without a direction never match.
+        The stores to search. Rows that are not done never match, nor do vectors of length zero.
     query
         A vector of the same length as the array's vectors.
     array
@@ -110,10 +110,10 @@ def find_neighbours(
 ) -> dict[str, list[Match]]:
     """Return each id's nearest neighbours among the other `ids`, by cosine as in `find_nearest`.
 
-    Ids without a finished row are left out. Ids whose vectors have no direction get an empty list.
+    Ids without a finished row are left out. Ids whose vectors have length zero get no neighbours.
     """
     if has_frames(store, array):
-        raise UsageError(f"{store.where}: {array} has one vector per frame, not one per clip")
+        raise UsageError(f"{store.where}: {array} has one vector per frame; choose another array")
     id_set = frozenset(ids)
     rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in id_set], int)
     vectors = store.read_rows(array, rows).astype(np.float32, copy=False)
@@ -152,7 +152,7 @@ def has_frames(store: Store, array: str) -> bool:
 
 
 def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.float32]:
-    """Scale a query to length one; raise `UsageError` if it has no direction or a wrong width."""
+    """Scale a query to length one; raise `UsageError` if it has no direction or a wrong length."""
     vector = np.asarray(query, np.float64)
     if vector.shape != spec.shape[-1:]:
         shape = " x ".join(map(str, vector.shape))
@@ -212,7 +212,7 @@ def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], 
 
 
 def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return each vector's cosine with a unit vector; -inf for vectors without a direction."""
+    """Return each vector's cosine with a unit vector; -inf if a vector is zero or not finite."""
     vectors = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         cosines: NDArray[np.float32] = vectors @ direction

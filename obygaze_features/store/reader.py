@@ -1,4 +1,4 @@
-"""The `Store` class, which reads rows by id, reports their state, and offers all operations."""
+"""The `Store` class, which reads rows by id, reports their state, and runs store operations."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
-"""The number of bytes that `Store.iter_blocks` reads at a time from a final store."""
+"""The approximate number of bytes of rows to read at a time when reading a whole store."""
 
 DICTIONARY_ROWS = 2**17
-"""The maximum number of ids to index in a dictionary, which is faster but takes more memory."""
+"""The maximum number of ids to look up in a dictionary: faster than `RowIndex`, but larger."""
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
 """A pattern for the start of a URL that lost a slash because it was passed as a path."""
 Rows = NDArray[np.intp]
@@ -143,7 +143,7 @@ class Store:
             spec = next((spec for spec in self.specs if spec.name == array), None)
             if spec is None:
                 raise StoreError(
-                    f"{self.where} has no array {array}; it has {', '.join(self.arrays)}"
+                    f"{self.where} has no array {array}; choose from {', '.join(self.arrays)}"
                 )
             self._stored[array] = read_array(self.location, spec, self.attributes)
         return self._stored[array]
@@ -185,7 +185,7 @@ class Store:
 
     @cached_property
     def failures(self) -> dict[str, str]:
-        """The reason for each failed row, by id."""
+        """The reason for each failure, by id."""
         failed = np.flatnonzero(self.status > Status.DONE).tolist()
         if not failed:
             return {}
@@ -225,7 +225,7 @@ class Store:
         return [record for record in records if record is not None]
 
     def record_of(self, block: int) -> BlockRecord | None:
-        """Return a block's commit record; None if it is not written, or the store is final."""
+        """Return a block's commit record; None if the block is unwritten or the store is final."""
         if block not in self._records:
             # Assigned last, so that an unreadable record raises again on the next call.
             self._records[block] = self.read_record(block)
@@ -368,8 +368,8 @@ class Store:
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
         """Return the rows among `rows` (default: all rows) that are still to do.
 
-        With `retry_failed`, failed rows are included. If a final store has failed rows, this raises
-        `StoreError`, because they cannot be computed again.
+        With `retry_failed`, failed rows are included. A final store with failed rows then raises
+        `StoreError`, because its rows cannot be computed again.
         """
         if retry_failed and self.is_final and self.failures:
             raise final_error(self.path, "is final, so its failed rows cannot be retried")
@@ -477,7 +477,7 @@ class Store:
         output
             The file to write: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
         arrays
-            The arrays to export (default: all; for Parquet, all with one vector per clip).
+            The arrays to export (default: all; for Parquet, the arrays with one vector per clip).
         overwrite
             Replace the file at `output`.
         """
@@ -490,8 +490,8 @@ class Store:
 
         The other store may have any items, in any order.
 
-        Arrays that only one store has, or whose shapes differ, are not compared row by row;
-        `Difference.attributes` lists them.
+        Arrays that only one store has, or whose shapes differ, are listed in
+        `Difference.attributes`, and their rows are not compared.
         """
         from obygaze_features.store.diff import diff
 
@@ -509,7 +509,7 @@ class Store:
             Compress each chunk with Zstandard. This hardly makes features smaller, and makes
             reading slower.
         allow_incomplete
-            Finalise even if rows are still to do. These rows will be missing.
+            Finalise even if rows are still to do. Their features will be missing.
         """
         from obygaze_features.store.finalise import finalise
 
@@ -532,7 +532,7 @@ class Store:
         target
             A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name (to rename
             it, end the folder or URL in ``NAME.zarr``), or a dataset on the Hub,
-            ``hf://datasets/OWNER/NAME``. Raises `StoreError` if the target holds anything else.
+            ``hf://datasets/OWNER/NAME``. Raises `StoreError` if the target has other content.
         """
         from obygaze_features.store.transfer import push
 
@@ -634,7 +634,7 @@ def location_of(address: str | Path) -> Location:
         if redact_url(address).endswith(".zip"):
             where = redact_url(address)
             raise StoreError(
-                f"{where} is a zip file on another machine, which cannot be read remotely. "
+                f"{where} is a zip file behind a URL, which cannot be opened as a store. "
                 f"First pull it with: obygaze stores pull {where} -o NAME.zarr"
             )
         from obygaze_features.store.remote import Remote

@@ -1,4 +1,4 @@
-"""Read a store behind a URL by ranges of files, several in parallel, all from the pinned store."""
+"""Read a store behind a URL in byte ranges, several in parallel, all from the pinned store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from obygaze_features.store.schemes import (
 PAUSES_S = (0.1, 0.5, 1.5, 4.0)
 """Seconds to wait before each retry of a request that may succeed later."""
 MAX_WAIT_S = 60
-"""The longest pause before a retry that a server may ask for, in seconds."""
+"""The longest pause, in seconds, that a server may ask for before a retry."""
 MAX_REQUESTS = 8
 """The maximum number of simultaneous requests."""
 PIECE_BYTES = 8 * 2**20
@@ -64,7 +64,7 @@ class Remote(Location):
         return self._open()[0]
 
     def read(self, name: str) -> bytes:
-        """Read a whole file, and verify its checksum from the pinned store's list."""
+        """Read a whole file, and check it against the checksum list of the pinned store."""
         if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
             return self.identity
         sha256 = self._checksums.get(name)
@@ -205,7 +205,7 @@ class Remote(Location):
 
 
 def _seconds_to_wait(problem: Exception, pause: float) -> float:
-    """Return the pause before the next try, in seconds: what the server asks for, or `pause`."""
+    """Return the pause before the next try, in seconds: the server's Retry-After, or `pause`."""
     asked = (getattr(problem, "headers", None) or {}).get("Retry-After", "")
     return min(float(asked), MAX_WAIT_S) if asked.isdecimal() else pause
 

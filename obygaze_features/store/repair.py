@@ -40,7 +40,7 @@ ASIDE = ".before-repair"
 """The suffix of the folder next to the store for files that a repair replaced or dropped."""
 KEPT = "nothing is lost: replaced and dropped files are kept next to the store"
 ASIDE_NOTE = "kept-by-repair.txt"
-"""The file in that folder that says where the other files came from."""
+"""The file in the `ASIDE` folder that says where its other files came from."""
 
 Confirm = Callable[[Sequence[Damage], Sequence[str]], None]
 
@@ -53,7 +53,7 @@ class Repair:
     damage: tuple[Damage, ...]
     """The damage that was repaired, without harmless entries."""
     to_do: tuple[str, ...]
-    """The ids of the dropped rows, which extraction has to compute again."""
+    """The ids of the dropped rows, which an extraction has to compute again."""
     reopened: bool
     aside: Path | None = None
     """The folder that keeps the replaced store or the dropped files, if there is one."""
@@ -62,7 +62,7 @@ class Repair:
 def repair(
     path: Path | str, *, reopen: bool = False, confirm: Confirm = lambda damage, ids: None
 ) -> Repair:
-    """Drop the damaged blocks of a store, so that extraction computes them again.
+    """Drop the damaged blocks of a store, so that the next extraction computes them again.
 
     No process may be writing to the store. A damaged final store is replaced by an open store with
     all intact blocks. With `reopen`, an undamaged final store is also replaced, so that missing
@@ -118,7 +118,7 @@ def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
 
 
 def _find_rows_to_drop(store: Store, damage: Sequence[Damage]) -> tuple[list[int], tuple[str, ...]]:
-    """Return the blocks with damaged rows, and the ids of their rows that are done or failed."""
+    """Return the blocks with damaged rows, and the ids of the rows to drop with them."""
     row_of = {item_id: row for row, item_id in enumerate(store.ids)}
     blocks = sorted({row_of[id_] // store.block_rows for entry in damage for id_ in entry.ids})
     rows = [row for block in blocks for row in store.rows_of_block(block)]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class RowIndex:
-    """An index from ids to rows, which bisects a sorted array.
+    """An index from ids to rows, which searches a sorted array by bisection.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """Read rows of arrays, shard by shard.
 
 Uncompressed shards on a local disk are memory-mapped (`ShardReader`), which is many times faster
-than any alternative. From other shards, only the ranges of the chunks needed are read
-(`RangeShard`).
+than reading them with Zarr. From other shards, only the chunks needed are read (`RangeShard`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class RowReader:
         self._shards: dict[tuple[str, int], ShardReader | RangeShard] = {}
 
     def is_done(self, row: int) -> bool:
-        """Return True if a row is done (a negative row never is), fast enough for loops."""
+        """Return True if a row is done; a negative row never is. This is fast enough for loops."""
         if row < 0 or self.store.is_final:
             return row >= 0 and bool(self.store.status.item(row) == Status.DONE)
         block, within = divmod(row, self.store.block_rows)
@@ -139,7 +138,7 @@ class RowReader:
             raise self._name_rows(problem, np.array([within]), row - within) from None
 
     def forget(self) -> None:
-        """Release the memory of the shards that were read."""
+        """Release the memory that holds rows of the open shards."""
         for shard in list(self._shards.values()):
             shard.forget()
 
@@ -190,7 +189,7 @@ def open_shard(location: Location, name: str, array: StoredArray) -> ShardReader
 
 
 class RangeShard:
-    """A shard that is read by ranges: its index once, then the chunks that are needed.
+    """A shard that is read in byte ranges: the index once, and chunks when they are needed.
 
     Parameters
     ----------
@@ -199,7 +198,7 @@ class RangeShard:
     layout
         The division of the rows into chunks.
     compressed
-        True if chunks are compressed with Zstandard. The checksum is of the compressed data.
+        True if chunks are compressed with Zstandard. Checksums then cover the compressed data.
     """
 
     def __init__(

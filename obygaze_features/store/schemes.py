@@ -1,8 +1,8 @@
-"""Clients for the addresses of stores. `SCHEMES` has one entry per URL scheme.
+"""Clients that read and write the files of stores, one for each URL scheme in `SCHEMES`.
 
 Credentials and endpoints are read from the usual places. For S3, these are ``AWS_ACCESS_KEY_ID``,
 ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and ``~/.aws``; for a web server, the URL
-(``https://USER:PASSWORD@HOST/...``); for the Hub, ``hf auth login``.
+(``https://USER:PASSWORD@HOST/...``); for the Hub, the login that ``hf auth login`` saved.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Files:
         return f"{self.root}/{name}"
 
     def get(self, name: str, span: Range, limit: int) -> Answer:
-        """Return a range of a file; for a whole file, (None, None), at most `limit` + 1 bytes."""
+        """Return a range of a file. For (None, None), return the file, up to `limit` + 1 bytes."""
         start, end = (0, limit + 1) if span == (None, None) else span
         return Answer(self.system.cat_file(self.path(name), start=start, end=end))
 
@@ -280,7 +280,7 @@ SCHEMES: dict[str, type[Files]] = {
 
 
 def parse_hf_address(address: str, *, dataset_only: bool = False) -> tuple[str, str, str]:
-    """Return repository, revision and folder; with `dataset_only`, refuse a folder or revision."""
+    """Return the repository, revision and folder; `dataset_only` refuses a folder or revision."""
     parts = _HF_ADDRESS.fullmatch(address.rstrip("/"))
     if not parts or (dataset_only and (parts[2] or parts[3])):
         where = redact_url(address)
@@ -358,6 +358,6 @@ def _describe(problem: Exception) -> str:
     if isinstance(status, int):  # the server's own message may repeat secrets from the request
         message = f"the server answered {status} {responses.get(status, '')}".strip()
     if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in text:
-        remedy = "set credentials: https://USER:PASSWORD@HOST/..., AWS_ACCESS_KEY_ID and "
-        return f"{message}; {remedy}AWS_SECRET_ACCESS_KEY, or for the Hub: hf auth login"
+        remedy = "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
+        return f"{message}; {remedy}AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
     return f"{message}; check the address and the network, and run the same command again"

@@ -1,4 +1,4 @@
-"""`obygaze stores serve`: a small web server for files and ranges, which is all a reader needs.
+"""`obygaze stores serve`: a small web server for files and ranges, enough to read stores.
 
 It serves the regular files of one folder. It does not list files, follow links out of the folder,
 or accept uploads.

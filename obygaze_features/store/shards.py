@@ -46,7 +46,7 @@ class MappedFile:
     """The memory map; None for an empty file, which cannot be mapped."""
 
     def forget(self) -> None:
-        """Release the memory of pages that were read; they are read again when needed."""
+        """Release the memory of pages that were read. The system reads pages again when needed."""
         # Windows lacks this call, and trims a process's pages by itself.
         if sys.platform != "win32" and self.memory is not None:
             self.memory.madvise(mmap.MADV_DONTNEED)
@@ -119,7 +119,7 @@ def write_shard(
 ) -> str:
     """Write a shard and flush it to disk. A chunk that is None is absent.
 
-    With `compress`, chunks are compressed with Zstandard in the same way as by Zarr.
+    With `compress`, chunks are compressed with Zstandard, as Zarr does.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def checksum(data: Any) -> bytes:
 def read_index(
     tail: bytes, layout: ShardLayout, where: str
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Parse a shard's index; return each chunk's offset and length, and a mask of present ones."""
+    """Parse a shard's index; return each chunk's offset and length, and a mask of those present."""
     table = tail[:-CHECKSUM_BYTES]
     if len(tail) != layout.index_bytes or checksum(table) != tail[len(table) :]:
         raise DamagedChunk(where, range(layout.shard_rows), "its index is damaged or truncated")
@@ -249,7 +249,7 @@ class ShardReader:
         return out
 
     def read_row(self, row: int, *, check: bool = True) -> NDArray[Any]:
-        """Read one row, counted from the start of the shard, fast enough for loops over clips."""
+        """Read one row, counted from the start of the shard. This is fast enough for loops."""
         chunk, within = divmod(row, self.layout.chunk_rows)
         start = self._locate(chunk, check=check) + within * self._row_bytes
         values = np.ndarray(self.layout.row_shape, self._dtype, self._bytes, start)

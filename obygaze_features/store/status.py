@@ -18,7 +18,7 @@ from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
 
 RECENT_S = 3600.0
-"""The number of seconds before the last written block to include when measuring speed."""
+"""The period, in seconds before the last written block, over which speed is measured."""
 
 
 def report_progress(folder: Path | str) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def report_progress(folder: Path | str) -> list[dict[str, Any]]:
     - the numbers of ``rows``, ``done``, ``failed`` and ``to_do``;
     - ``running``, the number of blocks that each active machine has claimed;
     - ``rows_per_second``, measured over the blocks of the last hour while a machine is active,
-      otherwise taken from the last extraction;
+      otherwise the speed of the last extraction;
     - ``seconds_left`` at this speed.
     """
     folder = Path(folder)

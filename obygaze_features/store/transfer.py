@@ -70,7 +70,7 @@ class Packed(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """The address that a store was pushed to, and the number of files that this run sent."""
+    """The address that a store was pushed to, and the number of files that were sent."""
 
     where: str
     files: int
@@ -390,8 +390,8 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
 def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterator[Path]:
     """Yield a locked, hidden folder next to an output, in which its files are collected.
 
-    The folder keeps the files that an earlier run fetched, if its checksum list shows that they are
-    of the same store. With `keep`, the folder is kept after an error.
+    The folder keeps the files that an earlier run fetched, if its checksum list shows that they
+    belong to the same store. With `keep`, the folder is kept after an error.
     """
     folder = output.with_name(f".{output.name}.pulling")
     listing = folder / fmt.CHECKSUMS

@@ -84,7 +84,7 @@ def verify(address: Path | str) -> list[Damage]:
 
 
 def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
-    """Describe the damage to a file, or return None; without a checksum, only try to read it."""
+    """Describe the damage to a file, if any; without a checksum, only try to read the file."""
     if not is_store_name(name):
         return "a store cannot have a file with this name"
     try:

@@ -104,8 +104,8 @@ class StoreDataset:
     With a manifest, ``dataset[i]`` is a dictionary with ``id``, ``film``, ``features`` (the row),
     ``level`` (its code) and ``label`` (the index of the level in `classes`).
 
-    Pickling keeps only the store's path, so any number of workers may be forked or spawned; each
-    opens the store itself. Raises `StoreUnreadable` if the store at the path has been replaced.
+    A pickled dataset holds the store's path or URL, so any number of workers may be forked or
+    spawned. Each opens the store itself. Raises `StoreUnreadable` if the store was replaced.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class StoreDataset:
     """
 
     classes: tuple[str, ...] = ()
-    """The levels, in the order of their labels; empty if there is no manifest."""
+    """The codes of the levels, in the order of their labels; empty if there is no manifest."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class StoreDataset:
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return several entries at once; data loaders call this for each batch."""
+        """Return several rows at once; data loaders call this for each batch."""
         store, rows = self._store(), self._rows[np.asarray(indices, np.intp)]
         values = store.read_rows(self.array, rows)
         if self._facts:
@@ -189,7 +189,7 @@ class StoreDataset:
         Parameters
         ----------
         others
-            Datasets of other stores, whose rows are mixed in.
+            Datasets made from other stores, whose rows are mixed in.
         batch
             The number of rows per batch; the last batch may have fewer. A batch is a list, which
             PyTorch's `default_collate` turns into tensors.

@@ -1,4 +1,4 @@
-"""Create stores and fill them block by block; the module `commit` writes a block to disk."""
+"""Create stores and fill them block by block. The module `commit` writes blocks to disk."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class StoreWriter:
         recipe
             The description of how the rows are computed.
         probe
-            The features of the probe, a fixed synthetic clip, by array. With these, two labs can
+            The features of the probe, a fixed synthetic clip, by array. With them, two labs can
             check that they compute the same features.
         block_rows
             The number of rows per block (default: 32, or more for many items). Must be the same
@@ -119,7 +119,7 @@ class StoreWriter:
         *,
         block_rows: int | None = None,
     ) -> StoreWriter:
-        """Open a store to continue filling it; raise `StoreError` if manifest or recipe differ."""
+        """Open a store to continue filling it; raise `StoreError` if items or recipe differ."""
         store = open_store(path)
         require_resumable(store, manifest, recipe, block_rows=block_rows)
         return cls(store)
@@ -188,7 +188,7 @@ class StoreWriter:
         return commit_block(store, block, outcomes, instead_of=record)
 
     def log(self, event: str, **fields: Any) -> None:
-        """Append an event to the log, the only file in which equal stores differ."""
+        """Append an event to the log, the only file that may differ between equal stores."""
         with disk_errors(self.store.path, StoreError):
             append_to_log(self.store.path, event, **fields)
 
@@ -232,7 +232,7 @@ def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> lis
 
 
 def _describe_pair(stored: Any, now: Any) -> str:
-    """Describe two different values; for mappings, the keys that differ."""
+    """Describe two different values by their texts, or two mappings by the keys that differ."""
     if isinstance(stored, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
         if len(keys) > 1:
@@ -304,7 +304,7 @@ def write_probe(
 
 
 def write_checksums(folder: Path, computed: Mapping[str, str] | None = None) -> None:
-    """Write the list of the SHA-256 of every file except the log, which may grow.
+    """Write the SHA-256 of every file except the log, which may grow, to ``checksums.json``.
 
     `computed` holds the checksums that are already known, by file name.
     """

@@ -97,7 +97,7 @@ def _is_recovery_point(sei: bytes) -> bool:
 
 
 def _first_av1_frame(data: bytes) -> int | None:
-    """Return the first four bits of the first frame header, or None if there is none."""
+    """Return the first four bits of the first frame header; None if there is no frame."""
     at = 0
     while at < len(data):
         head = data[at]

@@ -33,7 +33,7 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video.index import NO_TIME, FrameIndex, index_file, open_video, packets_of
 
 SEEK_PACKETS = 200
-"""The number of packets to skip from which seeking is faster than reading on."""
+"""The number of packets to skip above which seeking is faster than reading on."""
 EMPTY_MPEG4_BYTES = 20
 """The size below which an MPEG-4 packet may stand for a frame that the encoder skipped."""
 MAX_PIXELS = 100_000_000
@@ -199,7 +199,7 @@ class _Pictures:
             raise VideoError(
                 self.path,
                 f"changes its picture size: frame {number} is "
-                f"{new_width}x{new_height}, earlier frames are {width}x{height}",
+                f"{new_width}x{new_height}, but earlier frames are {width}x{height}",
             )
         self._rgb[self._slots[number]] = picture
 

@@ -47,7 +47,7 @@ LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
 NO_PICTURES = "has no video, only"
 """The beginning of the error message for a file without pictures."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
-"""The marker with which DivX says that a packet may hold two frames, and the next one none."""
+"""The marker with which DivX says that a packet may hold two frames, and the next packet none."""
 _MICROSECONDS = 1_000_000
 
 
@@ -272,7 +272,7 @@ def index_file(
 
 @contextmanager
 def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
-    """Collect FFmpeg's error messages about a file's structure in the block.
+    """Collect FFmpeg's error messages about a file's structure during the ``with`` block.
 
     FFmpeg skips damaged parts of a Matroska file, and such a message is the only sign of damage.
     """
@@ -343,7 +343,7 @@ def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
 
 
 def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
-    """Return the start packets before which all earlier packets are also shown earlier."""
+    """Return the start packets that are shown later than every packet before them."""
     starts = np.array(packets.starts, np.int32)
     latest = np.maximum.accumulate(packets.pts)
     clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]

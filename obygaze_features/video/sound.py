@@ -30,7 +30,7 @@ PREROLL_S = 0.5
 TAIL_S = 0.1
 """The seconds to decode after a span, which the resampler needs."""
 MAX_JITTER_S = 0.02
-"""The largest gap, in seconds, between consecutive frames, because times are rounded."""
+"""The largest gap, in seconds, that rounded times may leave between consecutive frames."""
 SAMPLES_PER_STEP = 1 << 16
 """The number of samples to resample at a time; resampling single frames takes twice as long."""
 MIX = {"rematrix_maxval": "1"}
@@ -43,7 +43,7 @@ RATES = range(1_000, 1_000_001)
 MARGIN_S = 1.0
 """The extra seconds to keep around the last window if only the file's header states the end."""
 MAX_READINGS = 3
-"""The maximum readings of a clip: a seek may miss its start, a header may misstate its end."""
+"""The maximum readings of a clip: a seek may miss its start, and a header misstate its end."""
 COMPUTING_S, COMPUTING_PER_SECOND = 60.0, 0.1
 """The processor time that decoding may take, plus an allowance for each second of sound. Usually,
 sound is decoded about a hundred times as fast as it plays.
@@ -271,7 +271,7 @@ class _Reader:
             raise VideoError(self._path, reason)
 
     def _measure_frames(self) -> None:
-        """Determine on which samples frames start, if the file's clock is coarser than a sample.
+        """Find the samples at which frames start, if the file's clock is coarser than a sample.
 
         After a seek, the clock alone would place frames up to a millisecond off. Most codecs have
         frames of equal length.

@@ -119,7 +119,7 @@ def has_voice(seed: int) -> bool:
 
 
 def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
-    """Return the sound of a frame: a steady tone, or syllables; the pitch has no meaning."""
+    """Return the sound of a frame: a steady tone, or syllables. The pitch has no meaning."""
     count = SOUND_RATE // FRAMES_PER_SECOND
     time = np.arange(number * count, (number + 1) * count) / SOUND_RATE
     pitch = 180 + 10 * (seed % 13)

@@ -49,7 +49,7 @@ is 4 GiB unless OBYGAZE_MAX_PIXELS is set. A decoder holds up to 17 pictures.
 READY = b"ready\n"
 """The first message, sent when the worker is ready for requests."""
 HEARTBEAT = b".\n"
-"""Sent at most once per second while a request makes progress."""
+"""The message that is sent at most once per second while a request makes progress."""
 
 
 class Memory:

@@ -56,7 +56,7 @@ SLIPS = [
     (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no 'id' column (got clip, label)"),
     (1, "import npy flat.npy --in-order", "native is not a matrix"),
     (1, "import hdf5 X.npy", "X.npy cannot be read as HDF5"),
-    (2, "import hdf5 X.h5 --backbone mine", "an exported store with its own recipe"),
+    (2, "import hdf5 X.h5 --backbone mine", "an exported store; leave out recipe and column"),
     *((1, f"import npy features --recipe {name}", name, fact) for name, fact in (
         ("text.toml", "Expected '='"), ("key.toml", "unknown field `precison`"),
         ("digest.toml", "$.backbone.weights_sha256"))),
@@ -117,7 +117,7 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
 @pytest.mark.parametrize(("source", "options", "fact"), [
     ({}, {}, "no source"),
     ("nowhere.mat", {}, "nowhere.mat does not exist"),
-    ("key.toml", {}, "not a kind of file that can be imported"),
+    ("key.toml", {}, "key.toml cannot be imported"),
     ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 already holds all arrays"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
 ], ids=str)  # fmt: skip

@@ -122,7 +122,7 @@ def test_a_table_of_two_annotators_is_no_table_of_clips(tmp_path, obygaze):
         path = write(tmp_path / f"{column}.csv", f"id,film,start,end,{column},level,note", *rows)
         command = ("import", "csv", path, "--levels", "calm,tense")
         text = obygaze("manifests", *command, "-o", tmp_path / column, code=0).output
-        facts = ("3 items repeat", "(ben0 is the same span as ann0)", f"column {column!r}")
+        facts = ("3 items repeat", "(ben0 has the same span as ann0)", f"column {column!r}")
         assert all(fact in text for fact in facts), text
         remedy = f"obygaze annotations import csv {path}{option}"
         assert remedy in text

@@ -53,7 +53,7 @@ def test_failed_rows_come_from_the_other_part(tmp_path, path):
     second = toys.a_store(tmp_path / "two.zarr", blocks=[])
     toys.fill(toys.resume(second), None, lambda row: changed if row == 9 else toys.a_row(row))
     with pytest.raises(
-        StoreError, match=r"tt1-009 has a different frames row in .*toy.* stores diff"
+        StoreError, match=r"frames row of tt1-009 differs between .*toy.* stores diff"
     ):
         of.merge([path, second], tmp_path / "none.zarr")
     assert not (tmp_path / "none.zarr").exists()

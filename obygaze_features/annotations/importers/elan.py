@@ -119,7 +119,7 @@ def import_timelines(
 def _read_files(
     paths: Iterable[Path], rows: list[SourceRow | Remark], film: str | None, *, carried: bool
 ) -> tuple[dict[Path, Document], dict[Path, LabelScheme]]:
-    """Read files and the label schemes in them; add remarks on ignored parts to `rows`."""
+    """Read files and the label schemes in them; add remarks on what was ignored to `rows`."""
     documents: dict[Path, Document] = {}
     schemes: dict[Path, LabelScheme] = {}
     errors: list[AnnotationError] = []
@@ -272,7 +272,7 @@ def _rows(
     shared: set[str],
     hints: Mapping[str, str],
 ) -> Iterator[SourceRow | Remark]:
-    """Yield the rows of a document.
+    """Yield the rows of a document, or a remark for a tier without levels.
 
     If only one tier has a `shared` name, that tier belongs to the annotator called `folder`.
     """
@@ -321,7 +321,10 @@ def _segment(
     scheme: LabelScheme,
     offered: Collection[str],
 ) -> Segment:
-    """Return a segment without an annotator; an entry of a pick-list is always a single concept."""
+    """Convert an ELAN annotation to a segment without an annotator.
+
+    Texts in `offered`, the entries of a pick-list, are not split into several concepts.
+    """
     texts: dict[str, list[str]] = {"concepts": []}
     for tier, detail in note.details.items():
         if name := field_of(tier):
@@ -343,7 +346,7 @@ def _segment(
 
 
 def _parse_exact_times(text: str) -> dict[int, float]:
-    """Map milliseconds to exact times in seconds. Times that were changed in ELAN are not found."""
+    """Map milliseconds to exact times in seconds. Times changed in ELAN have no entry."""
     exact = {}
     for word in text.split():
         if re.fullmatch(r"[0-9]{1,10}\.[0-9]{1,6}", word):

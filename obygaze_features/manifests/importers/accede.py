@@ -38,7 +38,7 @@ AROUSAL = _scheme("MediaEval arousal", ("calm", "-1"), ("neutral", "0"), ("activ
 
 
 class _Rows(NamedTuple):
-    """The rows of a kind of file by clip name, and the names of the files."""
+    """The rows of all files of one kind, by clip name, and the names of the files."""
 
     rows: Mapping[str, Mapping[str, str]]
     files: str
@@ -95,7 +95,7 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
     if not names:
         patterns = ", ".join(f"{family}*.txt" for family in FAMILIES)
         raise ManifestError(
-            f"{folder} has no clips of LIRIS-ACCEDE; it must have files called {patterns}, such as "
+            f"{folder} has no clips of LIRIS-ACCEDE; pass a folder with files {patterns}, such as "
             "MEDIAEVALsets.txt, MEDIAEVALviolence.txt and MEDIAEVALaffect.txt"
         )
     labels, notes = [], []

@@ -59,11 +59,11 @@ def import_manifest(
     name: str | None = None,
     annotator: str | None = None,
 ) -> Manifest:
-    """Read any CSV table, with a column mapping.
+    """Read any CSV table of clips, with or without labels.
 
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-    and concepts are recognised; map other names with --column. If ids are missing, or are file
-    names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
+    and concepts are recognised; map other names with --column. If there are no ids, or ids are
+    file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
     concepts in a cell with a bar: Body|Look. A row without a level is an unlabelled clip. Spans of
     a file (start, end) that have no film belong to the film that the file is named after.
 
@@ -127,7 +127,7 @@ def _describe_repeats(all_items: Items, source: Path) -> Iterator[str]:
     if not repeats:
         return
     row, first_row = next(iter(repeats.items()))
-    pair = f"{all_items.ids[row]} is the same span as {all_items.ids[first_row]}"
+    pair = f"{all_items.ids[row]} has the same span as {all_items.ids[first_row]}"
     note = f"{counted(len(repeats), 'item repeats', 'items repeat')} an earlier item ({pair})"
     columns = {
         name: len(set(cells))
@@ -302,7 +302,7 @@ def _row_finder(all_items: Items) -> Callable[[str, str], list[int]]:
 
 
 def _ends_of_path(path: str) -> list[str]:
-    """Return a path in lower case without extension, then the same path with fewer folders."""
+    """Return a path in lower case without its extension, then the path with fewer folders."""
     path = path.casefold().replace("\\", "/").lstrip("/")
     parts = (path.rpartition(".")[0] if _suffix(path) in MEDIA_SUFFIXES else path).split("/")
     return ["/".join(parts[first:]) for first in range(len(parts))]

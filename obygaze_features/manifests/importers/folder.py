@@ -53,7 +53,7 @@ def import_manifest(
     Parameters
     ----------
     source
-        The folder. A file's film is the outermost folder that contains it within `source`.
+        The folder. A file belongs to the film that its outermost folder in `source` is named after.
     ids
         ``names``: the id is the file's name, prefixed with its film unless it already starts
         with the film. By default, tt0108160_scene_1.avi becomes tt0108160-001.

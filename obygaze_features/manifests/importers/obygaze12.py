@@ -1,7 +1,7 @@
 """Import the authors' files of ObyGaze12: annotations of 1,914 clips, splits and runs.
 
 The paper's released code draws its training folds in an unusual way. This module reproduces that
-code, so that results can be compared with exactly the published runs.
+code, so that results can be compared with the exact runs that were published.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def import_manifest(
     source
         ``ObyGaze12_thresh_02.csv`` or a similar file (default: downloaded).
     rule
-        The name of the default label set, one of `RULES`.
+        The name of the default label set, which is one of `RULES`.
     url
         An alternative address to download from.
     """

@@ -42,7 +42,7 @@ _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 @click.option(
     "--article",
     type=click.Choice(ARTICLES),
-    help="The article before the stimulus: an before a vowel (an engineer), or always a (a "
+    help="The article before the stimulus: 'an' before a vowel (an engineer), or always 'a' (a "
     "engineer), as in some published prompts.",
 )
 @name_option

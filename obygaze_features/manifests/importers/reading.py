@@ -64,7 +64,7 @@ def parse_time(text: str, column: str, delimiter: str = ",") -> float:
 
 
 def parse_times(cells: Sequence[str], column: str) -> list[float]:
-    """Parse each cell with `parse_time`, or faster if all cells are plain numbers."""
+    """Parse cells like `parse_time`, but faster if all cells are plain numbers."""
     if not "".join(cells).encode().translate(None, b"0123456789."):
         with contextlib.suppress(ValueError):  # such as an empty cell
             seconds = [round(float(cell), 6) for cell in cells]
@@ -133,7 +133,7 @@ def relative_path(path: str) -> str:
 
 
 def film_of_file(name: str) -> str:
-    """Return the film that a span of this file belongs to; other names are returned unchanged.
+    """Return the film that spans of a media file belong to; return other names unchanged.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
     The address must start with http or https, so that no local file can be read.
     """
     if not url.startswith(("https://", "http://")):
-        raise ManifestError(f"{url} is not an http address")
+        raise ManifestError(f"{url} is not an http address; pass one with --url")
     import http.client  # imported here, because these imports would slow down every command
     import urllib.error
     import urllib.request
