@@ -150,11 +150,11 @@ class LeaveFilmOut(Splitter):
     N films give N * (N - 1) folds. With `validation_films`, fewer films are used for validation.
     With 0, only the tested film is left out, which gives N folds.
 
-    A film is eligible if it has at least `min_clips` clips of each class. The other films are used
-    for training in every fold. Clips without a film raise an error. Other groups, such as files or
-    directors, work like films. With ``min_clips=1`` and ``balance="none"``, the splits are those of
-    scikit-learn's `LeaveOneGroupOut`, except that groups without clips of some class are not
-    tested.
+    A film is eligible if it has at least `min_clips` clips of each class. Films that are not
+    eligible are used for training in every fold. Clips without a film raise an error. Other groups,
+    such as files or directors, work like films. With ``min_clips=1`` and ``balance="none"``, the
+    splits are those of scikit-learn's `LeaveOneGroupOut`, except that groups without clips of some
+    class are not tested.
 
     Parameters
     ----------
@@ -357,9 +357,9 @@ class PaperSplit(ByFolds):
     """The last fold is for testing, the second to last for validation, the others for training.
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
-    whole folds, so that there are about as many negatives as positives. Fit r uses the folds from r
-    on, continuing with the first after the last. If negatives do not outnumber positives, all fits
-    train on the same clips.
+    whole folds, so that there are about as many negatives as positives. Fit r takes negatives
+    from fold r on, continuing with the first fold after the last. If negatives do not outnumber
+    positives, all fits train on the same clips.
 
     Parameters
     ----------

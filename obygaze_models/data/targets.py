@@ -82,7 +82,7 @@ class Classes:
         return labels
 
     def format_labels(self, task: Task, labels: Array) -> Array:
-        """Convert labels to cells for files: the keys of the classes."""
+        """Format labels as cells of a CSV file: the keys of the classes."""
         return np.array(task.class_keys, dtype=object)[labels.astype(np.int64)]
 
     def read_labels(self, task: Task, cells: Array) -> Array:
@@ -111,7 +111,7 @@ class Classes:
         return missing if len(task.classes) - len(missing) < enough else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the names of the columns of predictions: one per class, or one for two classes."""
+        """Return the names of the prediction columns: one per class, or one for two classes."""
         if len(names) == 2:
             return [PROBABILITY]
         return [f"{PROBABILITY}_{name}" for name in names]
@@ -145,7 +145,7 @@ class Classes:
         return baselines(float(np.mean(labels)))
 
     def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the scores that can rank models of two classes, or of several."""
+        """Return the keys of the scores that can rank models, for two classes or for several."""
         return ranking_keys(multiclass=several)
 
     def default_score(self, task: Task) -> str:
@@ -198,7 +198,7 @@ class _Numeric(Classes):
         }
 
     def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the scores that can rank models."""
+        """Return the keys of the scores that can rank models."""
         return value_keys(self.key)
 
     def default_score(self, task: Task) -> str:

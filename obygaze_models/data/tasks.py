@@ -346,7 +346,7 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:
-    """Return True if a backbone was pretrained on other data (its weights are not random).
+    """Return True if a backbone was pretrained on external data (its weights are not random).
 
     MediaEval requires such runs to be marked.
     """

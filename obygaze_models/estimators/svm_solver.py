@@ -173,14 +173,14 @@ class LinearSVM:
 
 @dataclass(frozen=True, eq=False)
 class ChosenSVM:
-    """An SVM, and how its C was chosen.
+    """An SVM, and the way its C was chosen.
 
     Parameters
     ----------
     fit
         The hyperplane.
     aucs
-        The AUC of each C on the clips that chose C; empty if there was no choice.
+        The AUC of each C on the clips used to choose C; empty if there was no choice.
     held_out
         The held-out decision values of the training clips, [N]; None unless cross-validation chose
         C.

@@ -127,8 +127,8 @@ def held_out(
 ) -> list[Row]:
     """Return a run's held-out predictions, sorted by model, test, film and time.
 
-    The cells include each annotator's class. The probability is averaged over the fits. It is that
-    of the second class if there are two classes, and otherwise of the predicted class. The cells
+    The cells include each annotator's class. The probability is averaged over the fits. With two
+    classes, it is the probability of the second class; with more, of the predicted class. The cells
     also have the concepts' contributions, for models whose contributions sum to the log-odds.
     """
     if model is not None and model not in run.record.models:
@@ -427,7 +427,7 @@ def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> in
         if history := getattr(estimator, "history_", None):
             histories[Path(row["model"]) / row["folder"].name] = history
     if not histories:
-        raise ExperimentError(f"{folder} has no network with a loss history. Add one, such as mlp")
+        raise ExperimentError(f"{folder} has no network with a loss history. Run one, such as mlp")
     with new_folder(output, overwrite=overwrite) as logs:
         for name, history in histories.items():
             (logs / name).mkdir(parents=True)

@@ -300,7 +300,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
     ==================  =====================================================================
     ``id``              the clip
     ``position``        for ordered levels, from 0; or ``value`` for numbers
-    ``probability``     of the positive class; or ``probability_NAME`` for each of more classes
+    ``probability``     of the positive class; for more classes, ``probability_NAME`` for each
     ``fit``             the fold, numbered as in ``predictions.csv``; by default all folds
     ``model``           the model's name in the results; by default the name of the file
     ``task``            as in ``run.json``; required if an experiment learns several tasks

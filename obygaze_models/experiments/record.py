@@ -50,13 +50,13 @@ class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "sciki
 
 
 class _Config(_Part, frozen=True, kw_only=True):
-    """The settings of a backbone that reports use."""
+    """The backbone settings that reports use."""
 
     vision_config: dict[str, Any] = {}
 
 
 class _Backbone(_Part, frozen=True, kw_only=True):
-    """The keys of a store's backbone that are used."""
+    """The keys of a store's backbone that obygaze reads from ``run.json``."""
 
     name: str
     weights_sha256: str
@@ -323,7 +323,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     warnings
         Warnings that limit the conclusions from the scores.
     join
-        The numbers of clips with labels and features, and of clips that lack either.
+        The numbers of labelled and used clips, and of clips that lack a label, a fold or features.
     leaked
         The number of test clips that leak in any fit. ``clips.csv`` marks them.
     learned
@@ -342,7 +342,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     cuts
         The thresholds that were chosen on validation clips in each fit, by model, if requested.
     files
-        The digests of the files that the scores were computed from.
+        The digests of the run's CSV files.
     """
 
     format: str = FORMAT
@@ -462,7 +462,7 @@ def read_record(folder: Path) -> RunRecord:
 
 
 def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
-    """Raise `ValueError` if a mapping in ``run.json`` lacks a key or has a wrong type."""
+    """Raise `ValueError` if a mapping lacks a key or has a value of the wrong type."""
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:

@@ -28,7 +28,7 @@ from obygaze_models.estimators.registry import (
 AGAINST = "negatives"
 """The key in an estimator's table for the set of negatives of its concepts."""
 CUT, ON_VALIDATION = "threshold", "validation"
-"""The key of an estimator's threshold in its table, and the value to choose it on validation."""
+"""The key of an estimator's threshold, and its value for a choice on validation clips."""
 
 
 def folder_name(text: str) -> str:

@@ -40,7 +40,7 @@ FITS = {
     "estimator": "str", "reads": "str", "folder": "str", "not_saved": "str",
     "cut": "str", "facts": "str",
 }  # fmt: skip
-"""The columns of ``fits.csv``. pandas may misread the last digit of a cut."""
+"""The columns of ``fits.csv``. Cuts are read as text, because pandas may misread a last digit."""
 _JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], "facts": Facts}
 """The columns whose cells are JSON objects."""
 

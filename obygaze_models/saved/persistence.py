@@ -167,7 +167,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
             raise damaged(path, f"the file {name!r} is missing")
         files[name] = read_bytes(path / name, ExperimentError)
         if hashlib.sha256(files[name]).hexdigest() != digest:
-            raise damaged(path / name, "its digest differs")
+            raise damaged(path / name, "its checksum does not match")
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
         model = _decode(header.model, parts)
@@ -316,7 +316,7 @@ def _path_of(kind: type) -> str | None:
 
 def _find_class(path: Any) -> Any:
     if not (isinstance(path, str) and path in OWN):
-        raise ExperimentError(f"{str(path)[:60]!r} is not a class of this version")
+        raise ExperimentError(f"{str(path)[:60]!r} is not a class in this version of obygaze")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 

@@ -114,7 +114,7 @@ def test_a_runs_page_states_task_data_and_result(page, run):
         "HN (Hard Negative)", "from Easy Negative to Sure", "50% of the 24 test clips are positive",
         "No test clip was used for training",
         "50 clips of the store have no label for this task",
-        f"Other clips of {FILMS} of the {FILMS} tested films are in training",
+        f"{FILMS} of the {FILMS} tested films have other clips in training",
         "3 fits share one test fold",
     ):  # fmt: skip
         assert words in page.text, words
