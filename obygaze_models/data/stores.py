@@ -44,7 +44,7 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 
 
 MISSING = ("drop", "mean")
-"""The options for clips that a store lacks: leave them out, or use the mean of the store."""
+"""The options for clips that a store lacks: leave them out, or use the store's mean."""
 
 
 class _StoreGroup:

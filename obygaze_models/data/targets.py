@@ -1,7 +1,7 @@
 """Targets: how labels are encoded, what predictions look like, and how they are scored.
 
 A `Task` has the key of its target in `TARGETS`. Everything that depends on the kind of target
-belongs here: its labels, the columns of its predictions, its scores and the scores of guessing.
+belongs here: its labels, the columns of its predictions, its scores and the scores of guesses.
 """
 
 from __future__ import annotations

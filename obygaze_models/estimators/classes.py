@@ -60,9 +60,9 @@ def encode(y: Array, classes: Array) -> Array:
 
 
 def as_logits(decisions: Array) -> Array:
-    """Return the decision values of two classes, [N] or [N, 1], as logits [N, 2].
+    """Return decision values for two classes, [N] or [N, 1], as logits [N, 2].
 
-    The decision values of more classes are already logits, and are returned unchanged.
+    Decision values for more classes are already logits, and are returned unchanged.
     """
     decisions = np.asarray(decisions)
     if decisions.ndim == 2 and decisions.shape[1] > 1:
@@ -72,7 +72,7 @@ def as_logits(decisions: Array) -> Array:
 
 
 class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A base class for classifiers that predict by logits [N, classes], in float64."""
+    """A base class for classifiers that compute logits [N, classes], in float64."""
 
     classes_: Array
 

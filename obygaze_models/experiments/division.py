@@ -199,7 +199,7 @@ def _describe_near(manifest: Manifest, split: Split) -> str:
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
-    """Return the authors' runs for the split, or the folds that their concepts are learned from.
+    """Return a division into the authors' runs, or into the folds used to learn their concepts.
 
     For concepts, the last fold is the test set, and each other fold is the validation set once. The
     authors' bottlenecks are trained once, on all folds except the last (the second to last counts

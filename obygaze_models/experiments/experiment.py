@@ -467,7 +467,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                     yield f"the title {title!r} is used twice. Change one of them"
 
     def title_of(self, model: str) -> str:
-        """Return a model's name in tables: its title, or its name if it has none.
+        """Return a model's name for use in tables: its title, or its name if it has no title.
 
         The name of a variant that reads only some stores combines the titles of model and stores.
         """

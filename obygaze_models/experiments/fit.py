@@ -227,7 +227,7 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
 
 
 class FitMemo:
-    """An in-memory cache that lets heads of the same fold share a fitted concept bank."""
+    """An in-memory cache that lets several heads share a concept bank fitted on the same fold."""
 
     def __init__(self) -> None:
         self._results: dict[tuple[str, str], Any] = {}

@@ -211,7 +211,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
     Parameters
     ----------
     title
-        The model's name in tables and pages.
+        The model's name for tables and pages.
     estimator
         The name of the estimator; empty for an external model.
     stores
@@ -227,9 +227,9 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
 
 
 class TestSet(_Part, frozen=True, kw_only=True):
-    """The size of a test set, and the scores of guessing on it.
+    """The size of a test set, and the scores of guesses on it.
 
-    `share` is the share of positives. `baselines` has the expected scores of each way of guessing.
+    `share` is the share of positives. `baselines` has the expected scores of each kind of guess.
     """
 
     clips: int
@@ -390,7 +390,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         raise ValueError(f"unknown task {name!r}")
 
     def title_of(self, model: str) -> str:
-        """Return the name of a model in tables and pages."""
+        """Return a model's name for tables and pages."""
         return self.models[model].title
 
     def trained_on(self, test: str) -> str:
@@ -399,7 +399,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         return test if is_learned else self.learned[0]
 
     def words(self, test: str) -> dict[str, str]:
-        """Return the names of a test's classes and of other levels for sentences, by key."""
+        """Return the names of a test's classes and other levels for use in sentences, by key."""
         return self.task(test).words(self.manifest.levels)
 
     @property

@@ -130,7 +130,7 @@ class About(dict[str, Any]):
         if self.target_key != CLASSES:
             raise ExperimentError(
                 f"{self._where}: {operation} needs a model that predicts classes (got target = "
-                f'"{self.target_key}"). Use models run, compare or predict.'
+                f'"{self.target_key}"). Train one with target = "classes".'
             )
 
     def __missing__(self, key: str) -> Any:

@@ -191,7 +191,7 @@ class PartScore:
     scores
         The scores; None for undefined scores.
     baselines
-        The scores of guessing with the same share of positives; empty unless there are two classes.
+        The scores of guesses with the same share of positives; empty unless there are two classes.
     """
 
     clips: int

@@ -328,7 +328,7 @@ def test_the_table_names_uncounted_films_and_missing_intervals(results):
     text = caption(fewer)
     assert text.startswith(f"Means over 3 to {FILMS} films")
     names = "The Left Out, tt12, tt13, tt14, tt15 and 2 more"
-    assert f"Left out, without clips of every class: {names}." in text
+    assert f"Left out, because classes are missing: {names}." in text
     rare = caption(with_record(films, tests=with_classes(films, 950, 50)))
     assert "No interval for AP if less than 10% of the clips are positive, because a few" in rare
     ranked = show(
