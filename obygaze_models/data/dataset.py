@@ -331,7 +331,7 @@ def join_clips(
     if absent := sorted(set(levels) - set(truth.levels)):
         raise ExperimentError(
             f"no clip of {manifest.name} has the level {absent[0]} "
-            f"(got {', '.join(sorted(set(truth.levels)))})"
+            f"(its levels: {', '.join(sorted(set(truth.levels)))})"
         )
     labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
     everything = [clip for clip in manifest.ids if clip in truth.level_of]

@@ -267,7 +267,7 @@ def make_task(
         if positives or negatives:
             if not (positives and negatives):
                 missing = "negatives" if positives else "positives"
-                raise ExperimentError(f"{missing} is missing. A task of two classes needs both")
+                raise ExperimentError(f"{missing} is missing. Pass both positives and negatives")
             return two_classes(scheme.name_of, codes(positives), codes(negatives))
     return None
 

@@ -112,7 +112,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name, own in self._columns.items():
             clips = X[:, own][~np.isnan(X[:, own]).any(axis=1)]
             if not len(clips):
-                raise ExperimentError(f"no training clip has features of {name}. Omit this store")
+                raise ExperimentError(f"no training clip has features in {name}. Omit this store")
             self.means_[own] = clips.mean(axis=0)
             self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
         self.stacker_: Any = None

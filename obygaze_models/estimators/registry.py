@@ -133,7 +133,7 @@ REGRESSORS = {
     ),
     "mlp-regressor": Entry(
         "sklearn.neural_network:MLPRegressor",
-        "A network for numbers, stopped by held-out training clips.",
+        "A network for numbers, with early stopping on held-out clips.",
         {"early_stopping": True},
     ),
 }

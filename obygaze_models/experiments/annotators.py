@@ -1,4 +1,4 @@
-"""Each annotator's labels of a run's test clips, and who disagrees with whom."""
+"""Each annotator's labels for a run's test clips, and the clips that raters disagree on."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Curve:
             ]
             for point in self.points
         ]  # fmt: skip
-        head = ["model", "test", f"{self.noun}s", title, "95%", "change", "95% of change"]
+        head = ["model", "test", f"{self.noun}s", title, "95%", "change", "95%"]
         note = (
             f"Each score is the mean {title} over tested {self.noun}s and "
             f"{counted(self.draws, 'draw')} of annotated {self.noun}s. Each change is from the "

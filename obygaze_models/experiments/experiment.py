@@ -126,7 +126,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         examples=["valence"])] = None
     labels: Annotated[_Name | _Names | None, Meta(
         description="The name of a label set, or a list of annotators' label sets. By default the "
-        "manifest's default. A list selects the label set that was merged from these.",
+        "manifest's default. A list selects the set that was merged from the listed sets.",
         examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
         description='`"merged"` or `"soft"`. What models learn from: the merged label of a clip, '
