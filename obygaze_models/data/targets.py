@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 UNUSED = -1
 """The label of clips that are left out."""
 PROBABILITY = "probability"
-"""The prefix of the names of columns with probabilities."""
+"""The prefix of the names of probability columns."""
 TOLERANCE = 1e-6
 """The tolerance for probabilities below 0 or above 1."""
 NUMBERED = "number"
@@ -117,7 +117,7 @@ class Classes:
         return [f"{PROBABILITY}_{name}" for name in names]
 
     def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the columns in a table that have predictions."""
+        """Return the names of the columns that have predictions."""
         return [name for name in names if name.startswith(PROBABILITY)]
 
     def to_columns(self, outputs: Array) -> Array:
@@ -169,7 +169,7 @@ class _Numeric(Classes):
         return [self.column]
 
     def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the columns in a table that have predictions."""
+        """Return the names of the columns that have predictions."""
         return [name for name in names if name == self.column]
 
     def to_columns(self, outputs: Array) -> Array:
@@ -297,7 +297,7 @@ class Concepts(Classes):
         return [] if (labels > 0).any() else task.class_titles
 
     def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
-        """Return the probabilities [N, 2] of one concept."""
+        """Return the probabilities [N, 2] that each clip lacks or shows one concept."""
         positive = table[:, task.class_titles.index(test.concept)]
         return np.column_stack([1 - positive, positive])
 
@@ -324,7 +324,7 @@ def concept_targets(
     *,
     is_obygaze: bool = True,
 ) -> Array:
-    """Return [N, K] labels: 1 if a clip shows a concept, 0 if it is a negative of it, otherwise -1.
+    """Return [N, K] labels: 1 if a clip shows a concept, 0 if it is a negative, otherwise -1.
 
     Not Sure clips are left out, as are Easy Negatives that are marked with the concept. If the
     levels are not ObyGaze's (see `LabelScheme.is_obygaze`), every clip without the concept is a

@@ -100,7 +100,7 @@ def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
-    """Return a `ModelRef` for a model of a run; its title includes the run if there are several."""
+    """Return a `ModelRef` for a run's model. Its title names the run if there are several."""
     about = run.record.models[model]
     title = f"{name}: {about.title}" if several else about.title
     return ModelRef(name, model, title, tuple(about.stores))

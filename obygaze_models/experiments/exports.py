@@ -55,7 +55,7 @@ BYTE_ORDER_MARK = "\ufeff"
 HELD_OUT = "held-out prediction"
 """The ELAN linguistic type of a run's tiers."""
 PARTS = "parts in the "
-"""The prefix of the name of the column with the concepts' contributions to the log-odds."""
+"""The prefix of the column name for the concepts' contributions to the log-odds."""
 MAX_PARTS_SHOWN = 3
 OPSET = 17
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -365,7 +365,7 @@ def _order(clip: Clip) -> tuple[Any, ...]:
 
 
 def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
-    """Write a model as ONNX: features [N, D] in, probabilities [N, classes] out.
+    """Write a model as ONNX, which maps features [N, D] to probabilities [N, classes].
 
     Parameters
     ----------

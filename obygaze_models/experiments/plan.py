@@ -518,7 +518,7 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
 
 
 def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) -> tuple[str, ...]:
-    """Return the tests of a fold that can be scored, or () if no model can be trained on it.
+    """Return a fold's tests that can be scored, or () if no model can be trained on the fold.
 
     Training needs clips of every class. Validation and each test need at least two classes. Skipped
     folds and tests are added to the plan, with the reasons.

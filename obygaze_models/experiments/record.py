@@ -445,7 +445,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def fit_count(self) -> int:
-        """The largest number of fits of an estimator."""
+        """The largest number of fits of any estimator."""
         return max(len(scores.fits) for scores in self.scores)
 
 

@@ -120,7 +120,7 @@ KINDS = {"sum", "path", "sensitivity", "stores"}
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
-    """Return the reasons of all models with concepts and of late fusions, as a table."""
+    """Return a table of the reasons that models with concepts and late fusions give."""
     from obygaze_models.estimators.fusion import StoreFusion
     from obygaze_models.explain.attributions import attribute, bank_of
 
