@@ -163,7 +163,7 @@ class _FrameProbe(TorchClassifier):
     def _predict(
         self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
     ) -> Array:
-        """Apply a function to checked clips in batches. The default weights are the fitted ones."""
+        """Apply a function to checked clips in batches. By default, the fitted weights are used."""
         import torch
 
         is_training = weights is not None  # training has set the thread limits, and that is slow

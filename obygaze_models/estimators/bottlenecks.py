@@ -179,7 +179,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.bank_.transform(X))
 
     def concept_names(self) -> tuple[str, ...]:
-        """Return the names of the columns of `concept_scores`."""
+        """Return the column names of `concept_scores`."""
         check_is_fitted(self)
         return tuple(str(name) for name in self.bank_.get_feature_names_out())
 

@@ -51,7 +51,7 @@ Learned = tuple[LinearSVMFit, dict[str, Any], list[str]]
 
 
 class DegenerateConcept(UserWarning):
-    """Warning that a concept's direction is unreliable."""
+    """A warning that a concept's direction is unreliable."""
 
 
 class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]

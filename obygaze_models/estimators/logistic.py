@@ -20,7 +20,7 @@ MAX_ITER = 5_000
 
 
 class NotConverged(ConvergenceWarning):  # type: ignore[misc]
-    """Warning that a logistic regression stopped before it converged."""
+    """A warning that a model stopped before it converged."""
 
 
 @dataclass(eq=False, repr=False)

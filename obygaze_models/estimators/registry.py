@@ -315,7 +315,7 @@ def _is_class(value: Any) -> bool:
 
 
 def trusted_classes() -> dict[str, str]:
-    """Return the classes that skops files may contain by entry point, with their packages.
+    """Map each class with an entry point to its package. skops files may contain these classes.
 
     Nothing else in these packages is trusted. skops creates whatever a file names, so a forged file
     could call any function that their modules have imported.

@@ -33,7 +33,7 @@ from obygaze_models.estimators.svm_solver import (
 
 
 class NoChoice(UserWarning):
-    """Warning that there are too few clips to choose C, so the middle value is used."""
+    """A warning that there are too few clips to choose C, so the middle value is used."""
 
 
 @dataclass(eq=False, repr=False)

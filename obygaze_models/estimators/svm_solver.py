@@ -126,7 +126,7 @@ class LinearSVM:
         return fit
 
     def _fit_libsvm(self, C: float) -> LinearSVMFit | None:
-        """Fit by libsvm; return None if it takes more than `STEPS_PER_CLIP` steps per clip.
+        """Fit with libsvm; return None if it takes more than `STEPS_PER_CLIP` steps per clip.
 
         libsvm takes this many steps if the classes are far from separable. A larger C would take
         even longer, so later fits use Newton's method.
@@ -293,7 +293,7 @@ def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
 
 
 class _Newton:
-    """A solver by the augmented Lagrangian and Newton's method, starting from the last solution.
+    """A solver using the augmented Lagrangian and Newton's method, starting from the last solution.
 
     If there are fewer clips than features, the clips are first expressed in a basis of their span.
     """

@@ -116,7 +116,7 @@ class Predictions:
     @overload
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None: ...
     def to_csv(self, path: str | Path | None = None, *, overwrite: bool = False) -> str | None:
-        """Write a CSV table with the class, probabilities and seen_in_training of each clip.
+        """Write or return a CSV table with each clip's class, probabilities and seen_in_training.
 
         Parameters
         ----------

@@ -287,7 +287,7 @@ _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
     ),
     "skops": lambda value, parts: _decode_foreign(parts.files[value]),
 }
-"""The decoders of values, by the key of the kind of value."""
+"""The decoders, by the key that names the kind of value."""
 
 
 def _decode_fitted(value: Mapping[str, Any], parts: _Parts) -> Any:
