@@ -245,5 +245,5 @@ def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
         empty = np.flatnonzero((absent > 0).all(axis=1))
         if len(empty):
             raise ExperimentError(
-                f"clip {start + int(empty[0])} (counted from 0) has only NaN frames. Omit it"
+                f"clip {start + int(empty[0])} (counted from 0) has no frames (all NaN). Omit it"
             )
