@@ -118,7 +118,7 @@ class ConceptBank(_Directions):
     C_
         The C of each concept.
     quality_
-        A dict for each concept: ``on`` (the clips used to measure it: ``validation``,
+        A dict for each concept: ``on`` (the clips that the scores are from: ``validation``,
         ``cross-validation`` or ``training``), ``auc``, ``f1``, ``balanced_accuracy``, counts,
         ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
         ``duality_gap`` (see `obygaze_models.estimators.svm_solver.LinearSVMFit`).

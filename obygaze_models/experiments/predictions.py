@@ -273,7 +273,7 @@ class OutsideModel:
     table: dict[tuple[str, int], dict[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
-        """Return the probabilities [n, classes] for a fold's clips, or None if it is missing."""
+        """Return the probabilities [n, classes] for a fold's clips, or None for a missing fold."""
         target = task.target
         names = target.columns(task.class_titles)
         if self.columns not in (names, target.columns(task.class_keys)):
