@@ -1,6 +1,6 @@
 # ruff: noqa: F401
 # mypy: implicit-reexport
-"""The zoo: from features to models, their evaluation, and reports.
+"""The zoo: models trained on features, their evaluation, and reports.
 
 Import the most used names from here. Each is loaded on first use::
 
@@ -107,7 +107,7 @@ def __dir__() -> list[str]:
 
 
 class _FrontDoor(ModuleType):
-    """A module that keeps its functions `report` and `reproduce` when subpackages load."""
+    """A module in which subpackages do not replace the functions `report` and `reproduce`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _ROOMS and isinstance(value, ModuleType)):

@@ -331,7 +331,7 @@ def join_clips(
     if absent := sorted(set(levels) - set(truth.levels)):
         raise ExperimentError(
             f"no clip of {manifest.name} has the level {absent[0]} "
-            f"(got {', '.join(sorted(set(truth.levels)))})"
+            f"(its levels: {', '.join(sorted(set(truth.levels)))})"
         )
     labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
     everything = [clip for clip in manifest.ids if clip in truth.level_of]
@@ -395,7 +395,7 @@ def label_clips(
     fold_of: Mapping[str, int] = {},
     groups: str = "film",
 ) -> ClipDataset:
-    """Return a dataset of labelled clips, with `features` as its rows."""
+    """Return a dataset of labelled clips, whose feature vectors are the rows of `features`."""
     truth = manifest.labels(labels)
     concepts = [[name in truth.concepts_of[clip] for name in concept_names] for clip in ids]
     cells = manifest.items.column(groups)
@@ -416,7 +416,7 @@ def label_clips(
 
 
 def with_numbers(manifest: Manifest, column: str) -> Manifest:
-    """Return a manifest with a label set of the clips that have a number in a column.
+    """Return a manifest with an added label set for the clips that have a number in a column.
 
     The column is read from the items and from the default label set, which takes precedence. The
     new label set is named after the column.

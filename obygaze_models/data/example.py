@@ -33,8 +33,9 @@ def load_example() -> Example:
     A dictionary whose keys are also attributes, as in scikit-learn's loaders:
         `X` has the hashed words [N, 1024] and `count` the number of words [N, 1] of each minute.
         `ids` and `groups` have the minutes' ids and films. For each annotator, `y` has the minutes'
-        level codes, and `concepts` has True where a minute shows a concept [N, K]. `levels` has all
-        level codes, `titles` the title of each film, and `DESCR` a description.
+        level codes, and `concepts` has True where a minute shows a concept [N, K]. `concept_names`
+        and `levels` have the names of all concepts and the codes of all levels, `titles` the title
+        of each film, and `DESCR` a description.
 
     Examples
     --------

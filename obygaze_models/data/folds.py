@@ -258,7 +258,7 @@ class ByFolds(Splitter):
 
 @dataclass(frozen=True)
 class Leak:
-    """The test clips of a fold that leak, because models of the same fold have used them.
+    """The test clips of a fold that leak, because models fitted on the same fold have used them.
 
     `train` and `validation` are the leaked clips in these sets. `otherwise` are clips that a model
     used in another way, such as to learn concepts.
@@ -289,7 +289,7 @@ def find_leaks(
     Parameters
     ----------
     seen
-        The rows that the models of a fold have used in any way, by the fold's index.
+        The rows that a fold's models have used in any way, by the fold's index.
     meet
         A function that returns the ids in its first list that overlap any id in its second. By
         default, ids overlap if they are equal.

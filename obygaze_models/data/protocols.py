@@ -103,7 +103,7 @@ def find_protocol(name: str) -> type[Splitter]:
 )
 @dataclass(eq=False, repr=False)
 class LeakFree(ByFolds):
-    """The last fold is the test set, and each other fold is the validation set once.
+    """A splitter with the last fold for testing, and each other fold once for validation.
 
     Training rows are balanced: each class is reduced to the size of the smallest. The validation
     fold is not balanced, as in the paper.
@@ -145,16 +145,16 @@ class LeakFree(ByFolds):
 )
 @dataclass(eq=False, repr=False)
 class LeaveFilmOut(Splitter):
-    """Each eligible film is the test set, once with each other eligible film for validation.
+    """A splitter that tests each eligible film, with each other eligible film once for validation.
 
     N films give N * (N - 1) folds. With `validation_films`, fewer films are used for validation.
     With 0, only the tested film is left out, which gives N folds.
 
-    A film is eligible if it has at least `min_clips` clips of each class. The other films are used
-    for training in every fold. Clips without a film raise an error. Other groups, such as files or
-    directors, work like films. With ``min_clips=1`` and ``balance="none"``, the splits are those of
-    scikit-learn's `LeaveOneGroupOut`, except that groups without clips of some class are not
-    tested.
+    A film is eligible if it has at least `min_clips` clips of each class. Films that are not
+    eligible are used for training in every fold. Clips without a film raise an error. Other groups,
+    such as files or directors, work like films. With ``min_clips=1`` and ``balance="none"``, the
+    splits are those of scikit-learn's `LeaveOneGroupOut`, except that groups without clips of some
+    class are not tested.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ class LeaveFilmOut(Splitter):
     "split", "Split: each fold is tested once", "every fold tested", balance=BALANCE, in_turn=True
 )
 class ManifestSplit(LeakFree):
-    """Each fold is the test set once; training rows are balanced as in `LeakFree`.
+    """A splitter that tests each fold once. Training rows are balanced as in `LeakFree`.
 
     The validation set is the next fold that has clips of every class far enough from the test
     clips. The first fold follows the last.
@@ -314,7 +314,7 @@ class ManifestSplit(LeakFree):
     "official", "Official sets: a benchmark’s own training, validation and test", "official sets"
 )
 class OfficialSplit(ByFolds):
-    """A single fit with a benchmark's own sets; training rows are not balanced.
+    """A splitter for a single fit on a benchmark's own sets. Training rows are not balanced.
 
     The last fold is the test set, the second to last is the validation set, and the others are for
     training. With only two folds, one in `VALIDATION_SHARE` training clips of each class is drawn
@@ -354,12 +354,12 @@ class OfficialSplit(ByFolds):
     "the paper’s text",
 )
 class PaperSplit(ByFolds):
-    """The last fold is for testing, the second to last for validation, the others for training.
+    """A splitter that tests on the last fold, validates on the one before, and trains on the rest.
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
-    whole folds, so that there are about as many negatives as positives. Fit r uses the folds from r
-    on, continuing with the first after the last. If negatives do not outnumber positives, all fits
-    train on the same clips.
+    whole folds, so that there are about as many negatives as positives. Fit r takes negatives
+    from fold r on, continuing with the first fold after the last. If negatives do not outnumber
+    positives, all fits train on the same clips.
 
     Parameters
     ----------
@@ -391,7 +391,7 @@ class PaperSplit(ByFolds):
 )
 @dataclass(eq=False, repr=False)
 class Released(Splitter):
-    """The authors' lists of clips, used as in their code, without drawing clips.
+    """A splitter that uses the authors' lists of clips as in their code, without drawing clips.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 
 
 MISSING = ("drop", "mean")
-"""The options for clips that a store lacks: leave them out, or use the mean of the store."""
+"""The options for clips that a store lacks: leave them out, or use the store's mean."""
 
 
 class _StoreGroup:
@@ -98,7 +98,7 @@ class _StoreGroup:
     def read_features(
         self, ids: Sequence[str], array: str, pooling: str | None
     ) -> tuple[list[str], Array]:
-        """Return the clips that all stores (or any) have, and their concatenated features."""
+        """Return the clips in all stores (or in any store), and their concatenated features."""
         parts = [read_features(store, ids, array, pooling) for store in self.stores]
         joined = self._joined(*(set(have) for have, _ in parts))
         clips, columns = [clip for clip in ids if clip in joined], []
@@ -243,7 +243,7 @@ def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str]
     present = ~np.isnan(frames[:, :, 0]).all(axis=1)
     if len(have) and not present.any():
         raise ExperimentError(
-            f"{store.where}: array {array!r} is NaN in all {len(have)} clips. Extract these again"
+            f"{store.where}: array {array!r} is NaN in all {len(have)} clips. Extract them again"
         )
     # In place, because indexing would make a copy.
     for row, source in enumerate(np.flatnonzero(present).tolist()):

@@ -1,7 +1,7 @@
 """Targets: how labels are encoded, what predictions look like, and how they are scored.
 
 A `Task` has the key of its target in `TARGETS`. Everything that depends on the kind of target
-belongs here: its labels, the columns of its predictions, its scores and the scores of guessing.
+belongs here: its labels, the columns of its predictions, its scores and the scores of guesses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 UNUSED = -1
 """The label of clips that are left out."""
 PROBABILITY = "probability"
-"""The prefix of the names of columns with probabilities."""
+"""The prefix of the names of probability columns."""
 TOLERANCE = 1e-6
 """The tolerance for probabilities below 0 or above 1."""
 NUMBERED = "number"
@@ -82,7 +82,7 @@ class Classes:
         return labels
 
     def format_labels(self, task: Task, labels: Array) -> Array:
-        """Convert labels to cells for files: the keys of the classes."""
+        """Format labels as cells of a CSV file: the keys of the classes."""
         return np.array(task.class_keys, dtype=object)[labels.astype(np.int64)]
 
     def read_labels(self, task: Task, cells: Array) -> Array:
@@ -111,13 +111,13 @@ class Classes:
         return missing if len(task.classes) - len(missing) < enough else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the names of the columns of predictions: one per class, or one for two classes."""
+        """Return the names of the prediction columns: one per class, or one for two classes."""
         if len(names) == 2:
             return [PROBABILITY]
         return [f"{PROBABILITY}_{name}" for name in names]
 
     def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the columns in a table that have predictions."""
+        """Return the names of the columns that have predictions."""
         return [name for name in names if name.startswith(PROBABILITY)]
 
     def to_columns(self, outputs: Array) -> Array:
@@ -145,7 +145,7 @@ class Classes:
         return baselines(float(np.mean(labels)))
 
     def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the scores that can rank models of two classes, or of several."""
+        """Return the keys of the scores that can rank models, for two classes or for several."""
         return ranking_keys(multiclass=several)
 
     def default_score(self, task: Task) -> str:
@@ -169,7 +169,7 @@ class _Numeric(Classes):
         return [self.column]
 
     def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the columns in a table that have predictions."""
+        """Return the names of the columns that have predictions."""
         return [name for name in names if name == self.column]
 
     def to_columns(self, outputs: Array) -> Array:
@@ -198,7 +198,7 @@ class _Numeric(Classes):
         }
 
     def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the scores that can rank models."""
+        """Return the keys of the scores that can rank models."""
         return value_keys(self.key)
 
     def default_score(self, task: Task) -> str:
@@ -297,7 +297,7 @@ class Concepts(Classes):
         return [] if (labels > 0).any() else task.class_titles
 
     def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
-        """Return the probabilities [N, 2] of one concept."""
+        """Return the probabilities [N, 2] that each clip lacks or shows one concept."""
         positive = table[:, task.class_titles.index(test.concept)]
         return np.column_stack([1 - positive, positive])
 
@@ -324,7 +324,7 @@ def concept_targets(
     *,
     is_obygaze: bool = True,
 ) -> Array:
-    """Return [N, K] labels: 1 if a clip shows a concept, 0 if it is a negative of it, otherwise -1.
+    """Return [N, K] labels: 1 if a clip shows a concept, 0 if it is a negative, otherwise -1.
 
     Not Sure clips are left out, as are Easy Negatives that are marked with the concept. If the
     levels are not ObyGaze's (see `LabelScheme.is_obygaze`), every clip without the concept is a

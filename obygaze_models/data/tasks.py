@@ -37,9 +37,9 @@ class Class(msgspec.Struct, frozen=True):
     key
         The key in data: ``negative``, ``positive``, ``level:S``, ``concept:Look``.
     title
-        The name in tables, from level codes: ``EN+HN``.
+        The name for tables, from level codes: ``EN+HN``.
     words
-        The name in sentences, from level names: ``Easy Negative or Hard Negative``.
+        The name for use in sentences, from level names: ``Easy Negative or Hard Negative``.
     levels
         The codes of its levels; empty if the class depends on a concept.
     """
@@ -58,7 +58,7 @@ class Task(msgspec.Struct, frozen=True):
     key
         The name in files and tables: ``EN+HN vs S``.
     title
-        The name in sentences, from level names.
+        The name for use in sentences, from level names.
     classes
         The classes.
     concept, negatives
@@ -98,7 +98,7 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def class_titles(self) -> list[str]:
-        """The names of the classes in tables."""
+        """The names of the classes for use in tables."""
         return [kind.title for kind in self.classes]
 
     @property
@@ -117,12 +117,12 @@ class Task(msgspec.Struct, frozen=True):
         return self.target.strata(self.labels(data))
 
     def titles(self, levels: Iterable[str] = ()) -> dict[str, str]:
-        """Return the names of classes and of other levels for tables, by key."""
+        """Return the names of classes and other levels for use in tables, by key."""
         alone = {level_key(level): level for level in levels}
         return alone | {kind.key: kind.title for kind in self.classes}
 
     def words(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return the names of classes and of other levels for sentences, by key."""
+        """Return the names of classes and other levels for use in sentences, by key."""
         alone = {level_key(level): name for level, name in names.items()}
         return alone | {kind.key: kind.words for kind in self.classes}
 
@@ -267,7 +267,7 @@ def make_task(
         if positives or negatives:
             if not (positives and negatives):
                 missing = "negatives" if positives else "positives"
-                raise ExperimentError(f"{missing} is missing. A task of two classes needs both")
+                raise ExperimentError(f"{missing} is missing. Pass both positives and negatives")
             return two_classes(scheme.name_of, codes(positives), codes(negatives))
     return None
 
@@ -346,7 +346,7 @@ def official_measure(labels: LabelSet, scheme: LabelScheme, tasks: Sequence[Task
 
 
 def uses_external_data(backbone: Mapping[str, Any]) -> bool:
-    """Return True if a backbone was pretrained on other data (its weights are not random).
+    """Return True if a backbone was pretrained on external data (its weights are not random).
 
     MediaEval requires such runs to be marked.
     """

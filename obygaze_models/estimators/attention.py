@@ -1,4 +1,4 @@
-"""Classifiers of frame sequences. They learn from labels of clips, and can also score frames."""
+"""Classifiers of frame sequences. They learn from clip labels, and can also score frames."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _FrameProbe(TorchClassifier):
-    """The base class of the probes in this file, with training by AdamW, and prediction.
+    """The base class of the probes in this file, which trains them with AdamW and predicts.
 
     A subclass defines its weights, and computes the logits of clips and of frames.
     """
@@ -163,7 +163,7 @@ class _FrameProbe(TorchClassifier):
     def _predict(
         self, X: Array, compute: Callable[..., Any], weights: Mapping[str, Any] | None = None
     ) -> Array:
-        """Apply a function to checked clips in batches. The default weights are the fitted ones."""
+        """Apply a function to checked clips in batches. By default, the fitted weights are used."""
         import torch
 
         is_training = weights is not None  # training has set the thread limits, and that is slow
@@ -286,7 +286,7 @@ class FrameMIL(_FrameProbe):
     Parameters
     ----------
     k
-        The number of frames, those with the highest scores, that the mean is over.
+        The number of highest frame scores that are averaged.
     class_weight, calibrate, learning_rate_init, weight_decay, batch_size, max_iter
         See `AttentionProbe`.
     early_stopping, validation_fraction, n_iter_no_change, random_state

@@ -135,8 +135,8 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             True for each clip that has a label. The other clips are used only to learn concepts,
             and their y is ignored. By default, all clips have labels.
         X_val, y_val, concepts_val, labelled_val
-            The same for the validation clips, which choose the bank's C. The head also learns from
-            these clips.
+            The same for the validation clips, on which the bank's C is chosen. The head also learns
+            from these clips.
         groups
             The film of each clip, for the bank's folds.
         order, order_val
@@ -179,7 +179,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.bank_.transform(X))
 
     def concept_names(self) -> tuple[str, ...]:
-        """Return the names of the columns of `concept_scores`."""
+        """Return the column names of `concept_scores`."""
         check_is_fitted(self)
         return tuple(str(name) for name in self.bank_.get_feature_names_out())
 

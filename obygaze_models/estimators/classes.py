@@ -60,9 +60,9 @@ def encode(y: Array, classes: Array) -> Array:
 
 
 def as_logits(decisions: Array) -> Array:
-    """Return the decision values of two classes, [N] or [N, 1], as logits [N, 2].
+    """Return decision values for two classes, [N] or [N, 1], as logits [N, 2].
 
-    The decision values of more classes are already logits, and are returned unchanged.
+    Decision values for more classes are already logits, and are returned unchanged.
     """
     decisions = np.asarray(decisions)
     if decisions.ndim == 2 and decisions.shape[1] > 1:
@@ -72,7 +72,7 @@ def as_logits(decisions: Array) -> Array:
 
 
 class LogitClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A base class for classifiers that predict by logits [N, classes], in float64."""
+    """A base class for classifiers that compute logits [N, classes], in float64."""
 
     classes_: Array
 
@@ -216,7 +216,7 @@ def reads_frames(estimator: Any) -> bool:
 def reads_of(estimator: Any) -> str:
     """Return the kind of input that an estimator reads: ``groups``, ``frames`` or ``features``.
 
-    The parameters of `predict_proba` and the estimator's tags decide, including for plug-ins.
+    The parameters of `predict_proba` (or `predict`) and the tags decide, including for plug-ins.
     """
     method = "predict_proba" if hasattr(estimator, "predict_proba") else "predict"
     if "groups" in keywords(getattr(estimator, method)):
@@ -237,7 +237,7 @@ def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
         partly = ((absent > 0) & (absent < X.shape[2])) | np.isinf(part).any(axis=2)
         if partly.any():
             clip, frame = (int(index[0]) for index in np.nonzero(partly))
-            name = ids[start + clip] if len(ids) else f"{start + clip} (from 0)"
+            name = ids[start + clip] if len(ids) else f"{start + clip} (counted from 0)"
             raise ExperimentError(
                 f"frame {frame} of clip {name} has features that are not finite. Verify "
                 "the store and extract the clip again"
@@ -245,5 +245,5 @@ def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
         empty = np.flatnonzero((absent > 0).all(axis=1))
         if len(empty):
             raise ExperimentError(
-                f"clip {start + int(empty[0])} (from 0) has no frames (all are NaN). Omit the clip"
+                f"clip {start + int(empty[0])} (counted from 0) has no frames (all NaN). Omit it"
             )

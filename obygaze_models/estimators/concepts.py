@@ -51,7 +51,7 @@ Learned = tuple[LinearSVMFit, dict[str, Any], list[str]]
 
 
 class DegenerateConcept(UserWarning):
-    """Warning that a concept's direction is unreliable."""
+    """A warning that a concept's direction is unreliable."""
 
 
 class _Directions(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -86,19 +86,19 @@ class ConceptBank(_Directions):
     Parameters
     ----------
     C
-        The cost of a clip on the wrong side of the hyperplane; or several costs, from which the AUC
-        chooses one for each concept; or a mapping from each concept to its cost.
+        The cost of a clip on the wrong side of the hyperplane; or several costs, of which the one
+        with the best AUC is chosen for each concept; or a mapping from each concept to its cost.
     balance
-        The treatment of rare concepts. ``"weights"`` makes their clips cost more (the released
-        code). ``"subsample"`` draws as many clips of the commoner kind as there are of the rarer
-        kind (the paper).
+        The treatment of rare concepts. ``"weights"`` makes their clips cost more, as in the
+        released code. ``"subsample"`` draws as many clips of the commoner kind as there are of the
+        rarer kind, as in the paper.
     output
         The output of `transform`: the signed ``"distance"`` from the hyperplanes, or the SVMs'
         ``"decision"`` values.
     refit
-        If validation clips chose C, fit again on all clips, as the released code does.
+        If C was chosen on validation clips, fit again on all clips, as the released code does.
     cv
-        The folds that choose C if there are no validation clips: their number (None: 5), a
+        The folds on which C is chosen if there are no validation clips: their number (None: 5), a
         splitter, or the training and test rows of each fold.
     random_state
         The seed for drawing clips.
@@ -118,7 +118,7 @@ class ConceptBank(_Directions):
     C_
         The C of each concept.
     quality_
-        A dict for each concept: ``on`` (the clips that measure the quality: ``validation``,
+        A dict for each concept: ``on`` (the clips that the scores are from: ``validation``,
         ``cross-validation`` or ``training``), ``auc``, ``f1``, ``balanced_accuracy``, counts,
         ``C``, ``aucs`` (by C), ``bounded``, ``margin``, ``solver`` and
         ``duality_gap`` (see `obygaze_models.estimators.svm_solver.LinearSVMFit`).
@@ -186,7 +186,7 @@ class ConceptBank(_Directions):
         concept_names
             The names of the K concepts; by default, the columns of a data frame.
         X_val, concepts_val
-            The validation clips, which choose C and measure quality; by default, folds of X do.
+            The validation clips, for choosing C and measuring quality; by default, folds of X.
         groups
             The film of each clip, so that each film stays in a single fold.
         order, order_val
@@ -340,7 +340,7 @@ class ConceptBank(_Directions):
         if fit.degenerate:
             remarks.append(
                 f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
-                "difference of means with an arbitrary offset. Use larger C or scale the features"
+                "difference of means with an arbitrary offset. Use a larger C or scale the features"
             )
         quality = _quality(fit, features, y, validation, choice.held_out)
         facts = {
@@ -416,7 +416,7 @@ class RandomDirections(_Directions):
         if count is None:
             count = RANDOM_DIRECTIONS if concepts is None else np.shape(concepts)[1]
         if not count:
-            raise ExperimentError("the labels mark no concepts. Pass the number n_directions")
+            raise ExperimentError("the labels mark no concepts. Pass n_directions instead")
         normals = check_random_state(self.random_state).normal(size=(count, X.shape[1]))
         self.cavs_ = normals / np.linalg.norm(normals, axis=1, keepdims=True)
         self.intercepts_ = -self.cavs_ @ X.mean(axis=0)

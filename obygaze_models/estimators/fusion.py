@@ -1,4 +1,4 @@
-"""Models of several stores: one classifier of all features, or one classifier per store."""
+"""Models that read several stores: one classifier for all features, or one for each store."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from obygaze_models.scoring.metrics import Array
 
 FUSIONS = ("early", "late")
 N_STACKED = 5
-"""The number of folds. The logits of held-out clips train the stacker."""
+"""The number of folds whose held-out logits train the stacker."""
 FEW_FILMS = (
-    "late fusion: too few films have each class and each store, so the stores' weights were "
-    "learned from clips of films that were also trained on."
+    "late fusion: too few films have clips of each class with features in each store, so the "
+    "stores' weights were learned on clips of films that were also in training."
 )
 NO_GROUPS = (
     "late fusion without groups learns the stores' weights from folds that split films. Pass "
@@ -39,7 +39,7 @@ _SURE = 1e-4
 
 @dataclass(eq=False, repr=False)
 class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier of the features of several stores, side by side.
+    """A classifier that reads the features of several stores, side by side.
 
     The features of each store are centred and scaled on the training clips, so that the variances
     of its columns sum to 1 and no store dominates. If a store lacks a clip, the clip's columns are
@@ -54,7 +54,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     use
         The names of the stores to use; by default, all.
     how
-        ``early`` for one classifier of all columns. ``late`` for one classifier per store, and a
+        ``early`` for one classifier on all columns. ``late`` for one classifier per store, and a
         logistic regression on their logits, which learns from training clips held out by group.
     class_weight
         The class weight of the logistic regression.
@@ -112,7 +112,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name, own in self._columns.items():
             clips = X[:, own][~np.isnan(X[:, own]).any(axis=1)]
             if not len(clips):
-                raise ExperimentError(f"no training clip has features of {name}. Omit this store")
+                raise ExperimentError(f"no training clip has features in {name}. Omit this store")
             self.means_[own] = clips.mean(axis=0)
             self.scales_[own] = np.sqrt(clips.var(axis=0).sum()) or 1.0
         self.stacker_: Any = None

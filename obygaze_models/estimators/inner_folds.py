@@ -1,4 +1,4 @@
-"""Folds of whole films for the cross-validation inside a fit, such as of a search or a stacker."""
+"""Folds of whole films for the cross-validation inside a fit, such as in a search or a stacker."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def whole_groups(
     """Make the cross-validation inside an estimator hold out whole groups while it is fitted.
 
     The folds are passed as rows by the ``cv`` parameter, because most of scikit-learn's estimators
-    do not pass groups on. Yield a warning for each part that still splits groups. If `groups` is
-    None, nothing changes.
+    do not pass groups on. Yield a list with a warning for each part that still splits groups. If
+    `groups` is None, nothing changes.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _find_folds(
         if not len(named):
             return None, "no training clip has a film"
         if len(named) < 2:
-            return None, "all training clips are of one film"
+            return None, "all training clips are from one film"
         folds = _group_folds(y, films, N_INNER if cv is None else int(cv))
         return folds, "" if folds else "no folds of whole films have clips of every class"
     if isinstance(cv, str | float):

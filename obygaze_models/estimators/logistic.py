@@ -20,12 +20,12 @@ MAX_ITER = 5_000
 
 
 class NotConverged(ConvergenceWarning):  # type: ignore[misc]
-    """Warning that a logistic regression stopped before it converged."""
+    """A warning that a model stopped before it converged."""
 
 
 @dataclass(eq=False, repr=False)
 class LogisticProbe(LinearClassifier):
-    """scikit-learn's logistic regression, with the solver of the released code.
+    """scikit-learn's logistic regression, with the same solver as the released code.
 
     If there are two classes and the penalty is all l2 or all l1, the solver is liblinear, which
     also shrinks the intercept. Otherwise, it is lbfgs (l2) or saga. `fit` warns if it does not

@@ -108,7 +108,7 @@ class TorchClassifier(LogitClassifier):
         """Keep the weights of the best epoch."""
 
     def fit(self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None) -> Self:
-        """Train the network. The validation clips stop the training and choose the best epoch.
+        """Train the network. Validation clips are used to stop training and choose the best epoch.
 
         Parameters
         ----------

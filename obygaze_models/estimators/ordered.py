@@ -26,7 +26,7 @@ _LEAST = float(np.finfo(np.float64).tiny)
 
 @dataclass(eq=False, repr=False)
 class OrderedProbe(LogitClassifier):
-    """A proportional-odds model: a single direction, with a cut between each two levels.
+    """A proportional-odds model: a single direction, with a cut between neighbouring levels.
 
     The log-odds of a level above the k-th are ``X @ coef_ - cuts_[k]``, so all cuts share the
     direction. If there are two classes, this is a logistic regression. `fit` warns if it does not

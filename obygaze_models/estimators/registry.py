@@ -77,11 +77,11 @@ _LOGISTIC = {"head": f"{_OWN}logistic:LogisticProbe", "head__C": 0.1}
 _ELASTIC_NET = {"head": f"{_OWN}logistic:LogisticProbe", "head__l1_ratio": 0.5}
 
 ESTIMATORS = {
-    "mlp": Entry(f"{_OWN}mlp:MLPProbe", "The paper's network, stopped by validation."),
+    "mlp": Entry(f"{_OWN}mlp:MLPProbe", "The paper's network, with early stopping."),
     "mlp-author": Entry(
         f"{_OWN}mlp:MLPProbe", "The network as the released code trains it.", {"author": True}
     ),
-    "svm": Entry(f"{_OWN}svm:LinearSVMProbe", "A linear SVM; validation chooses C."),
+    "svm": Entry(f"{_OWN}svm:LinearSVMProbe", "A linear SVM, with C chosen on validation clips."),
     "logistic": Entry(f"{_OWN}logistic:LogisticProbe", "Logistic regression."),
     "ordered": Entry(
         f"{_OWN}ordered:OrderedProbe", "Proportional odds: one direction for ordered levels."
@@ -133,11 +133,11 @@ REGRESSORS = {
     ),
     "mlp-regressor": Entry(
         "sklearn.neural_network:MLPRegressor",
-        "A network for numbers, stopped by held-out training clips.",
+        "A network for numbers, with early stopping on held-out clips.",
         {"early_stopping": True},
     ),
 }
-"""The estimators for numbers, and for ranks of levels."""
+"""The estimators that predict numbers, or positions of ordered levels."""
 
 
 def plugins() -> tuple[list[Plugin], list[Plugin]]:
@@ -315,7 +315,7 @@ def _is_class(value: Any) -> bool:
 
 
 def trusted_classes() -> dict[str, str]:
-    """Return the package of each class that an entry point names, which skops files may contain.
+    """Map each class with an entry point to its package. skops files may contain these classes.
 
     Nothing else in these packages is trusted. skops creates whatever a file names, so a forged file
     could call any function that their modules have imported.
@@ -329,7 +329,7 @@ def trusted_classes() -> dict[str, str]:
 
 
 def load_class(path: str) -> Any:
-    """Return the class of ``module:Class``."""
+    """Import and return a class named as ``module:Class``."""
     return load_object(path, ExperimentError)
 
 
@@ -346,7 +346,7 @@ def modules_of(estimator: Any) -> list[str]:
 
 
 def best_of(estimator: Any) -> Any:
-    """Return a search's best estimator (if unfitted, its estimator), or any other estimator."""
+    """Return a search's best estimator (unfitted: its estimator), or another model unchanged."""
     if isinstance(estimator, BaseSearchCV):
         return getattr(estimator, "best_estimator_", estimator.estimator)
     return estimator

@@ -90,7 +90,7 @@ def unsafe_classes(model: Any, trusted: Collection[str] = ()) -> list[str]:
 
 
 def check_fitted(model: Any, trusted: Collection[str] = ()) -> None:
-    """Raise if a model could make compiled code access wrong memory, or needs too much memory.
+    """Raise if a model could access memory outside its arrays, or needs too much memory.
 
     The model's parts are changed to predict in a single process.
     """

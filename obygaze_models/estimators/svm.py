@@ -33,7 +33,7 @@ from obygaze_models.estimators.svm_solver import (
 
 
 class NoChoice(UserWarning):
-    """Warning that there are too few clips to choose C, so the middle value is used."""
+    """A warning that there are too few clips to choose C, so the middle value is used."""
 
 
 @dataclass(eq=False, repr=False)
@@ -45,14 +45,15 @@ class LinearSVMProbe(LinearClassifier):
     Parameters
     ----------
     C
-        The cost of a clip on the wrong side of the hyperplane; or several costs, from which the AUC
-        chooses one for each hyperplane, on the validation clips or else by cross-validation.
+        The cost of a clip on the wrong side of the hyperplane; or several costs, of which the one
+        with the best AUC on the validation clips (or else in cross-validation) is chosen for each
+        hyperplane.
     class_weight
         ``"balanced"`` makes the clips of the rarer side cost more. None makes all clips cost the
         same. A mapping has the weight of each class's clips.
     cv
-        The folds that choose C: their number (None: 5), a splitter, or the training and test rows
-        of each fold.
+        The folds on which C is chosen: their number (None: 5), a splitter, or the training and
+        test rows of each fold.
 
     Attributes
     ----------
@@ -65,9 +66,9 @@ class LinearSVMProbe(LinearClassifier):
         at its bound; see `obygaze_models.estimators.svm_solver.LinearSVMFit`.
     temperature_
         The divisor of the decision values, whose softmax (for two classes: sigmoid) gives the
-        probabilities. It minimises log loss on the clips that chose C, or else on the training
-        clips, where the probabilities are overconfident. Without an offset, the probability on the
-        hyperplane of two classes is 1/2.
+        probabilities. It minimises log loss on the clips used to choose C, or else on the
+        training clips, where the probabilities are overconfident. Without an offset, the
+        probability on the hyperplane of two classes is 1/2.
     facts_
         A dict of ``C``, ``bounded``, ``solver``, ``converged`` and ``duality_gap``.
     """
@@ -86,7 +87,7 @@ class LinearSVMProbe(LinearClassifier):
     def fit(
         self, X: Any, y: Any, *, X_val: Any = None, y_val: Any = None, groups: Any = None
     ) -> LinearSVMProbe:
-        """Fit the hyperplanes. Validation clips, if passed, choose C and the temperature.
+        """Fit the hyperplanes. C and the temperature are chosen on validation clips, if passed.
 
         Parameters
         ----------
@@ -119,7 +120,7 @@ class LinearSVMProbe(LinearClassifier):
                 if X_val is not None:
                     raise ExperimentError(
                         f"all {len(X_val)} validation labels are on the same side of class "
-                        f"{label!r}, so they cannot choose C. Pass a single C"
+                        f"{label!r}, so C cannot be chosen. Pass a single C"
                     )
                 warnings.warn(
                     f"too few clips of class {label!r} to choose C by "

@@ -126,7 +126,7 @@ class LinearSVM:
         return fit
 
     def _fit_libsvm(self, C: float) -> LinearSVMFit | None:
-        """Fit by libsvm; return None if it takes more than `STEPS_PER_CLIP` steps per clip.
+        """Fit with libsvm; return None if it takes more than `STEPS_PER_CLIP` steps per clip.
 
         libsvm takes this many steps if the classes are far from separable. A larger C would take
         even longer, so later fits use Newton's method.
@@ -173,14 +173,14 @@ class LinearSVM:
 
 @dataclass(frozen=True, eq=False)
 class ChosenSVM:
-    """An SVM, and how its C was chosen.
+    """An SVM, and the way its C was chosen.
 
     Parameters
     ----------
     fit
         The hyperplane.
     aucs
-        The AUC of each C on the clips that chose C; empty if there was no choice.
+        The AUC of each C on the clips used to choose C; empty if there was no choice.
     held_out
         The held-out decision values of the training clips, [N]; None unless cross-validation chose
         C.
@@ -293,7 +293,7 @@ def _best(aucs: Sequence[float], degenerate: Sequence[bool]) -> int:
 
 
 class _Newton:
-    """A solver by the augmented Lagrangian and Newton's method, starting from the last solution.
+    """A solver using the augmented Lagrangian and Newton's method, starting from the last solution.
 
     If there are fewer clips than features, the clips are first expressed in a basis of their span.
     """

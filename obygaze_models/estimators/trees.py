@@ -15,8 +15,8 @@ from obygaze_models.scoring.metrics import Array
 class TreeArrays:
     """A decision tree with a row for each node, the root first.
 
-    It has the same predictions as scikit-learn's tree. Whatever its values, a prediction does not
-    access memory outside of its arrays.
+    It has the same predictions as scikit-learn's tree. Whatever the arrays contain, a prediction
+    never accesses memory outside them.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class TreeArrays:
         # Children come after their parents, so every path ends.
         for children in (self.left[inner], self.right[inner]):
             if (children <= parents).any() or (children >= nodes).any():
-                raise ExperimentError(f"a tree's child must be a later one of its {nodes} nodes")
+                raise ExperimentError(f"a tree's child must follow its parent among {nodes} nodes")
         if ((self.feature[inner] < 0) | (self.feature[inner] >= self.width)).any():
             raise ExperimentError(f"a tree reads a column that it lacks (it has {self.width})")
 

@@ -1,4 +1,4 @@
-"""Each annotator's labels of a run's test clips, and who disagrees with whom."""
+"""Each annotator's labels for a run's test clips, and the clips that raters disagree on."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 ANNOTATORS = "annotators.csv"
 """The file with a row for each labelled clip of a test set, and a column for each annotator."""
 LABEL_OF = "label of "
-"""The prefix of the name of an annotator's column."""
+"""The prefix of an annotator's column name."""
 DIVIDED = "divided"
-"""The column that names who disagrees with the other annotators or the model."""
+"""The column that says who disagrees with the other raters (annotators and the model)."""
 Votes = dict[str, dict[str, dict[str, str]]]
 """Test set -> clip -> annotator -> class (or level, if it belongs to no class)."""
 
@@ -151,7 +151,7 @@ def differing_clips(run: Run, test: str) -> set[str]:
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """Return the held-out predictions that annotators or the model disagree on, by confidence."""
+    """Return the held-out predictions that raters disagree on, the most confident first."""
     votes = run.annotations()
     if not votes:
         raise ExperimentError(

@@ -48,9 +48,9 @@ def compare(
     models
         Compare only models with these names, in all runs.
     metric
-        The score that ranks models; by default the score of the first run's experiment.
+        The score that ranks models; by default the main metric of the first run.
     stores
-        Show only what each store adds to a model of several stores, in runs with ``each_store``.
+        Show only what each store adds to a model that reads several, in runs with ``each_store``.
         The model on all stores is compared with the model on each store alone, and with the model
         on all stores but one.
     pooled
@@ -100,7 +100,7 @@ def _by_name(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
-    """Return a `ModelRef` for a model of a run; its title includes the run if there are several."""
+    """Return a `ModelRef` for a run's model. Its title names the run if there are several."""
     about = run.record.models[model]
     title = f"{name}: {about.title}" if several else about.title
     return ModelRef(name, model, title, tuple(about.stores))
@@ -199,7 +199,7 @@ def _compare(
     by, second_by = (run.record.films.by for run, _ in sides)
     if by != second_by:
         text = (
-            f"{names} cannot be compared on {test}: one has means over {by}, the other over "
+            f"{names} cannot be compared on {test}: one is averaged over {by}, the other over "
             f"{second_by}. Run both with the same groups"
         )
         return RunWarning("other-groups", test, text)

@@ -21,13 +21,13 @@ SIGNIFICANT = 0.05
 STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%", "p")
 ADDS = (
     "adds: the score on all stores minus the score without this store. Clips that a store lacks "
-    'are left out, or get the mean of the store with missing = "mean".'
+    'are left out (with missing = "mean", they get the store\'s mean).'
 )
 
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model of a run, and the stores it reads. With several runs, `name` includes the run."""
+    """A model in a run, and the stores it reads. With several runs, `name` includes the run."""
 
     run: str
     model: str
@@ -131,7 +131,7 @@ class Comparisons:
         return selected
 
     def headline(self, metric: str | None = None) -> str:
-        """Return the result as a sentence: the number of clear differences, and the largest."""
+        """Return the result as a sentence: the number of clear differences, and the largest one."""
         selected = self.select(metric)
         tested = [pair for pair in selected if pair[0].scores[pair[1]].p_value is not None]
         clear = [pair for pair in tested if pair[0].differs(pair[1])]

@@ -76,7 +76,7 @@ class Curve:
             ]
             for point in self.points
         ]  # fmt: skip
-        head = ["model", "test", f"{self.noun}s", title, "95%", "change", "95% of it"]
+        head = ["model", "test", f"{self.noun}s", title, "95%", "change", "95%"]
         note = (
             f"Each score is the mean {title} over tested {self.noun}s and "
             f"{counted(self.draws, 'draw')} of annotated {self.noun}s. Each change is from the "
@@ -148,7 +148,7 @@ def learning_curve(
             what = plan.data, planned.problem, planned.name, planned.fold, result.table
             own += test_predictions(*what)
     if failed:
-        log(f"left out {counted(failed, 'fit')} of {len(todo):,}, which had no clips of some class")
+        log(f"left out {counted(failed, 'fit')} of {len(todo):,}, which failed or lacked a class")
     return _score(plan, tables, draws)
 
 

@@ -149,7 +149,7 @@ def _named_split(experiment: Experiment, split: Split, protocol: str) -> Split:
         raise ExperimentError(
             f"{experiment.name!r}: the split {split.name!r} has "
             f"{counted(split.last_fold + 1, 'fold')}; {TAKES_THREE}. Use another split, or draw "
-            'folds: split = "", with gap = 5 if clips are from the same file'
+            'folds with split = "" (add gap = 5 if clips are from the same file)'
         )
     if protocol == OFFICIAL and split.lost_folds:
         raise ExperimentError(
@@ -199,7 +199,7 @@ def _describe_near(manifest: Manifest, split: Split) -> str:
 
 
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
-    """Return the authors' runs for the split, or the folds that their concepts are learned from.
+    """Return a division into the authors' runs, or into the folds used to learn their concepts.
 
     For concepts, the last fold is the test set, and each other fold is the validation set once. The
     authors' bottlenecks are trained once, on all folds except the last (the second to last counts
@@ -234,7 +234,7 @@ def _file_of(task: Task) -> str:
     if name is None or not task.is_binary or task.classes[1].levels != ("S",):
         names = ", ".join("+".join(sorted(levels)) for levels in RELEASED)
         raise ExperimentError(
-            f"the authors released no split for {task.key}. Use {names}, with S as positive"
+            f"the authors released no split for {task.key}. Use levels {names}, with S as positive"
         )
     return name
 
@@ -243,7 +243,7 @@ def _released_name(manifest: Manifest, name: str) -> str:
     if name not in manifest.split_names:
         raise ExperimentError(
             f"the manifest {manifest.name!r} has no split {name!r}, which the released protocol "
-            "needs. The split exists only for ObyGaze12: obygaze manifests import "
+            "needs. For clips of ObyGaze12, import it: obygaze manifests import "
             "obygaze12-splits SOURCE -o FOLDER. For other clips, use the leak-free protocol"
         )
     return name

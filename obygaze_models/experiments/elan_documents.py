@@ -90,7 +90,7 @@ def moment_files(moments: Moments) -> dict[str, str]:
             rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
     if not rows:
         raise ExperimentError(
-            "no clip has a position in its film. Add start and end times: --manifest FOLDER"
+            "no clip has a position in its film. Pass a manifest with times: --manifest FOLDER"
             if moments.moments
             else "there are no moments. Try a lower --threshold"
         )

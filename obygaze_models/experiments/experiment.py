@@ -62,7 +62,7 @@ PROTOCOL_KEYS = ("balance", "min_clips", "validation_films")
 
 
 class _Checked(StructMeta):
-    """Check each experiment made by calling `Experiment`, and accept `stores` for `store`.
+    """A metaclass that checks each new `Experiment`, and accepts `stores` instead of `store`.
 
     Experiments that are decoded from a run's record, or made by `msgspec.structs.replace`, are not
     checked.
@@ -90,7 +90,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A folder. The manifest with the labelled items.", examples=["mine"])]
     store: Annotated[_Name | _Names, Meta(
         description="A folder, a zip file or a URL. The store with the features. Or a list of "
-        "stores, whose features are concatenated; this key may also be called `stores`.",
+        "stores, joined as set by `fusion`; this key may also be called `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
         description='`""` for ten new folds, or the name of a split. The fold column to use.',
@@ -126,7 +126,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         examples=["valence"])] = None
     labels: Annotated[_Name | _Names | None, Meta(
         description="The name of a label set, or a list of annotators' label sets. By default the "
-        "manifest's default. A list selects the label set that was merged from these.",
+        "manifest's default. A list selects the set that was merged from the listed sets.",
         examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
         description='`"merged"` or `"soft"`. What models learn from: the merged label of a clip, '
@@ -147,8 +147,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "if the split has this name, otherwise `split`: each fold is the test set once.",
         examples=["leave-film-out"])] = None
     groups: Annotated[_Name | None, Meta(
-        description="The name of a column. Clips with the same value stay together, and scores are "
-        "means over groups: `film`, `media` (the file), or another column of `items.csv`.",
+        description="The name of a column. `leave-film-out` and new folds keep groups whole, and "
+        "scores are means over groups: `film`, `media` (file), or any column of `items.csv`.",
         examples=["media"])] = None
     min_clips: Annotated[_Count | None, Meta(
         description="A whole number from 1 up. The number of clips of each class that a film or "
@@ -158,8 +158,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "drawn for each tested film, that are each used for validation in one fit; by default all. "
         "It affects only estimators that use validation clips.", examples=[3])] = None
     gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
-        description="A number of seconds from 0 up. Clips of a tested file are used in training if "
-        "they are further than this from the test clips. Drawn folds are then stretches of files.",
+        description="A number of seconds from 0 up. Clips within this distance of a test clip in "
+        "the same file are left out of training. New folds are then stretches of files.",
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
         description='`"undersample"`, `"weights"` or `"none"`. How to balance the classes in '
@@ -248,7 +248,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         return self
 
     def _misfits(self) -> Iterator[str]:
-        """Yield a sentence for each value that has the wrong type."""
+        """Yield a sentence for each value of the wrong type, and for duplicate seeds."""
         for key, field in experiment_fields().items():
             value = getattr(self, key)
             try:
@@ -294,7 +294,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 yield f'{key} needs protocol = "leave-film-out". Add it, or leave the key out'
         yield from self._option_slips()
         if self.protocol_name == "paper" and self.levels:
-            yield f"the paper's protocol is for two classes. With {len(self.levels)}, use leak-free"
+            yield f"the paper's protocol is for two classes (got {len(self.levels)}). Use leak-free"
 
     def _store_slips(self) -> Iterator[str]:
         """Yield a sentence for each key that conflicts with the stores."""
@@ -322,8 +322,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 yield f"{key} is missing. Add {key} = {_example(key)}"
         if self.negatives != "a" and not self.concepts:
             yield (
-                "negatives needs concepts. For the concepts of a bottleneck, write "
-                f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} among the estimators'
+                "negatives needs concepts. For the concepts of a bottleneck, add "
+                f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} to estimators'
             )
         negatives_of_all = {level for test in self.test_negatives for level in test}
         for level in sorted({*self.positives} & ({*self.train_negatives} | negatives_of_all)):
@@ -352,7 +352,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         if self.balance not in (None, "none") and not weighs:
             yield f'balance = "{self.balance}" works only for classes. Leave balance out'
         if len(self.stores) > 1:
-            yield f'target = "{self.target}" needs a single store (or set target = "classes")'
+            yield f'target = "{self.target}" needs one store. Name one, or set target = "classes"'
 
     def _estimator_slip(self, name: str, spec: EstimatorSpec) -> str:
         """Return why an estimator conflicts with other keys, or "" if it does not."""
@@ -373,7 +373,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 'a single store with target = "ordered" or "number"'
             )
         if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
-            return f"{name} predicts {len(self.levels)} classes. Leave out {CUT}, which needs two"
+            return f"{CUT} needs two classes (got {len(self.levels)}). Leave it out of {name}"
         weighs = spec.takes_weights or find_entry(spec.name).before_balancing
         if self.is_soft and not weighs:
             return (
@@ -467,7 +467,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                     yield f"the title {title!r} is used twice. Change one of them"
 
     def title_of(self, model: str) -> str:
-        """Return a model's name in tables: its title, or its name if it has none.
+        """Return a model's name for use in tables: its title, or its name if it has no title.
 
         The name of a variant that reads only some stores combines the titles of model and stores.
         """
@@ -707,7 +707,7 @@ def _beside(path: Path, value: Any) -> Any:
 
 
 def _choose(entries: list[Any], only: str | int) -> list[Any]:
-    """Return the estimator with a name or number, or all estimators if none matches."""
+    """Return the estimator with the given name or number, or all estimators if none matches."""
     names = [entry.get(CALLED, entry.get("name")) if isinstance(entry, dict) else entry
              for entry in entries]  # fmt: skip
     chosen = [entry for row, entry in enumerate(entries) if only in (row, names[row])]

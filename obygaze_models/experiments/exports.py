@@ -55,7 +55,7 @@ BYTE_ORDER_MARK = "\ufeff"
 HELD_OUT = "held-out prediction"
 """The ELAN linguistic type of a run's tiers."""
 PARTS = "parts in the "
-"""The prefix of the name of the column with the concepts' contributions to the log-odds."""
+"""The prefix of the column name for the concepts' contributions to the log-odds."""
 MAX_PARTS_SHOWN = 3
 OPSET = 17
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -127,8 +127,8 @@ def held_out(
 ) -> list[Row]:
     """Return a run's held-out predictions, sorted by model, test, film and time.
 
-    The cells include each annotator's class. The probability is averaged over the fits. It is that
-    of the second class if there are two classes, and otherwise of the predicted class. The cells
+    The cells include each annotator's class. The probability is averaged over the fits. With two
+    classes, it is the probability of the second class; with more, of the predicted class. The cells
     also have the concepts' contributions, for models whose contributions sum to the log-odds.
     """
     if model is not None and model not in run.record.models:
@@ -365,7 +365,7 @@ def _order(clip: Clip) -> tuple[Any, ...]:
 
 
 def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
-    """Write a model as ONNX: features [N, D] in, probabilities [N, classes] out.
+    """Write a model as ONNX, which maps features [N, D] to probabilities [N, classes].
 
     Parameters
     ----------
@@ -427,7 +427,7 @@ def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> in
         if history := getattr(estimator, "history_", None):
             histories[Path(row["model"]) / row["folder"].name] = history
     if not histories:
-        raise ExperimentError(f"{folder} has no network with a loss history. Add one, such as mlp")
+        raise ExperimentError(f"{folder} has no network with a loss history. Train one such as mlp")
     with new_folder(output, overwrite=overwrite) as logs:
         for name, history in histories.items():
             (logs / name).mkdir(parents=True)

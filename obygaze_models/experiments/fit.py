@@ -48,7 +48,7 @@ from obygaze_models.scoring.metrics import CONCEPTS, Array
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted estimator, and how to turn its output into predictions.
+    """A fitted estimator, with the settings that turn its output into predictions.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def class_weight_options(spec: EstimatorSpec) -> dict[str, str] | None:
 
 
 class FitMemo:
-    """An in-memory cache that lets heads of the same fold share a fitted concept bank."""
+    """An in-memory cache that lets several heads share a concept bank fitted on the same fold."""
 
     def __init__(self) -> None:
         self._results: dict[tuple[str, str], Any] = {}
@@ -271,7 +271,7 @@ def fit_estimator(
     train, validation
         The rows of `data` to train and to validate on.
     labels
-        The class of each clip of `data`, counted from 0; negative for clips that take no part.
+        The class of each clip of `data`, counted from 0; negative for clips that are left out.
     seed
         The random state, unless the options set one.
     memo

@@ -47,19 +47,19 @@ MAX_ROWS = 20
 # The maximum number of warnings about skipped fits. run.json has all of them.
 SHOWN = 10
 RARE = 0.1
-"""The share of the positive clips that a model must predict as positive to avoid a warning."""
+"""The minimum number of positive predictions per positive clip. Below it, there is a warning."""
 RELEASED_POOLS = ("02_EN_S", "02_HN_S")
-"""The split files whose last folds were used to train the released networks."""
+"""The split files that the released networks were trained on."""
 
 FOLLOWS = {
-    "synthetic": "The pipeline works; the scores mean nothing.",
+    "synthetic": "The pipeline works, but the scores mean nothing.",
     "leak": "Do not compare these scores with others. See Methods for the numbers of clips.",
     "neighbours": "Clips this close are often alike, so expect lower scores on other files.",
     "zeros": "Predictions for these clips come without reasons.",
     "missing": "For these clips, models use only the other stores.",
     "inner-folds": "Tuned settings may suit the training {group}s better than others.",
     "skipped": "Scores are over fewer fits than planned.",
-    "films": "The others have no scores.",
+    "films": "The other clips have no scores.",
     "unnamed": "They are left out of means over {group}s, since they could belong to any {group}.",
     "one-film": "An interval needs five or more.",
     "also-trained": "Expect lower scores on a {group} that the model has never seen.",
@@ -73,7 +73,7 @@ FOLLOWS = {
     "the next, not from one test fold to another.",
     "fits-repeated": "The standard deviation shows how much scores vary between test sets, and "
     "from one training to the next.",
-    "different-items": "Scores on different items are scores on different clips.",
+    "different-items": "Scores on different clips cannot be compared directly.",
     "different-labels": "The same clip may have different levels or concepts in each run.",
     "different-versions": "They may cause small differences between runs.",
 }
@@ -116,7 +116,7 @@ def _data_warnings(plan: Plan) -> Iterator[RunWarning]:
 
 
 def messages_of(record: RunRecord) -> Iterator[RunWarning]:
-    """Yield all limitations of a run's scores: recorded warnings, then those from its counts."""
+    """Yield all limitations of a run's scores: recorded warnings and warnings from its counts."""
     yield from leak_warnings(record.leaks)
     yield from (warning for warning in record.warnings if warning.code != "leak")
     yield from _film_messages(record)
@@ -158,8 +158,8 @@ def _film_messages(record: RunRecord) -> Iterator[RunWarning]:
     if reason := record.lacks_interval:
         yield RunWarning("one-film", "", f"{reason[0].upper()}{reason[1:]}.")
     if films.also_trained and films.tested > 1:
-        text = f"Other clips of {films.also_trained:,} of the {films.tested:,} tested {noun}s"
-        yield RunWarning("also-trained", "", f"{text} are in training.")
+        text = f"{films.also_trained:,} of the {films.tested:,} tested {noun}s have other clips"
+        yield RunWarning("also-trained", "", f"{text} in training.")
 
 
 def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
@@ -179,7 +179,7 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
 
 
 def leak_warnings(leaks: Sequence[LeakCount]) -> Iterator[RunWarning]:
-    """Yield a warning for each test set with clips that its own fits used in training."""
+    """Yield a warning for each test set with clips that the fits tested on it have used."""
     for test, counts in leaks_by_test(leaks).items():
         used = max(leak.train + leak.validation + leak.otherwise for leak in counts)
         clips = f"up to {used:,} of the {counts[0].clips:,} test clips"
@@ -228,8 +228,8 @@ def _without_features(plan: Plan) -> Iterator[RunWarning]:
     if lost := [clip for clip in absent if division.fold_of.get(clip) == division.last]:
         text = (
             f"{counted(len(lost), 'test clip has', 'test clips have')} no features "
-            f"({join_some(lost, 3)}): left out here, but counted against a run file by the "
-            "official measure (obygaze mediaeval write-run and score-run)."
+            f"({join_some(lost, 3)}). Such clips are left out here, but they lower the official "
+            "score of a run file (see obygaze mediaeval write-run and score-run)."
         )
         yield RunWarning("no-features", "", text)
 
@@ -384,7 +384,7 @@ def _describe_shared_films(plan: Plan) -> str:
     text = f"{group_noun(films.by)}s with clips in training and in test: {trained}"
     if plan.division.protocol in ("split", "leak-free") and films.tested > 2:
         suffix = ' with split = ""' if plan.experiment.split else ""
-        text += f'; groups = "{films.by}"{suffix} keeps the clips of each together'
+        text += f'; to avoid this, set groups = "{films.by}"{suffix}'
     return text
 
 
@@ -465,7 +465,7 @@ def leave_files_out(plan: Plan) -> str:
 
 
 def class_table(plan: Plan, task: Task) -> str:
-    """Tabulate the clips of each class by fold, or by the films or other groups to leave out."""
+    """Tabulate the number of clips per class and fold (in leave-film-out: per class and group)."""
     labels, data = task.target.strata(plan.labels_of(task)), plan.data
     head, units = "fold", data.folds
     if plan.division.protocol == "leave-film-out":

@@ -74,7 +74,7 @@ class Plan:
     Parameters
     ----------
     experiment
-        The experiment, with levels by code and with the chosen protocol.
+        The experiment, with level codes in place of names and with the chosen protocol filled in.
     manifest, store, problems
         The labelled items, the features, and the tasks to learn and test.
     division
@@ -136,7 +136,7 @@ class Plan:
         return (fold for folds in self.folds.values() for fold in folds)
 
     def labels_of(self, task: Task) -> Array:
-        """Return the class of each clip for a task."""
+        """Return the label of each clip for a task."""
         if task not in self._labels:
             self._labels[task] = task.labels(self.data)
         return self._labels[task]
@@ -154,7 +154,7 @@ class Plan:
         return folds[:start] if validate else folds[start:]
 
     def fits(self) -> Sequence[PlannedFit]:
-        """Return all fits: each estimator on each of its folds of each problem."""
+        """Return all planned fits: for each problem, each estimator on each of its folds."""
         parts = self._parts()
         numbers = [(part, number) for part in parts for number in range(len(part[-1]))]
 
@@ -227,7 +227,7 @@ class Plan:
 
     @cached_property
     def films(self) -> Films:
-        """The tested films, the number also used in training, and why other films are untested."""
+        """The tested films, how many are also in training, and why other films are untested."""
         films, by = self.data.groups, self.data.grouped_by
         titles = {"film": film_titles(self.manifest.items), "media": self.file_names}.get(by, {})
         testable = np.any(
@@ -267,7 +267,7 @@ class Plan:
         return distinct_titles(dict(zip(items.column("media"), items.media, strict=True)))
 
     def clips(self, leaked: Collection[str] = ()) -> dict[str, Clip]:
-        """Return all labelled clips in order, with their folds and why some are unused."""
+        """Return all labelled clips by id, with their folds and the reasons why some are unused."""
         reasons: dict[str, Unused] = dict.fromkeys(self.join.without_fold, "no-fold")
         reasons |= dict.fromkeys(self.join.without_features, "no-features")
         levels, folds = levels_of(self.tasks, self.labels, self.scheme), self.division.fold_of
@@ -314,7 +314,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if unread := {*experiment.concept_stores.values()} - read:
         raise ExperimentError(
             f"{experiment.name!r}: concept_stores: no estimator learns concepts from "
-            f"{min(unread)}. Add an estimator such as pcbm-logistic, or remove this store"
+            f"{min(unread)}. Add an estimator such as pcbm-logistic, or remove its entry"
         )
     near = _near(plan)
     for problem in plan.problems:
@@ -378,7 +378,7 @@ def _kinds_of_folds(plan: Plan, problem: Problem) -> list[bool]:
     """Return the kinds of folds to make: with (True) and without (False) validation clips.
 
     In leave-film-out, models that use no validation clips need no validation films. External models
-    are treated in the same way unless they have predictions for more fits.
+    need them only if they have predictions for more fits than tested films times seeds.
     """
     experiment = plan.experiment
     if plan.division.protocol != "leave-film-out":
@@ -406,7 +406,7 @@ def _fit_count(model: OutsideModel) -> int:
 
 
 def _near(plan: Plan) -> Near:
-    """Return a function that finds clips in the same file within the gap around some rows."""
+    """Return a function that finds clips too close to test clips, or None if there is no gap."""
     items, gap = plan.manifest.items, plan.experiment.gap
     if not gap:
         return None
@@ -443,8 +443,8 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
         )
     if double := [model.name for model in outside if names.count(model.name) > 1]:
         raise ExperimentError(
-            f"{experiment.name!r}: two models are called {double[0]!r}. Rename the model of the "
-            "predictions: change the model column, or the name of the file"
+            f"{experiment.name!r}: two models are called {double[0]!r}. Rename the model in "
+            "the predictions file: change its model column, or rename the file"
         )
     division = make_division(experiment, manifest, problems)
     protocol = {"name": division.protocol} | experiment.protocol_options
@@ -496,7 +496,7 @@ def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
         remedy = f". Merge: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
         raise ExperimentError(
             f"{experiment.name!r}: {manifest.name} has no labels merged from {' and '.join(names)}"
-            + (remedy if len(names) > 1 else f'. For one annotator write labels = "{names[0]}"')
+            + (remedy if len(names) > 1 else f'. For one annotator, set labels = "{names[0]}"')
         )
     return manifest.default_labels if manifest.default_labels in merged else merged[0]
 
@@ -518,7 +518,7 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
 
 
 def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) -> tuple[str, ...]:
-    """Return the tests of a fold that can be scored, or () if no model can be trained on it.
+    """Return a fold's tests that can be scored, or () if no model can be trained on the fold.
 
     Training needs clips of every class. Validation and each test need at least two classes. Skipped
     folds and tests are added to the plan, with the reasons.

@@ -157,7 +157,7 @@ TIER = "to annotate next"
 def predict_next(
     source: Path, stores: Stores, count: int, outputs: Outputs, *, estimator: str | None = None
 ) -> WrittenPredictions:
-    """Return the clips of a store to annotate next, chosen by a saved model or all fits of a run.
+    """Return the clips in a store to annotate next, chosen by a saved model or all fits of a run.
 
     Clips that a fit has seen, or that a run has annotations for, are excluded. With several fits,
     clips are chosen by the mean probabilities, which are uncertain if the fits disagree. For

@@ -228,7 +228,7 @@ def score_test_sets(
     scores: Sequence[ModelScores],
     group_of: Mapping[str, str],
 ) -> dict[str, TestSet]:
-    """Return each test set's size, and the scores of guessing on it.
+    """Return each test set's size, and the scores of guesses on it.
 
     Guesses are scored like the models: in each scored group, with the group's share of positives,
     and then averaged over groups.
@@ -256,7 +256,7 @@ def score_test_sets(
 def score_guesses(
     target: Target, parts: Iterable[pd.Series[Any]], every: pd.Series[Any]
 ) -> dict[str, Scores]:
-    """Return the scores of each way of guessing, as means over groups of labels."""
+    """Return the scores of each kind of guess, as means over groups of labels."""
     forms = [
         target.guesses(labels.to_numpy(), every.drop(labels.index).to_numpy()) for labels in parts
     ]
@@ -273,7 +273,7 @@ class OutsideModel:
     table: dict[tuple[str, int], dict[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def probabilities(self, task: Task, fit: int, ids: Sequence[str]) -> Array | None:
-        """Return the probabilities [n, classes] of clips of a fold, or None if it is missing."""
+        """Return the probabilities [n, classes] for a fold's clips, or None for a missing fold."""
         target = task.target
         names = target.columns(task.class_titles)
         if self.columns not in (names, target.columns(task.class_keys)):
@@ -300,7 +300,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
     ==================  =====================================================================
     ``id``              the clip
     ``position``        for ordered levels, from 0; or ``value`` for numbers
-    ``probability``     of the positive class; or ``probability_NAME`` for each of more classes
+    ``probability``     of the positive class; for more classes, ``probability_NAME`` for each
     ``fit``             the fold, numbered as in ``predictions.csv``; by default all folds
     ``model``           the model's name in the results; by default the name of the file
     ``task``            as in ``run.json``; required if an experiment learns several tasks

@@ -75,7 +75,7 @@ class Published:
 
 
 def slot_of(backbone: Mapping[str, Any]) -> str | None:
-    """Return the key in `BACKBONES` of a store's backbone, ignoring its checkpoint, or None.
+    """Return the key in `BACKBONES` for a store's backbone, or None. The checkpoint is ignored.
 
     If a store does not record the family of its backbone, the backbone's name is used, because
     older stores record the family as the name.
@@ -114,7 +114,7 @@ def published_average() -> Published:
 
 
 def published_scores(record: RunRecord, model: str, train: str, test: str) -> dict[str, Published]:
-    """Return the paper's numbers for a model of a run by metric, or {} if it has no numbers."""
+    """Return the paper's numbers for a run's model by metric, or {} if there are none."""
     column = _column(record, train, test)
     if column is None or record.protocol not in _ONE_FOLD:
         return {}

@@ -50,13 +50,13 @@ class _Versions(_Part, frozen=True, kw_only=True, rename={"scikit_learn": "sciki
 
 
 class _Config(_Part, frozen=True, kw_only=True):
-    """The settings of a backbone that reports use."""
+    """The backbone settings that reports use."""
 
     vision_config: dict[str, Any] = {}
 
 
 class _Backbone(_Part, frozen=True, kw_only=True):
-    """The keys of a store's backbone that are used."""
+    """The keys of a store's backbone that obygaze reads from ``run.json``."""
 
     name: str
     weights_sha256: str
@@ -211,7 +211,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
     Parameters
     ----------
     title
-        The model's name in tables and pages.
+        The model's name for tables and pages.
     estimator
         The name of the estimator; empty for an external model.
     stores
@@ -227,9 +227,9 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
 
 
 class TestSet(_Part, frozen=True, kw_only=True):
-    """The size of a test set, and the scores of guessing on it.
+    """The size of a test set, and the scores of guesses on it.
 
-    `share` is the share of positives. `baselines` has the expected scores of each way of guessing.
+    `share` is the share of positives. `baselines` has the expected scores of each kind of guess.
     """
 
     clips: int
@@ -323,7 +323,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     warnings
         Warnings that limit the conclusions from the scores.
     join
-        The numbers of clips with labels and features, and of clips that lack either.
+        The numbers of labelled and used clips, and of clips that lack a label, a fold or features.
     leaked
         The number of test clips that leak in any fit. ``clips.csv`` marks them.
     learned
@@ -342,7 +342,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     cuts
         The thresholds that were chosen on validation clips in each fit, by model, if requested.
     files
-        The digests of the files that the scores were computed from.
+        The digests of the run's CSV files.
     """
 
     format: str = FORMAT
@@ -390,7 +390,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         raise ValueError(f"unknown task {name!r}")
 
     def title_of(self, model: str) -> str:
-        """Return the name of a model in tables and pages."""
+        """Return a model's name for tables and pages."""
         return self.models[model].title
 
     def trained_on(self, test: str) -> str:
@@ -399,7 +399,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         return test if is_learned else self.learned[0]
 
     def words(self, test: str) -> dict[str, str]:
-        """Return the names of a test's classes and of other levels for sentences, by key."""
+        """Return the names of a test's classes and other levels for use in sentences, by key."""
         return self.task(test).words(self.manifest.levels)
 
     @property
@@ -445,7 +445,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def fit_count(self) -> int:
-        """The largest number of fits of an estimator."""
+        """The largest number of fits of any estimator."""
         return max(len(scores.fits) for scores in self.scores)
 
 
@@ -462,7 +462,7 @@ def read_record(folder: Path) -> RunRecord:
 
 
 def _check(value: Mapping[str, Any], kind: type[_Part], key: str) -> None:
-    """Raise `ValueError` if a mapping in ``run.json`` lacks a key or has a wrong type."""
+    """Raise `ValueError` if a mapping lacks a key or has a value of the wrong type."""
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:

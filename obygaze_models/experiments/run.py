@@ -188,9 +188,9 @@ class TrainedModel:
     drawn_away
         The number of clips that were left out to balance the classes.
     seen
-        The number of clips that the model has seen. Concepts are learned from additional clips.
+        The number of clips that the model has seen, including clips only for learning concepts.
     join
-        The numbers of clips with labels and features, and the clips that lack either.
+        The numbers of labelled and used clips, and the clips that lack a label, a fold or features.
     facts
         The choices that the estimator made.
     warnings
@@ -228,7 +228,7 @@ def train_model(
     Parameters
     ----------
     experiment
-        An `Experiment` or the path of its TOML file. The first of its tasks is learned.
+        An `Experiment`, or the path of its TOML file.
     output
         The model's folder.
     estimator

@@ -3,15 +3,15 @@
 ======================  ==================================================================
 ``run.json``            experiment, data and their digests, join, fits, scores, versions
 ``predictions.csv``     a row for each clip of each test set, model and fit
-``clips.csv``           the annotated clips, and why some took no part
+``clips.csv``           the annotated clips, and why the run did not use some
 ``fits.csv``            a row for each fit of each model: its clips, its folder, its choices
 ``reasons.csv``         each test clip's concept scores and their contributions
-``annotators.csv``      the test clips' labels by each of several annotators
+``annotators.csv``      the labels of the test clips by each of several annotators
 ``models/``             a folder for each model, for `load_model`
 ======================  ==================================================================
 
-``run.json`` has the digests of the files that the scores were computed from. They are checked
-before the files are read. `Run.check` recomputes the scores from the predictions.
+``run.json`` has the digests of the CSV files, which are checked before the files are read.
+`Run.check` recomputes the scores from the predictions.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 FILES = ("predictions.csv", "clips.csv", "fits.csv", "reasons.csv")
-"""The files whose digests are in ``run.json``. Scores and pages are made only from these files."""
+"""The tables of every run. Their digests are in ``run.json``."""
 EARLIER = ("explanations.jsonl", "history.jsonl", "models.jsonl")
 """Files of runs in earlier formats."""
 RUN_FILES = (RECORD, *FILES, ANNOTATORS)
 """All files of a run folder. `ANNOTATORS` is present only if labels were merged."""
 Unused = Literal["", "no-features", "no-fold", "not-in-task", "not-in-labels"]
-"""The reason why a clip took no part in a run."""
+"""The reason why a run did not use a clip; empty if it did."""
 _NUMBER = re.compile(r"(?<!\d)(\d++)$")
 
 
@@ -79,8 +79,8 @@ class Clip:
     fold
         The clip's fold in the run's fold column, or None.
     used
-        Why the clip took no part: ``no-features``, ``no-fold``, ``not-in-task`` or, on a page of a
-        larger label set, ``not-in-labels``; empty if it took part.
+        The reason why the run did not use the clip: ``no-features``, ``no-fold``, ``not-in-task``
+        or, on a page of a larger label set, ``not-in-labels``; empty if the run used it.
     group
         The clip's group: its film, unless the run groups clips by another column.
     leaked
@@ -263,7 +263,7 @@ class Run:
         if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
                 f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
-                "stores named in a run are not opened. If you trust the address, pass store="
+                "stores named in a run are not opened. If you trust the address, pass it as store"
             )
         return open_stores([*recorded] if store is None else store)
 
@@ -356,8 +356,8 @@ def _check_digest(run: Run, name: str) -> None:
         )
     if sha256_of(path) != run.record.files.get(name):
         raise ExperimentError(
-            f"{path} was changed after the run (its digest differs), but the scores in run.json "
-            f"are from the original. Run the experiment again: {MAKE}"
+            f"{path} was changed after the run (its checksum does not match), but the scores in "
+            f"run.json are from the original. Run the experiment again: {MAKE}"
         )
 
 

@@ -26,9 +26,9 @@ from obygaze_models.estimators.registry import (
 )
 
 AGAINST = "negatives"
-"""The key in an estimator's table for the set of negatives of its concepts."""
+"""The key in an estimator's table for the negatives of its concepts."""
 CUT, ON_VALIDATION = "threshold", "validation"
-"""The key of an estimator's threshold in its table, and the value to choose it on validation."""
+"""The key of an estimator's threshold, and its value for a choice on validation clips."""
 
 
 def folder_name(text: str) -> str:
@@ -119,7 +119,7 @@ class EstimatorSpec:
 
     @property
     def takes_weights(self) -> bool:
-        """True if the estimator accepts weights for clips."""
+        """True if the estimator accepts clip weights."""
         return bool(self._ask(lambda estimator: "sample_weight" in keywords(estimator.fit), True))
 
     @cached_property

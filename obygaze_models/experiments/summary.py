@@ -183,7 +183,7 @@ def describe_left_out(means: Sequence[ModelScores], titles: Mapping[str, str]) -
     """Describe the groups that are left out of means; return "" if all are included."""
     left_out = dict.fromkeys(name for scores in means for name in scores.left_out)
     names = join_some([titles.get(name, name) for name in left_out])
-    return f" Left out, without clips of every class: {names}." if names else ""
+    return f" Left out, because classes are missing: {names}." if names else ""
 
 
 def describe_official(record: RunRecord) -> str:

@@ -40,7 +40,7 @@ FITS = {
     "estimator": "str", "reads": "str", "folder": "str", "not_saved": "str",
     "cut": "str", "facts": "str",
 }  # fmt: skip
-"""The columns of ``fits.csv``. pandas may misread the last digit of a cut."""
+"""The columns of ``fits.csv``. Cuts are read as text, because pandas may misread a last digit."""
 _JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], "facts": Facts}
 """The columns whose cells are JSON objects."""
 
@@ -120,7 +120,7 @@ KINDS = {"sum", "path", "sensitivity", "stores"}
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
-    """Return the reasons of all models with concepts and of late fusions, as a table."""
+    """Return a table of the reasons that models with concepts and late fusions give."""
     from obygaze_models.estimators.fusion import StoreFusion
     from obygaze_models.explain.attributions import attribute, bank_of
 

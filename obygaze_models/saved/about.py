@@ -131,7 +131,7 @@ class About(dict[str, Any]):
         if self.target_key != CLASSES:
             raise ExperimentError(
                 f"{self._where}: {operation} needs a model that predicts classes (got target = "
-                f'"{self.target_key}"). Use models run, compare or predict.'
+                f'"{self.target_key}"). Train one with target = "classes".'
             )
 
     def __missing__(self, key: str) -> Any:
@@ -172,7 +172,7 @@ def read_header(path: Path) -> tuple[Header, About]:
             f"{path} was saved by obygaze 0.1, whose models are no longer supported; {REMEDY}"
         )
     if header.pop("sha256", None) != digest_of(header):
-        raise damaged(path / HEADER, "its digest differs")
+        raise damaged(path / HEADER, "its checksum does not match")
     typed = convert(header, Header, path / HEADER, REMEDY)
     return typed, About(typed.about, path)
 
@@ -194,7 +194,7 @@ def convert(value: Any, kind: type[T], where: object, remedy: str, *, strict: bo
 
 
 def damaged(where: object, reason: object, remedy: str = REMEDY) -> ExperimentError:
-    """Return the error for a file or model that cannot be used."""
+    """Return the error for a damaged or edited file or model."""
     return ExperimentError(f"{where} is damaged or was edited ({reason}); {remedy}")
 
 
@@ -274,19 +274,19 @@ def read_models(folder: Path) -> dict[str, About]:
         for path in sorted(folder.rglob("model.json"))
     }
     if not models:
-        raise ExperimentError(f"{folder} has no models. Train one with obygaze models run or train")
+        raise ExperimentError(f"{folder} has no models. Train one: obygaze models train")
     return models
 
 
 def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
-    """Yield warnings about clips that the model has seen, which therefore do not test it.
+    """Yield warnings about clips that the model has seen, which therefore cannot test it.
 
     `seen` maps each clip to its value from `seen_in_training`.
     """
     counts = Counter(seen.values())
     total = counted(len(seen), "clip was", "clips were")
     if counts["yes"]:
-        yield f"{counts['yes']:,} of {total} used to train the model, so they do not test it"
+        yield f"{counts['yes']:,} of {total} used to train the model, so they cannot test it"
     if renamed := counts[SEEN_RENAMED]:
         clips = counted(renamed, "clip shows", "clips show")
         yield f"{clips} parts of files that the model was trained on, under other ids"

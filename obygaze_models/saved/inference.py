@@ -116,7 +116,7 @@ class Predictions:
     @overload
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None: ...
     def to_csv(self, path: str | Path | None = None, *, overwrite: bool = False) -> str | None:
-        """Write a CSV table with the class, probabilities and seen_in_training of each clip.
+        """Write or return a CSV table with each clip's class, probabilities and seen_in_training.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class FramePredictions:
-    """The probabilities of the frames of clips.
+    """A model's predictions for each frame of some clips.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class PartScore:
     scores
         The scores; None for undefined scores.
     baselines
-        The scores of guessing with the same share of positives; empty unless there are two classes.
+        The scores of guesses with the same share of positives; empty unless there are two classes.
     """
 
     clips: int
@@ -219,7 +219,7 @@ class ModelScore:
     seen
         The clips that the model has seen in training.
     grouped_by
-        The column of these groups: ``film``, unless the experiment names another column.
+        The column that clips are grouped by: ``film``, unless the experiment names another.
     missing
         The annotated clips that the store lacks.
     warnings
@@ -258,7 +258,7 @@ def predict(
     ids
         The clips to predict; by default all finished clips of the store.
     band
-        Two probabilities, for models of two classes. A clip is `UNSURE` if its probability of the
+        Two probabilities, for models with two classes. A clip is `UNSURE` if its probability of the
         second class is between them.
     """
     estimator, about = load_model(Path(folder))
@@ -267,7 +267,7 @@ def predict(
     is_binary = len(classes) == 2 and about.target_key == CLASSES
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and is_binary):
         raise ExperimentError(
-            f"a band needs two ascending probabilities and a model of two classes (got {band}, "
+            f"a band needs two ascending probabilities and a model with two classes (got {band}, "
             f"{counted(len(classes), 'class', 'classes')})"
         )
     opened = open_for(about, store)
@@ -413,8 +413,8 @@ def _in_seen_groups(
 ) -> tuple[str, Array]:
     """Return the column that groups a model's clips, and mark the clips of groups it has seen.
 
-    These are the groups that the model records, and those of the `seen` clips, because a model
-    saved by an earlier version records none. No clips are marked if the manifest lacks the column.
+    A group is seen if the model records it, or if it has a `seen` clip, because models saved by
+    earlier versions record no groups. No clips are marked if the manifest lacks the column.
     """
     [(column, recorded)] = [*description_of(about).seen_groups.items()][:1] or [("film", [])]
     if column not in manifest.items.columns:
@@ -581,7 +581,7 @@ def _differences(
         differences.append(f"the store has no array {array!r} (it has {', '.join(store.arrays)})")
     elif info.reads != "frames" and (pooling is None) != (len(spec.shape) == 1):
         read = f"pooled by {pooling}" if pooling else "as one vector"
-        differences.append(f"the model reads {array!r} {read}, but a clip has {list(spec.shape)}")
+        differences.append(f"the model reads {array!r} {read}, but its shape is {list(spec.shape)}")
     elif shape is not None and shape != list(spec.shape):
-        differences.append(f"{array!r} is {list(spec.shape)} per clip, not {list(shape)}")
+        differences.append(f"{array!r} has shape {list(spec.shape)} per clip, not {list(shape)}")
     return differences

@@ -167,7 +167,7 @@ def load_model(path: str | Path) -> tuple[Any, About]:
             raise damaged(path, f"the file {name!r} is missing")
         files[name] = read_bytes(path / name, ExperimentError)
         if hashlib.sha256(files[name]).hexdigest() != digest:
-            raise damaged(path / name, "its digest differs")
+            raise damaged(path / name, "its checksum does not match")
     try:
         parts = _Parts(load(files.pop(ARRAYS)), files)
         model = _decode(header.model, parts)
@@ -287,7 +287,7 @@ _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
     ),
     "skops": lambda value, parts: _decode_foreign(parts.files[value]),
 }
-"""The decoders of values, by the key of the kind of value."""
+"""The decoders, by the key that names the kind of value."""
 
 
 def _decode_fitted(value: Mapping[str, Any], parts: _Parts) -> Any:
@@ -316,7 +316,7 @@ def _path_of(kind: type) -> str | None:
 
 def _find_class(path: Any) -> Any:
     if not (isinstance(path, str) and path in OWN):
-        raise ExperimentError(f"{str(path)[:60]!r} is not a class of this version")
+        raise ExperimentError(f"{str(path)[:60]!r} is not a class in this version of obygaze")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 

@@ -317,8 +317,8 @@ SLIPS = [
     (lambda: predict_frames(lambda X: np.where(CLIP_7, np.nan, X)), "clip 7 .* no frame"),
     (lambda: predict_frames(lambda X: np.where(np.arange(5) == 1, np.nan, X)), "frame 0 of clip 0"),
     (lambda: baselines(0), "between 0 and 1"),
-    (lambda: tree(left=[3, -1, -1]), "child must be a later one of its 3 nodes"),
-    (lambda: tree(left=[0, -1, -1]), "child must be a later one"),  # for ever
+    (lambda: tree(left=[3, -1, -1]), "child must follow its parent among 3 nodes"),
+    (lambda: tree(left=[0, -1, -1]), "child must follow its parent"),  # for ever
     (lambda: tree(left=[1, 2, -1]), "must have two children or none"),
     (lambda: tree(feature=[2, -2, -2]), r"a column that it lacks \(it has 2\)"),
     (lambda: tree(threshold=[0.5]), "same length"),

@@ -216,7 +216,7 @@ def test_each_test_set_names_its_average(make_run):
         "No interval below 5 films: Short.",
         "all test clips together, without an interval, because fewer than two films have clips of "
         "every class: Rare.",
-        "Left out, without clips of every class: The Fifth.",
+        "Left out, because classes are missing: The Fifth.",
     ):
         assert part in text
     assert mixed.lacks_interval == "some scores are over 1 film, but 5 are needed"

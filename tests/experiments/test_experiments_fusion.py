@@ -221,7 +221,7 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
     model = om.StoreFusion(om.LogisticProbe(), {"see": 3, "hear": 3}, how="late")
     assert (model.fit(X, y, groups=films).predict(X) == y).mean() > 0.9
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
-    assert "clips of films that were also trained on" in model.warnings_[0].text
+    assert "clips of films that were also in training" in model.warnings_[0].text
 
 
 def test_searching_clips_without_films_is_warned_of():
@@ -232,7 +232,7 @@ def test_searching_clips_without_films_is_warned_of():
         for film, count in (("", 0), ("one", 1)):
             films = np.where(np.arange(60) < 20, film, "")
             notes = {note.text for note in model.fit(X, y, groups=films).warnings_}
-            assert any(("has a film", "of one film")[count] in text for text in notes)
+            assert any(("has a film", "from one film")[count] in text for text in notes)
         named = model.fit(X, y, groups=(np.arange(60) // 6).astype(str))
         assert (named.warnings_, search.cv) == ([], None)
 

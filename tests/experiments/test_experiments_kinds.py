@@ -346,7 +346,7 @@ def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
 
 def test_regressors_are_not_fused(rated):
     stores = [rated[0] / "toy.zarr", rated[0] / "other.zarr"]
-    with pytest.raises(ExperimentError, match="needs a single store"):
+    with pytest.raises(ExperimentError, match="needs one store"):
         numbers(rated[0], store=stores)
     keys = {"target": "ordered", "column": None, "levels": ["A", "B", "C"]}
     with pytest.raises(ExperimentError, match="ridge predicts numbers"):

@@ -128,7 +128,7 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     write_store(store, part, dict.fromkeys(part.ids, np.ones(8, np.float32)), recipe)
     run = benchmark.run(tmp_path / "runs", store=store, **VIOLENCE)
     [warning] = [warning for warning in run.warnings if warning.code == "no-features"]
-    assert warning.text.startswith("1 test clip has no features (ACCEDE00149): left out here")
+    assert warning.text.startswith("1 test clip has no features (ACCEDE00149). Such clips are")
     model = run.folder / "models/logistic/non-violent-vs-violent-0"
     result = write_run(model, benchmark, tmp_path / "run", "--name", "ours", store=store)
     assert "1 test clip without features, such as ACCEDE00149" in result.output
@@ -202,7 +202,7 @@ def test_the_page_leads_with_the_official_measures(benchmark, violence, tmp_path
     heads = re.findall(r'<th scope="col"[^>]*>([^<]+)', page)
     for official, second in (("AP (trec_eval)", "F1 positive"), ("Accuracy", "F1 macro")):
         assert heads[heads.index(official) + 1] == second
-    for absent in ('id="films"', "Other clips of", "; 95% intervals in brackets"):
+    for absent in ('id="films"', "have other clips in training", "; 95% intervals in brackets"):
         assert absent not in page
 
 
@@ -307,7 +307,7 @@ def test_concepts_are_detected_and_reported(coded, task, tmp_path):
 def test_tasks_without_released_lists_are_named(task, tmp_path):
     tree = {"protocol": "released", "estimators": ("pcbm-tree",)}
     for changed, fact in (
-        (task(("NS",), protocol="released"), "released no split for NS vs S. Use EN"),
+        (task(("NS",), protocol="released"), "released no split for NS vs S. Use levels EN"),
         (task(**tree), "no model could be trained: pcbm-tree"),
     ):
         with pytest.raises(ExperimentError, match=fact):

@@ -337,7 +337,7 @@ def test_inner_folds_that_divide_films_are_warned_of(by_film, tmp_path):
     }  # fmt: skip
     run = om.run_experiment(structs.replace(by_film, **keys), tmp_path / "run")
     messages = {w.subject: w.text for w in run.warnings if w.code == "inner-folds"}
-    assert "training clips are of one film" in messages[SEARCH["name"]]
+    assert "training clips are from one film" in messages[SEARCH["name"]]
     assert "StratifiedKFold" in messages["shuffled"]
     assert 'cv = "groups"' in messages["shuffled"]
     assert any(w.subject == "nested" and "LinearSVMProbe" in w.text for w in run.warnings)

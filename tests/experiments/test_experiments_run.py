@@ -403,7 +403,7 @@ def test_a_gap_excludes_neighbours_of_test_clips(spans, experiment, tmp_path):
     )
     assert 'groups = "media" or gap = 5 keeps' in near[0]  # the page says it too
     assert none == []
-    fact = f'{FILMS} of {FILMS}; groups = "film" keeps the clips of each together'
+    fact = f'{FILMS} of {FILMS}; to avoid this, set groups = "film"'
     assert f"films with clips in training and in test: {fact}" in plan_notes(free)
     assert any("within 5 s of a test clip" in note for note in plan_notes(apart))
     items, films, [problem] = apart.manifest.items, apart.data.groups, apart.problems

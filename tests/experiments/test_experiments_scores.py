@@ -383,7 +383,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
 
 def test_runs_of_different_groups_are_not_compared(run):
     by_film, by_file = run("good"), run("by-file", groups="media")
-    message = "one has means over media, the other over film"
+    message = "one is averaged over media, the other over film"
     result = run_obygaze("models", "compare", by_film.folder, by_file.folder, "--model", "logistic")
     refused(result, message)
 

@@ -113,9 +113,9 @@ def other_store(world, folder, **backbone):
 
 @pytest.mark.parametrize(("features", "words"), [
     ({"array": "cls"}, "no array 'cls' (it has native, frames)"),
-    ({"array": "frames"}, "'frames' as one vector, but a clip has [4, 8]"),
+    ({"array": "frames"}, "'frames' as one vector, but its shape is [4, 8]"),
     ({"array": "frames", "pooling": "mean", "shape": [16, 8]},
-     "'frames' is [4, 8] per clip, not [16, 8]"),
+     "'frames' has shape [4, 8] per clip, not [16, 8]"),
     ({}, "tiny with weights 000000000000, but the store has tiny with weights 111111111111"),
 ])  # fmt: skip
 def test_stores_of_another_recipe_are_refused(features, words, world, tmp_path, explain):

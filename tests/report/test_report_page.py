@@ -114,7 +114,7 @@ def test_a_runs_page_states_task_data_and_result(page, run):
         "HN (Hard Negative)", "from Easy Negative to Sure", "50% of the 24 test clips are positive",
         "No test clip was used for training",
         "50 clips of the store have no label for this task",
-        f"Other clips of {FILMS} of the {FILMS} tested films are in training",
+        f"{FILMS} of the {FILMS} tested films have other clips in training",
         "3 fits share one test fold",
     ):  # fmt: skip
         assert words in page.text, words
@@ -328,7 +328,7 @@ def test_the_table_names_uncounted_films_and_missing_intervals(results):
     text = caption(fewer)
     assert text.startswith(f"Means over 3 to {FILMS} films")
     names = "The Left Out, tt12, tt13, tt14, tt15 and 2 more"
-    assert f"Left out, without clips of every class: {names}." in text
+    assert f"Left out, because classes are missing: {names}." in text
     rare = caption(with_record(films, tests=with_classes(films, 950, 50)))
     assert "No interval for AP if less than 10% of the clips are positive, because a few" in rare
     ranked = show(
