@@ -212,7 +212,7 @@ def predict(
 def _check_model(model: Path, stores: tuple[Path | str, ...], *, for_a_run: bool) -> None:
     """Raise an error if the model or its store is missing, or if options are only for a run."""
     if not model.exists():
-        raise UsageError(f"{model} does not exist")
+        raise UsageError(f"{model} does not exist. Pass a saved model or a run")
     if for_a_run:
         raise UsageError(
             f"--annotations, --estimator and --divided need a run, but {model} is a single model"
@@ -258,10 +258,10 @@ def evaluate(
             _echo_part(f"of {group}s not seen in training", scored.apart, scored.measure)
         if scored.missing:
             missing = counted(len(scored.missing), "clip")
-            echo(f"{missing} without features, such as {join_some(scored.missing, 5)}")
+            echo(f"no features for {missing}, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
-        rest = "; only the rest test it" if scored.unseen.clips else ", so no score tests it"
+        rest = "; only the rest test it" if scored.unseen.clips else ", so no score is a fair test"
         echo_warnings(
             [
                 f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "
@@ -270,7 +270,7 @@ def evaluate(
         )
     if shared := scored.unseen.clips - scored.apart.clips:
         clips = counted(shared, "unseen clip is", "unseen clips are")
-        echo_warnings([f"{clips} from {group}s used in training: no test on a new {group}"])
+        echo_warnings([f"{clips} from {group}s used in training, not from a new {group}"])
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sources", metavar="MANIFEST|TIMELINES|RUN...", nargs=-1, required=True, type=PATH)
-@path_option("-o", "--output", help="The page; by default report.html in the folder shown.")
+@path_option("-o", "--output", help="The page; by default, report.html in the source folder.")
 @click.option("--title", help="The page's title; by default a description, or a single run's name.")
 @path_option(
     "--thumbnails",

@@ -58,8 +58,8 @@ class Annotators:
     """The annotators' labels, and their agreement.
 
     `levels` maps annotators to clips to levels, and `pairs` compares each pair of annotators.
-    `gammas` has the paper's gamma of each film, averaged over pairs. `marked` has, for each film
-    and concept, the number of clips with several annotators of whom any marked the concept.
+    `gammas` has the paper's gamma of each film, averaged over pairs. `marked` counts, by film and
+    concept, the clips that several annotators labelled and that any of them marked.
     `differences` are the spans on which two annotators differ, longest first. `remarks` are about
     oddities in the labels. `merged` is True if the page's labels were merged from these
     annotators' labels.
@@ -137,7 +137,7 @@ class Annotators:
         return find_differing(labels_of)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
-        """Return the share of clips with equal levels, of clips with two or more annotators."""
+        """Return the share of the clips with two or more annotators that have equal levels."""
         equal = [not self.differ[clip] for clip in clips if clip in self.differ]
         return fmean(equal) if equal else None
 
@@ -218,7 +218,7 @@ def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
 def _concept_intervals(
     manifest: Manifest, in_films: Sequence[Pair]
 ) -> dict[str, tuple[float, float]]:
-    """Return the jackknife interval of each concept's mean kappa over pairs that both marked it."""
+    """Return the jackknife interval of each concept's mean kappa over pairs who both marked it."""
     marks = {name: manifest.labels(name).concepts_of for p in in_films for name in (p.a, p.b)}
     intervals = {}
     for concept in sorted(

@@ -131,7 +131,7 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     assert warning.text.startswith("1 test clip has no features (ACCEDE00149): left out here")
     model = run.folder / "models/logistic/non-violent-vs-violent-0"
     result = write_run(model, benchmark, tmp_path / "run", "--name", "ours", store=store)
-    assert "1 test clip without features, such as ACCEDE00149" in result.output
+    assert "no features for 1 test clip, such as ACCEDE00149" in result.output
     scored = score_run(tmp_path / "run", benchmark.manifest).output
     assert "ours-own-data: marked as using no external data" in scored
     task = {"positives": ["positive"], "train_negatives": ["negative"], "labels": "valence"}
