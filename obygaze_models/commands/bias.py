@@ -98,9 +98,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 @click.argument("battery", required=False)
 @click.option("--store", type=ADDRESS, required=True, help="Embeddings of X and Y; see above.")
 @click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if in a separate store.")
-@path_option(
-    "--manifest", "manifests", multiple=True, help="A manifest with columns to select by."
-)
+@path_option("--manifest", "manifests", multiple=True, help="A manifest with columns to select by.")
 @click.option(
     "--sets",
     multiple=True,

@@ -162,8 +162,8 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
     """Return the mean probabilities of each clip over the models that predict it, sorted by id.
 
     A clip's threshold is the mean over the models that predict it, because another model's
-    threshold may have been chosen on the clip's labels. A clip counts as seen if any of these models has
-    seen it.
+    threshold may have been chosen on the clip's labels. A clip counts as seen if any of these
+    models has seen it.
     """
     clips = np.concatenate([part.ids for part in parts])
     ids, first, rows, counts = np.unique(

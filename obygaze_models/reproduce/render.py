@@ -281,7 +281,7 @@ def _merge_scores(blocks: Sequence[Block]) -> Block:
 
 
 def summary(table: Table) -> str:
-    """Summarise in a line the differences between our numbers and the paper's."""
+    """Summarise the differences between our numbers and the paper's in a line."""
     blocks = _shown_blocks(table)
     if not blocks:
         return f"{table.heading}: nothing to show"

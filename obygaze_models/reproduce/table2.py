@@ -90,7 +90,7 @@ _HOW_TO_READ = (
     "comparison with the paper's numbers.",
 )
 _LEAKAGE = (
-    "Both protocols use the network in the paper's text. They have different training and test "
+    "Both protocols use the network from the paper's text. They have different training and test "
     "clips, and thus different numbers of test clips that were also trained on. They balance "
     "classes differently (by folds, or by sampling). For PCBM, the released number is from one "
     "fit, and the leak-free number is a mean of nine fits. A test fold has about a hundred clips, "
@@ -171,7 +171,7 @@ def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[di
 
 
 def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """Make the table and, if both protocols were run, a table of released beside leak-free."""
+    """Make the table and, if both protocols were run, a comparison of released and leak-free."""
     settings = context.settings()
     blocks: list[Block] = []
     for setting in settings:
