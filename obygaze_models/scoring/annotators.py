@@ -282,7 +282,7 @@ class _Annotators:
         table: Array | None = None,
         part: Array | None = None,
     ) -> Rater:
-        """Compare a rater's classes and probabilities with annotators' labels, on some of the clips."""
+        """Compare a rater's classes and probabilities with annotators' labels, on some clips."""
         part = np.ones(len(codes), dtype=bool) if part is None else part
         crossed = self.cross_validated and kind == "model"
         targets = dict(self.labels)

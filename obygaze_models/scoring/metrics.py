@@ -77,7 +77,7 @@ class Metric:
     def __post_init__(self) -> None:
         if self.compute and not (self.binary or self.multiclass):
             raise ValueError(
-                f"the metric {self.title!r} would be in no table. Pass binary=True or multiclass=True"
+                f"the metric {self.title!r} has no table. Pass binary=True or multiclass=True"
             )
 
 
