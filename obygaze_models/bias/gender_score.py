@@ -44,7 +44,7 @@ BOTH, NEITHER, TIE = "both", "neither", "tie"
 ALL_OBJECTS = "all objects"
 MEASURES = {
     "said": ("gender score of the caption", "said", ""),
-    "filled": ("gender score with either gender filled in", "filled in", ""),
+    "filled": ("gender score with either filled in", "filled in", ""),
     "assigned": ("assigned by the score", "assigned", "tied"),
     "cooccurrence": ("co-occurrence", "captions of", "neither"),
 }

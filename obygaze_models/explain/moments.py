@@ -369,7 +369,7 @@ def _label_rows(
             and item.start is not None
             and item.end is not None
         ]
-        rows.append(("clip labels", bars, manifest.scheme.name_of))
+        rows.append(("labels of clips", bars, manifest.scheme.name_of))
     return rows
 
 

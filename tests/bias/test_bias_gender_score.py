@@ -75,7 +75,7 @@ def test_both_variants_are_scored(tmp_path, obygaze):
     drawn = tips(tmp_path / "by.svg")
     assert drawn["motor scooter, assigned by the score"] == "1.00"
     filled = truncate(lipstick["filled_to_man"])
-    assert drawn["lipstick, gender score with either gender filled in"] == filled
+    assert drawn["lipstick, gender score with either filled in"] == filled
 
 
 def test_short_column_names_and_cooccurrence_are_read(tmp_path):

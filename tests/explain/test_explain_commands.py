@@ -271,7 +271,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     times = [(note.start, note.end) for note in tier.annotations]
     assert times == [(round(1000 * m.start), round(1000 * m.end)) for m in moments.moments]
     drawn = (tmp_path / "film.svg").read_text()
-    for text in ("annotator1", "clip labels", "moments", "threshold", "tense", "loudness"):
+    for text in ("annotator1", "labels of clips", "moments", "threshold", "tense", "loudness"):
         assert f">{text}" in drawn
     tables = [named["moments"], named["frames"], lab.folder / "timelines"]
     result = obygaze("models", "evaluate-moments", *tables, "--json", "--csv", named["scores"])
