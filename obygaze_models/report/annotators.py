@@ -57,9 +57,9 @@ PARTS, MIN_PART = 10, 8
 class Annotators:
     """The annotators' labels, and their agreement.
 
-    `levels` maps annotators to clips to levels, and `pairs` compares each pair of annotators.
-    `gammas` has the paper's gamma of each film, averaged over pairs. `marked` counts, by film and
-    concept, the clips that several annotators labelled and that any of them marked.
+    `levels` maps each annotator to levels by clip, and `pairs` compares each pair of annotators.
+    `gammas` has the gamma of each film as in the paper, averaged over pairs. `marked` counts, by
+    film and concept, the clips that several annotators labelled and that any of them marked.
     `differences` are the spans on which two annotators differ, longest first. `remarks` are about
     oddities in the labels. `merged` is True if the page's labels were merged from these
     annotators' labels.
@@ -149,7 +149,7 @@ class Annotators:
 
 
 def load_annotators(source: Source) -> Annotators | None:
-    """Load the annotators' labels; None if the manifest cannot be used or has fewer than two."""
+    """Load the annotators' labels; None without a usable manifest or a second annotator."""
     manifest, names = source.manifest, source.annotators
     if manifest is None or len(names) < 2:
         return None
@@ -316,10 +316,11 @@ def levels_figure(marked: MarkedFilms) -> Html | None:
 
 
 def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, str, str]]:
-    """Count the clips with the highest level by the annotators who gave the level.
+    """Count the clips with the highest level, by who gave it.
 
-    Clips need several annotators. Each part is the number of clips, a phrase for the annotators,
-    and a CSS class for the colour. If there are two annotators, the part for both is in the middle.
+    Only clips with several annotators count. Each part is the number of clips, a phrase for the
+    annotators, and a CSS class for the colour. If there are two annotators, the part for both is in
+    the middle.
     """
     if annotators is None:
         return []

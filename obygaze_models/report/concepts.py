@@ -247,7 +247,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
 
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
-    """Return the quality of each concept of each bottleneck of a run."""
+    """Return the quality of each concept, for each bottleneck of a run."""
     several = len(run.record.learned) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
     reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze

@@ -119,7 +119,7 @@ class FilmFacts:
 
     @cached_property
     def shares(self) -> FilmShares | None:
-        """The shares of this film; None if its annotators share no clip."""
+        """The shares of this film; None if the film's annotators share no clip."""
         return next((film for film in self.marked.films if film.film == self.film), None)
 
     @cached_property

@@ -204,7 +204,7 @@ def _frames(
     ends: Mapping[int, int],
     scores: FrameScores,
 ) -> dict[str, list[int]]:
-    """Return the number of frames of each clip, and the gap, length and probability of each frame.
+    """Return each clip's number of frames, and each frame's gap, length, probability and loudness.
 
     The gap is the time since the previous frame of the clip.
     """

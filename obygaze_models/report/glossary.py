@@ -61,7 +61,7 @@ def eyebrow(sources: Sequence[Source]) -> str:
 
 
 def page_title(runs: Sequence[ReportRun], source: Source) -> str:
-    """Return the page's title: the only run's name, or a phrase with the number of films."""
+    """Return the title: the only run's name, or a phrase with the number of films or clips."""
     if len(runs) == 1:
         return runs[0].name
     films = len({clip.film for clip in source.clips.values() if clip.film})

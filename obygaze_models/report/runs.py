@@ -281,7 +281,7 @@ def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
 
 
 def default_run(runs: Sequence[ReportRun]) -> ReportRun:
-    """Return the run to show first: not of concepts, without leaks, with the most tested clips."""
+    """Return the run to show first; prefer levels or classes, no leaks, and many tested clips."""
     return max(
         runs,
         key=lambda run: (
