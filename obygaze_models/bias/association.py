@@ -176,7 +176,7 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
     """Return the share of all partitions whose first group has a sum of at least `threshold`.
 
     The sum of each subset of one half of the scores is looked up among the sorted sums of the other
-    half. A large step is added to each score, so that a sum shows how many scores it has.
+    half. A large step is added to each score, so that a sum shows how many scores are in it.
     """
     partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:

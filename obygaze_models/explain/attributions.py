@@ -53,7 +53,7 @@ class Condition:
     concept
         The name of the concept.
     percentile
-        The percentage of clips that score lower on the concept than this clip; ties count half.
+        The percentage of clips that score lower than the explained clip; ties count half.
     low, high
         The lowest and the highest percentile that the path allows; None if there is no bound.
     """
@@ -341,7 +341,7 @@ def explain_clips(
 def _find_similar(
     model: Any, about: Mapping[str, Any], store: Store, own: Array, count: int
 ) -> list[list[dict[str, Any]]]:
-    """Return the clips of a store that are nearest to each feature vector, block by block."""
+    """Find the clips of a store nearest to each feature vector, reading block by block."""
     is_fusion = isinstance(model, StoreFusion)
     targets = model.scaled(own) if is_fusion else own
     similar: list[list[dict[str, Any]]] = [[] for _ in own]
@@ -389,9 +389,10 @@ def explain_rows(
         For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``.
         For a tree, ``why`` has the ``steps`` of the path from the root, the ``conditions`` that
         summarise them, the last node (``leaf``), and the ``shares`` of the classes in that node.
-        For a sum, ``why`` has the ``label`` of the logit (always the second of two classes), the
-        ``contributions`` of the concepts, largest first, the ``intercept``, and their sum, the
-        ``logit``. For all other models, such as networks, ``why`` is None.
+        For a sum over concepts or stores, ``why`` has the ``label`` of the logit (the second of two
+        classes, or else the predicted class), the ``contributions``, largest first, the
+        ``intercept``, and their sum, the ``logit``. For other models, such as networks, ``why`` is
+        None.
     """
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)

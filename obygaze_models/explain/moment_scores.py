@@ -348,7 +348,7 @@ def read_guess(film: AnnotatedFilm, moments: Moments) -> Guess:
 
 
 def guess_constant(film: AnnotatedFilm) -> Guess:
-    """Return the same probability for all frames, and moments that cover everything."""
+    """Return the same probability for all frames, and moments that cover all clips."""
     spans = film.frames.unbroken
     return Guess(np.zeros(len(film.frames.probabilities)), spans, np.zeros(len(spans)))
 

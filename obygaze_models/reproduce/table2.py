@@ -48,7 +48,7 @@ class _Row:
     paper
         The name of the row in the paper.
     model
-        The model's name in the runs. For networks, it is the network of the paper's text.
+        The model's name in the runs. For networks, it is the network in the paper's text.
     released_model
         The model's name in the released protocol, which uses the model of the released code.
     """
@@ -258,7 +258,7 @@ def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list
 
 
 def _averages_note(context: ReproductionContext, name: str) -> str:
-    """Describe the average of F1 that each published row has."""
+    """Describe which average of F1 each published row has."""
     if not context.has_papers_clips:
         return (
             f"The clips are from {context.manifest.name}, not from the paper, so there are no "

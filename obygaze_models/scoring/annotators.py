@@ -324,7 +324,7 @@ def dawid_skene(votes: Array, classes: int) -> Array:
     This is the method of Dawid and Skene (1979). Each annotator has habits: the share of each label
     among the clips of each true class. Starting from the shares of labels, habits and truth are
     estimated in turn until they converge. The labels of two annotators do not determine the habits.
-    The result is then the solution reached from the shares of labels.
+    In that case, the result is the solution reached from the shares of labels.
 
     Parameters
     ----------
