@@ -59,7 +59,7 @@ def measure() -> Iterator[Result]:
 
 
 def _three_in_one(folder: Path) -> Result:
-    """Run three backbones on 32 frames each, with little computation, to show the cost of decoding."""
+    """Run three backbones on 32 frames each, with small networks, to show the cost of decoding."""
     videos = folder / "three"
     manifest = _clips(videos, 24, seconds=20, width=1280, height=720)
     tiny = load_backbone("tiny-xclip", "cpu")

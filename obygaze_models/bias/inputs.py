@@ -284,7 +284,7 @@ def _read_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
         for line, name, cells in lines(path, frozenset(ids)):
             where = f"{path}, line {line}"
             if name in rows:
-                raise BiasError(f"{where}: {shorten(name)} occurs twice")
+                raise BiasError(f"{where}: duplicate name {shorten(name)}. Remove one line")
             with translate(BiasError, where, f"{shorten(name)}: {{}}", foreign=ValueError):
                 rows[name] = np.array(cells, dtype=np.float64)
             first = next(iter(rows))

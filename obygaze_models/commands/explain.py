@@ -301,7 +301,7 @@ def _check_outputs(
     """Raise an error if two outputs are the same file, or if any cannot be written."""
     paths = [*tables, picture] if picture else tables
     if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError("-o, --frames and --figure need different files")
+        raise UsageError("-o, --frames and --figure must be different files")
     for path in tables:
         if path.suffix.lower() != ".csv":
             raise UsageError(f"-o and --frames take a CSV file (got {path}). Name it {path}.csv")
