@@ -49,7 +49,7 @@ def train(
     If the estimator uses validation clips, one fold is held out for early stopping: the last fold
     that has clips of every class, or the last few folds if no fold does. No clips are left to test
     the model on, so run the experiment to see how well such a model performs. With the official
-    protocol, the test set is left out, so the model equals the run's.
+    protocol, the test set is left out, so the model is the same as the run's.
 
     \b
     Examples:
@@ -151,7 +151,7 @@ def predict(
 ) -> None:
     """Predict clips of a STORE, or export a run's predictions.
 
-    The store must have the features that the model was trained on, or features made the same way.
+    The store must have the features that the model was trained on, or features made in the same way.
     Pass several stores if the model was trained on several. Without an output option, the first
     clips are printed.
 
