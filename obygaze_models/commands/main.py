@@ -18,7 +18,7 @@ __all__ = ["main"]
         ),
         "annotations": (
             "obygaze_features.commands.annotations:annotation_commands",
-            "Turn annotators' timelines into clip labels.",
+            "Turn annotators' timelines into labels of clips.",
         ),
         "features": (
             "obygaze_features.commands.features:features",
@@ -62,7 +62,7 @@ __all__ = ["main"]
 @click.option("--debug", is_flag=True, help="Show a traceback on errors.")
 @click.version_option(package_name="obygaze")
 def main(debug: bool) -> None:
-    """Train models to detect objectification in films, or to predict any other labels of clips.
+    """Train models to detect objectification in films, or to predict any other clip labels.
 
     \b
     In four steps:

@@ -151,9 +151,9 @@ def predict(
 ) -> None:
     """Predict clips of a STORE, or export a run's predictions.
 
-    The store must have the features that the model was trained on, or features made in the same way.
-    Pass several stores if the model was trained on several. Without an output option, the first
-    clips are printed.
+    The store must have the features that the model was trained on, or features made in the same
+    way. Pass several stores if the model was trained on several. Without an output option, the
+    first clips are printed.
 
     MODEL may also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. Each row also has the film's title, and
