@@ -32,7 +32,7 @@ BENCHMARKS = (
 def main(names: list[str]) -> None:
     """Run the named benchmarks, or all."""
     if unknown := sorted(set(names) - set(BENCHMARKS)):
-        sys.exit(f"Error: no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+        sys.exit(f"Error: no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
     missed: list[str] = []
     for name in names or BENCHMARKS:
         results = Results.of_today(
@@ -45,7 +45,7 @@ def main(names: list[str]) -> None:
         missed += [row.name for row in results if not row.holds]
     print("Write the tables into the docs with: python -m docs.measured --write")
     if missed:
-        sys.exit(f"Error: {len(missed)} targets do not hold, such as: {missed[0]}")
+        sys.exit(f"Error: {len(missed)} targets were missed, such as: {missed[0]}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def measure() -> Iterator[Result]:
     """Measure an exact test and a sampled test.
 
     A loop takes 50 times as long as the exact test, and 10 times as long as the sampled test, which
-    shuffles all scores for each partition. We measured 1/20 to 1/14.
+    shuffles all scores for each partition. We measured ratios of 1/20 to 1/14 for the latter.
     """
     few = _sets(8, 8)
     x, y = _scores(few)

@@ -1,4 +1,4 @@
-"""The 1,048 clips of the released split, with features of a known signal, as in an experiment."""
+"""The 1,048 clips of the released split, with a known signal in their features, for experiments."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DIM, FILMS, FOLDS = 512, 12, 10
 
 
 def known_clips(*, signal: float, length: float, seed: int = 0) -> ClipDataset:
-    """Return noise, a direction for each concept, and one for Sure, at mean length `length`.
+    """Return clips whose features are noise, plus a direction for each concept and for Sure.
 
-    Levels, concepts, films and folds are the authors' if OBYGAZE_TEST_DATA names their folder.
-    Otherwise they are random, with the same counts.
+    The features have the mean length `length`. Levels, concepts, films and folds are the authors'
+    if OBYGAZE_TEST_DATA names their folder. Otherwise they are random, with the same counts.
     """
     chance = np.random.default_rng(seed)
     data = os.environ.get("OBYGAZE_TEST_DATA")

@@ -1,8 +1,9 @@
 """Coverage of intervals over films where each film is left out in turn.
 
-Films are drawn from worlds in which nothing, a little or much can be learned. Each film is ranked
-by a linear model of the others (ridge regression), and in 95% of draws the interval should contain
-the mean AUROC over all draws of a world. The peer is the t interval for independent scores.
+Films are drawn from worlds in which nothing, a little or much can be learned. The clips
+of each film are ranked by a linear model of the other films (ridge regression). In 95% of draws,
+the interval should contain the mean AUROC over all draws of a world. The peer is the t interval for
+independent scores.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from obygaze_models.scoring.intervals import t_interval
 from obygaze_models.scoring.metrics import Array, auroc
 
 WORLDS = {"nothing to learn": 0.0, "a little": 0.15, "much": 0.5}
-"""By how much the positive clips' first three features are higher."""
+"""The amount by which the first three features are higher in positive clips."""
 FILMS = (5, 8, 12, 20)
 FEATURES = (5, 20, 80)
 CLIPS, SHARE, DRAWS = 40, 0.3, 1500
 LEAST, MOST = 92.0, 99.5
-"""Bounds of the coverage in percent; above 97 where much is learned, the interval is careful."""
+"""The bounds of the coverage in percent. Where much is learned, intervals are conservative."""
 
 
 def score_films(chance: np.random.Generator, films: int, features: int, effect: float) -> Array:

@@ -149,13 +149,13 @@ for line in sys.stdin:
 
 @contextlib.contextmanager
 def _torchcodec(folder: Path) -> Iterator[Peer | None]:
-    """Run the CPU decoder of torchcodec; return None if it is not installed.
+    """Yield a function that decodes with torchcodec on the CPU, or None if it cannot be used.
 
-    It may save its frames. It runs in a separate process, in which it finds PyAV's FFmpeg under the
-    usual names.
+    The function can save the frames. The decoder runs in a separate process, in which it finds
+    PyAV's FFmpeg under the usual names.
     """
     if not find_spec("torchcodec"):
-        print("torchcodec is not installed, and so no peer")
+        print("torchcodec is not installed, so it is left out")
         yield None
         return
     libraries, links = Path(av.__file__).parent.with_name("av.libs"), folder / "ffmpeg"
@@ -181,7 +181,7 @@ def _torchcodec(folder: Path) -> Iterator[Peer | None]:
 
         is_ready = answers.readline() == "ready\n"
         if not is_ready:
-            print("torchcodec cannot be used here, and so is no peer")
+            print("torchcodec cannot be used here, so it is left out")
         yield decode if is_ready else None
         questions.close()
 
@@ -213,7 +213,7 @@ def _wrong(rgb: NDArray[np.uint8], numbers: NDArray[np.int32]) -> int:
 def draw_film(
     count: int, height: int = HEIGHT, width: int = WIDTH, *, seed: int = 0
 ) -> Iterator[NDArray[np.uint8]]:
-    """Write a pan over smooth noise, with a cut every four seconds."""
+    """Yield the frames of a pan over smooth noise, with a cut every 100 frames."""
     chance = np.random.default_rng(seed)
     for number in range(count):
         if number % 100 == 0:
@@ -228,7 +228,7 @@ def draw_film(
 
 
 def _repeat(film: Path, path: Path, times: int) -> None:
-    """Write a film that repeats the packets of another many times."""
+    """Write a film that repeats the packets of another film several times."""
     with av.open(path, "w") as output:
         copy: Any = None
         for turn in range(times):

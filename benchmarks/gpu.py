@@ -32,7 +32,7 @@ from obygaze_features.backbones.devices import choose_device
 from obygaze_features.common.files import to_json, write_text
 
 HANG_FACTOR = 2
-"""After this many times its budget a section that hangs is ended, and says where it is."""
+"""The multiple of its budget after which a hanging section is ended, with a traceback."""
 
 
 def measure() -> Iterator[Result]:
@@ -54,13 +54,13 @@ def main(arguments: list[str]) -> None:
     """Measure some sections; the exit status is 1 if one of them fails or misses a target."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--out", type=Path, help="gets gpu-SECTION.json, after each figure")
-    parser.add_argument("--work", type=Path, help="keeps films and networks for the next call")
+    parser.add_argument("--out", type=Path, help="the folder for gpu-SECTION.json")
+    parser.add_argument("--work", type=Path, help="a folder to keep films and networks in")
     parser.add_argument("--seconds", type=float, help="the budget of each section")
     options = parser.parse_args(arguments)
     names = options.sections or list(SECTIONS)
     if unknown := [name for name in names if name not in SECTIONS]:
-        parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+        parser.error(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}")
     with contextlib.ExitStack() as stack:
         work = options.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         bench = _bench(work)
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
 def _bench(folder: Path) -> Bench | None:
     small = os.environ.get(SMALL) == "1"
     if not torch.cuda.is_available() and not small:
-        print(f"no GPU: nothing is measured ({SMALL}=1 tries it on a CPU)")
+        print(f"no GPU: nothing is measured (set {SMALL}=1 to try it on a CPU)")
         return None
     device = choose_device("cuda" if torch.cuda.is_available() else "cpu")
     folder.mkdir(parents=True, exist_ok=True)

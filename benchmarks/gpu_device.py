@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from obygaze_features.manifests import Manifest
 
 LIMITS = {"float32": 1e-4, "tf32": 1e-4, "bfloat16": 1e-3}
-"""The number formats, and how far from 1 a cosine to the CPU's float32 may be."""
+"""The maximum of 1 - cosine to the CPU's float32, by number format."""
 SPREAD_LIMITS = {"float32": 0.01, "tf32": 0.05, "bfloat16": 0.25}
-"""The same as a share of the distance between clips."""
+"""The maximum distance to the CPU's float32, as a share of the distance between clips."""
 SLOWER = 0.03
-"""By how much the default batch may be slower than the largest one."""
+"""The share by which the default batch may be slower than the largest batch."""
 FRAMES = 44
-"""Frames of a clip of 45 s that three backbones take together: 32 spread out, and 12 at 1 fps."""
+"""The frames that three backbones take of a clip of 45 s: 32 spread out, and 12 at 1 fps."""
 SOUND_WINDOWS = 4
-"""Windows of sound of a clip."""
+"""The number of windows of sound in a clip."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Bench:
     deadline: float = math.inf
 
     def parts(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the names until the time is over; print those that are left out."""
+        """Yield the names until the time is up; print the names that are left out."""
         left = list(names)
         while left:
             yield left.pop(0)
@@ -84,7 +84,7 @@ class Bench:
 
     @property
     def is_gpu(self) -> bool:
-        """Return True if the device has events, pinned memory and a memory limit."""
+        """True if the device has events, pinned memory and a memory limit."""
         return self.device.startswith("cuda")
 
     @property
@@ -94,7 +94,7 @@ class Bench:
 
     @property
     def families(self) -> list[str]:
-        """Return a backbone of every family, with the paper's three first."""
+        """A backbone of every family, with the paper's three first."""
         sized = [(name, name.replace("tiny", self.size, 1)) for name in TINY]
         return [name if name in CHECKPOINTS else tiny for tiny, name in sized]
 
@@ -455,7 +455,7 @@ def _write_film(film: Film, path: Path) -> None:
 
 
 def _preprocessings(bench: Bench) -> Iterator[tuple[str, Preprocessing]]:
-    """Return all different preprocessings of the families, in both modes."""
+    """Yield all distinct preprocessings of the families, in both modes."""
     names: dict[Preprocessing, str] = {}
     for name in bench.families:
         backbone = bench.backbone(name, "cpu")

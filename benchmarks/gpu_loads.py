@@ -25,7 +25,7 @@ from obygaze_features.extraction.forward import CLIPS_PER_BATCH
 from obygaze_features.manifests import Item, Items, Manifest
 
 EXTRACTORS = 4
-"""Threads that make spectrograms at once."""
+"""The number of threads that make spectrograms at once."""
 
 
 def sound(bench: Bench) -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""Whole passes on a device: how busy it is, equal bits, little memory; and NVDEC."""
+"""Whole passes on a device: utilisation, reproducible bits, limited memory, and NVDEC."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from obygaze_features.manifests import Item
 from obygaze_features.store import Store, open_store
 
 BUSY = {"float32": 0.90, "bfloat16": 0.85}
-"""The least share of a pass that is the forward passes' own time, and in which the device is busy.
+"""The minimum share of a pass that forward passes take (float32) or the device is busy (bfloat16).
 
-They are targets where decoding alone is faster than the forward passes alone."""
+The shares are targets only if decoding alone is faster than the forward passes alone."""
 WORKERS = (15, 8, 4)
 CLIPS_PER_WORKER = {
     ("scenes", "float32"): 12,
@@ -48,11 +48,11 @@ CLIPS_PER_WORKER = {
     ("shots", "bfloat16"): 64,
 }
 REPEAT = 16
-"""Clips this far apart are the same file, at the same place of equal batches: bits are equal."""
+"""The distance between clips of the same file. They have the same place in their batches."""
 MEMORY_LIMITS = {"4GB": True, "2GB": True, "1200MB": False}
-"""Whether three backbones in float32 must fit; where not, a clear line will do."""
+"""True if three backbones in float32 must fit. If False, a clear one-line error is enough."""
 HELD_MIB = 256
-"""What libraries may keep for themselves; the networks take four times as much."""
+"""The memory that libraries may keep after a run. The networks take four times as much."""
 NVML_STEP_S = 0.05
 
 
@@ -219,7 +219,7 @@ class _ForwardClock:
         return backbone.with_changes(encode_clips=encode_and_note)
 
     def seconds(self) -> tuple[float, float, float]:
-        """What all forward passes took; the time from the first to the last; of their starts."""
+        """Return the seconds in forward passes, from first start to last end, and to last start."""
         if self._bench.is_gpu:
             torch.cuda.synchronize(self._bench.device)
         total = sum(self._elapsed(begin, end) for begin, end in self._spans)
@@ -238,7 +238,7 @@ class _ForwardClock:
 
 
 def _settings(bench: Bench) -> Sequence[tuple[str, int, str, int]]:
-    """Yield the films, number of backbones, number format and number of workers."""
+    """Return the films, number of backbones, number format and number of workers."""
     if bench.small:
         return [("scenes", 3, "float32", 2), ("shots", 1, "bfloat16", 2)]
     first = [
@@ -330,7 +330,7 @@ def _utilisation(bench: Bench) -> Iterator[list[tuple[float, int]]]:
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
     except Exception as problem:  # no pynvml, no GPU, or only a part of a GPU
         if bench.is_gpu:
-            print(f"  no figures of NVML: {first_line(problem)}")
+            print(f"  no figures from NVML: {first_line(problem)}")
         yield samples
         return
     is_over = threading.Event()

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / "build/gpu-wheels"
 SMALL = "OBYGAZE_BENCH_SMALL"
 GRACE_S = 180
-"""How much longer than its budget a section may take: to start, to write films and networks."""
+"""The extra time that a section may take to start, and to write films and networks."""
 
 
 class Section(NamedTuple):
@@ -49,21 +49,21 @@ SECTIONS = {
     "resize": Section("device", 60),
     "nvdec": Section("passes", 60, ("scenes",)),
 }
-"""In order of worth."""
+"""The sections, most informative first."""
 
 
 def main(arguments: list[str]) -> None:
     """Run the sections one by one; the exit status is 1 if one fails or misses a target."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hour", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
-    parser.add_argument("--minutes", type=float, default=60, help="no section begins after them")
-    parser.add_argument("--out", type=Path, help="gets gpu-SECTION.json  [benchmarks/results]")
+    parser.add_argument("--minutes", type=float, default=60, help="start no section later")
+    parser.add_argument("--out", type=Path, help="folder for results  [benchmarks/results]")
     parser.add_argument("--work", type=Path, default=ROOT / "build/gpu-work",
-                        help="keeps films and networks, and the wheels unpacked")  # fmt: skip
+                        help="a folder for films, networks and unpacked wheels")  # fmt: skip
     options = parser.parse_args(arguments)
     names = [name for name in SECTIONS if name in options.sections or not options.sections]
     if unknown := sorted(set(options.sections) - set(names)):
-        parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
+        parser.error(f"no section {unknown[0]!r}; choose from {', '.join(SECTIONS)}")
     is_small = os.environ.get(SMALL) == "1"
     out = options.out or ROOT / ("build/gpu-small" if is_small else "benchmarks/results")
     search_path = os.pathsep.join(map(str, [ROOT, *unpack(WHEELS, options.work / "packages")]))
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
     end, ended = time.monotonic() + 60 * options.minutes, {}
     for name in names:
         if (left := end - time.monotonic()) <= 0:
-            ended[name] = "left out: the time is over"
+            ended[name] = "left out: the time is up"
             continue
         command = [sys.executable, "-m", "benchmarks.gpu", "--out", out, "--work", options.work]
         limit = min(left, SECTIONS[name].seconds + GRACE_S)

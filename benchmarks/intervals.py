@@ -37,16 +37,16 @@ LENGTHS = {
     "MObyGaze": (95, 101, 107, 112, 118, 121, 124, 126, 129, 133, 139, 151, 164, 181, 194),
     "five short films": (20, 30, 40, 60, 120),
 }
-"""How many clips the films of a world have: much alike, or very different."""
+"""The numbers of clips in the films of each world: similar, or very different."""
 SHARES = (0.05, 0.1, 0.15, 0.3, 0.5)
 FEW, MANY = (5, 6, 7), (8, 12, 20, 50)
 FILMS = (*FEW, *MANY)
 POPULATION, DRAWS, BOOTSTRAPPED = 1500, 4000, 400
 LOWEST_OF_FEW, LOWEST, HIGHEST = 90.0, 92.0, 98.0
-"""Bounds of the coverage in percent: below eight films, from eight on, and of both."""
+"""The bounds of the coverage in percent: lower for few films, lower for many films, and upper."""
 RUNS = 2000
 DISTANCES = np.array([[0, 0.3, 0.7, 1], [0.3, 0, 0.4, 0.7], [0.7, 0.4, 0, 0.3], [1, 0.7, 0.3, 0]])
-"""The paper's, between levels."""
+"""The paper's distances between levels."""
 PICTURE = Path(__file__).parents[1] / "docs/intervals.svg"
 
 
@@ -77,7 +77,7 @@ def coverage(values: Array, films: int, *, seed: int = 0) -> float:
 
 
 def bootstrap_coverage(values: Array, films: int, *, seed: int = 0) -> float:
-    """Return the same for the percentile bootstrap."""
+    """Return the percentage of draws whose percentile bootstrap interval contains the mean."""
     drawn = np.random.default_rng(seed).choice(values, (BOOTSTRAPPED, films))
     made = stats.bootstrap(
         (drawn,), np.mean, axis=1, method="percentile", n_resamples=999, batch=50, rng=seed
@@ -134,7 +134,7 @@ def pooled_kappa_coverage(tables: Array, films: int, *, draws: int = 3000) -> fl
 
 
 def bootstrap_kappa_coverage(tables: Array, films: int) -> float:
-    """Return the same for the percentile bootstrap."""
+    """Return the percentage of draws whose bootstrap interval contains the pooled kappa."""
     truth = cohen_kappas(tables.sum(axis=0)[None])[0]
     chance, held = np.random.default_rng(4), 0
     for _ in range(BOOTSTRAPPED):

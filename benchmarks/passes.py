@@ -41,8 +41,8 @@ from tests.kit.models import write_checkpoint
 THREE = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
 FULL = "random-xclip"
 BESIDE_COPIES, REST = 0.3, 0.15
-"""Limits that hold on processors with and without AMX, which shortens the peers more than us."""
-"""A network of the size of xclip-kinetics, of random weights."""
+"""Limits for processors with and without AMX, which speeds up the peers more than our code."""
+"""`FULL` is a network of the size of xclip-kinetics, with random weights."""
 
 
 def measure() -> Iterator[Result]:
@@ -59,7 +59,7 @@ def measure() -> Iterator[Result]:
 
 
 def _three_in_one(folder: Path) -> Result:
-    """Run three backbones on 32 frames each, with little computation, so that decoding shows."""
+    """Run three backbones on 32 frames each, with small networks, to show the cost of decoding."""
     videos = folder / "three"
     manifest = _clips(videos, 24, seconds=20, width=1280, height=720)
     tiny = load_backbone("tiny-xclip", "cpu")
@@ -89,10 +89,10 @@ def _three_in_one(folder: Path) -> Result:
 
 
 def _beside_the_networks(folder: Path) -> Result:
-    """Measure from decoded frames to rows, for three backbones, one with other sampling.
+    """Measure the steps from decoded frames to rows, for three backbones, one with other sampling.
 
-    Frames and the outputs of the networks are ready. The peer does what was done before: it gathers
-    the frames of each backbone, one clip at a time, and normalises with a copy per step.
+    Frames and network outputs are prepared beforehand. The peer is the earlier implementation. It
+    gathers the frames of each backbone, one clip at a time, and normalises with a copy per step.
     """
     videos = folder / "beside"
     (item,) = _clips(videos, 1, seconds=20, width=1280, height=720).items
@@ -247,7 +247,7 @@ def _sound_alone(folder: Path) -> Result:
 
 
 def _windows_ready(folder: Path) -> Result:
-    """CLAP's windows from the file to the network's input: what its processor's time allows."""
+    """Measure how many windows CLAP's preprocessing can decode and prepare per second."""
     seconds, cores, least = 120, 16, 200
     film = write_sound(folder / "windows.mp4", "aac", _noise(seconds))
     sampling = SoundSampling(48_000, 10, 10)
@@ -264,7 +264,7 @@ def _windows_ready(folder: Path) -> Result:
 
 
 def _sound_beside(folder: Path) -> Result:
-    """X-CLIP with a network that hears and computes little, so that reading the sound shows."""
+    """Compare X-CLIP with and without a tiny network for sound, to show the cost of sound."""
     videos, count = folder / "beside-sound", 2
     videos.mkdir()
     for number in range(count):
@@ -291,7 +291,7 @@ def _noise(seconds: int) -> NDArray[Any]:
 def _clips(
     folder: Path, count: int, *, seconds: float, width: int, height: int, files: int | None = None
 ) -> Manifest:
-    """Clips, several of which may be the same file."""
+    """Return clips, several of which may be the same file."""
     folder.mkdir()
     files = files or min(count, 3)
     for number in range(files):

@@ -1,6 +1,6 @@
 """Full-size rehearsals: MovieGraphs' 7,637 clips end to end, and a store of a million rows.
 
-Clips and network are tiny and synthetic, so that everything else is measured, and how it grows.
+Clips and network are tiny and synthetic, to measure the cost of everything else and its growth.
 Each stage is a command in a separate process. Memory includes its child processes.
 """
 

@@ -39,7 +39,7 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """Whether the target is met."""
+        """True if the target is met."""
         return self.target is None or self.ratio <= self.target
 
     def cells(self) -> list[str]:

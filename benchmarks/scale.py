@@ -1,4 +1,4 @@
-"""Growth of costs: each command at three sizes, ten times apart, and a peer that does less.
+"""Growth of costs: each command at three sizes, compared with a peer that does less.
 
 A figure is the CPU time and peak memory of a separate process on one thread. The process first does
 the same work on a few rows, to load the libraries. For quick work, the best of three is used. With
@@ -31,8 +31,8 @@ from benchmarks.scale_inputs import films, near, run, segments, store, table
 PICTURE = Path(__file__).parents[1] / "docs/scale.svg"
 SMALL = "OBYGAZE_BENCH_SMALL"
 LINEAR, FLAT, ROW_KIB = 1.15, 1.5, 1.0
-"""The largest exponent of what grows with its work, the largest growth of memory that does not, and
-the memory that a clip may take where the ids, films and labels of all clips are held."""
+"""The maximum exponent of a linear cost, the maximum growth of constant memory, and the maximum KiB
+per clip for commands that hold the ids, films and labels of all clips."""
 ENOUGH_S, MOST_RUNS = 1.0, 3
 THOUSANDS, CLIPS, FILMS = (1_000, 10_000, 100_000), (1_500, 15_000, 100_000), (2, 8, 32)
 
@@ -44,7 +44,7 @@ class Work:
     Parameters
     ----------
     make
-        Fill the folder of inputs for a size.
+        A function that fills the folder of inputs for a size.
     beside, target
         A description of the peer, and the limit for the ratio of our CPU time to the peer's.
     exponent
@@ -56,7 +56,7 @@ class Work:
     row_kib
         The limit for memory per additional clip, in KiB.
     prepare
-        Fill the output folder before the time is measured.
+        A function that fills the output folder before the time is measured.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Work:
 
 
 def measure(only: str = "") -> Iterator[Result]:
-    """Measure every work whose name contains `only`; draw all of them."""
+    """Measure the tasks whose names contain `only`; draw a figure if all are measured."""
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as name:
         for work in WORKS:
@@ -90,7 +90,7 @@ def measure(only: str = "") -> Iterator[Result]:
 
 
 def draw_picture(results: Sequence[Result]) -> None:
-    """Draw CPU time and memory of each work by size, relative to the largest size."""
+    """Draw CPU time and memory of each task by size, relative to the largest size."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -144,7 +144,7 @@ def _tiny_sizes(work: Work) -> tuple[int, ...]:
 
 
 def _inputs(work: Work, folder: Path, size: int) -> Path:
-    """Return the inputs of a size, which several works share."""
+    """Return the inputs of a size, which several tasks share."""
     inputs = folder / f"{work.make.__name__}-{size}"
     if not inputs.exists():
         inputs.mkdir()
@@ -174,7 +174,7 @@ def _measured(work: Work, side: str, inputs: Path, tiny: Path) -> tuple[float, f
 
 
 def _once(work: Work, side: str, inputs: Path) -> float:
-    """Return the CPU seconds, or the seconds that the work measured itself."""
+    """Return the CPU seconds, or the seconds that the task itself measured."""
     with tempfile.TemporaryDirectory(dir=inputs.parent) as name:
         output = Path(name)
         if work.prepare:
@@ -383,7 +383,7 @@ def _agreement(inputs: Path, output: Path) -> None:
 
 
 SEGMENT_FILMS = (20, 60, 200)
-"""Films of two annotators with 300 segments each."""
+"""The numbers of films. Each has 300 segments from each of two annotators."""
 WORKS = (
     Work("manifests import csv", "clips", (10_000, 100_000, 1_000_000), table, _import_table,
          _pandas_table, "pandas: read, group, write", 4),
@@ -414,7 +414,7 @@ PAGE = "a map's page, until a name was pressed"
 
 
 def _page(folder: Path) -> Iterator[Result]:
-    """Return the wall-clock seconds in Chromium, without the startup of the browser."""
+    """Yield the wall-clock seconds in Chromium, without the startup of the browser."""
     if shutil.which("chromium") is None:
         return
     from tests.kit.page import open_tab
@@ -442,7 +442,7 @@ def _page(folder: Path) -> Iterator[Result]:
 
 
 def main(name: str, side: str, inputs: str, tiny: str) -> None:
-    """Measure one side of a work, in this process."""
+    """Measure one side of a task, in this process."""
     work = next(work for work in WORKS if work.name == name)
     print(json.dumps(_measured(work, side, Path(inputs), Path(tiny))))
 

@@ -37,9 +37,9 @@ from obygaze_models.experiments.fit import FitResult
 SHOWN, SIGNAL, LIMIT_S, LIMIT_MIB = 3, 3.0, 90, 1500
 BATCH = AttentionProbe().batch_size
 BESIDE_LOADER = 0.25
-"""A limit that holds on processors with and without AMX, which shortens the peer more than us."""
+"""A limit for processors with and without AMX, which speeds up the peer more than our code."""
 Fit = tuple[Task, Fold, int]
-"""What is learned, from which clips, in how many epochs."""
+"""A task, the fold with its clips, and the number of epochs."""
 
 
 def measure() -> Iterator[Result]:

@@ -1,7 +1,7 @@
-"""Stores, compared with a .pth or .npy file per clip, HDF5, Lance, safetensors; limit: memmap.
+"""Stores, compared with a .pth or .npy file per clip, HDF5, Lance, safetensors and memmap.
 
-Everything is read from the page cache after a first reading, so that code is compared and not
-disks. Stores are final.
+Everything is read from the page cache after a first reading, so that code is compared, not
+disks. Stores are finalised.
 """
 
 from __future__ import annotations

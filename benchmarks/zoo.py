@@ -1,4 +1,4 @@
-"""The zoo on 1,048 clips x 512, compared with what people write without one; and its memory.
+"""The zoo on 1,048 clips x 512, compared with code written without a zoo, and the zoo's memory.
 
 Both sides run on one thread; the peer is not faster with two. If a peer takes minutes, a stated
 share of its fits is run, spread evenly, and the time is scaled.
@@ -68,12 +68,12 @@ def measure() -> Iterator[Result]:
 
 
 def _table_2(folder: Path, name: str, known: ClipDataset, share: int) -> Iterator[Result]:
-    """Return eight runs for each pair of training levels, as in the text of the paper."""
+    """Measure eight runs for each pair of training levels, as in the paper's text."""
     yield from _mlps(folder, f"16 MLPs that {name}", known, TABLE_2, paper_folds(known), share)
 
 
 def paper_folds(known: ClipDataset) -> Callable[[Problem], Sequence[Fold]]:
-    """Makes the folds of a problem."""
+    """Return a function that makes the folds of a problem, as in the paper."""
 
     def make_folds(problem: Problem) -> Sequence[Fold]:
         labels = problem.train.labels(known)

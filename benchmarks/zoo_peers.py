@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 BATCH, EPOCHS, PATIENCE = 16, 100, 5
 
 Batches = Callable[[NDArray[np.intp], NDArray[np.int64], bool], Any]
-"""From rows, labels and whether to shuffle to batches that can be iterated many times."""
+"""A function of rows, labels and a flag for shuffling. Its batches can be iterated many times."""
 
 
 class _Files(Dataset[tuple[Tensor, int]]):  # type: ignore[misc]
@@ -56,7 +56,7 @@ class _InMemory:
 
 
 def batches_of_files(folder: Path, batch: int = BATCH) -> Batches:
-    """Load every clip from its file in every epoch, like the authors."""
+    """Return a function for batches that load each clip in every epoch, like the authors."""
 
     def batches(rows: NDArray[np.intp], labels: NDArray[np.int64], shuffle: bool) -> Any:
         return DataLoader(_Files(folder, rows, labels), batch, shuffle=shuffle)
@@ -65,7 +65,7 @@ def batches_of_files(folder: Path, batch: int = BATCH) -> Batches:
 
 
 def batches_in_memory(features: NDArray[np.float32]) -> Batches:
-    """Yield batches in a plain loop over features in memory."""
+    """Return a function for batches of features in memory, without a DataLoader."""
     tensors = torch.from_numpy(features)
 
     def batches(rows: NDArray[np.intp], labels: NDArray[np.int64], shuffle: bool) -> Any:
@@ -125,7 +125,7 @@ def fit_svcs(
     labels: NDArray[np.int64],
     Cs: Sequence[float],  # noqa: N803
 ) -> Iterator[NDArray[np.float64]]:
-    """Return the decision values on the test clips for each C, computed like the authors."""
+    """Yield the decision values on the test clips for each C, computed like the authors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # probability=True is deprecated
         for C in Cs:  # noqa: N806
@@ -140,7 +140,7 @@ def fit_kernel_svcs(
     labels: NDArray[np.int64],
     Cs: Sequence[float],  # noqa: N803
 ) -> Iterator[NDArray[np.float64]]:
-    """Return the same, with the products of all clips computed once, without probabilities."""
+    """Yield the same values, with products of all clips computed once, without probabilities."""
     fitted, asked = kernel[np.ix_(train, train)], kernel[np.ix_(test, train)]
     for C in Cs:  # noqa: N806
         model = SVC(C=C, kernel="precomputed", class_weight="balanced")

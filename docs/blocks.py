@@ -1,4 +1,4 @@
-"""The blocks of a page as a reader meets them: files to write, Python, commands to type."""
+"""The blocks of a page, in reading order: files to write, Python to run, commands to type."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SPECIAL = re.compile(r"([\\*_{}\[\]<>#|$])")
 def contexts(
     command: click.Command = main, name: str = "obygaze", parent: click.Context | None = None
 ) -> Iterator[click.Context]:
-    """Return the context of every command, with groups before their commands."""
+    """Yield the context of every command, with groups before their commands."""
     settings = {"terminal_width": 100, **command.context_settings}
     context = click.Context(command, info_name=name, parent=parent, **settings)
     yield context

@@ -39,7 +39,7 @@ def benchmark_block(name: str) -> str:
 
 
 def coverage_table(name: str) -> str:
-    """Return the least coverage of intervals, with that of the bootstrap in brackets."""
+    """Return the least coverage of intervals, with the bootstrap's coverage in brackets."""
     results, rows = Results.load(name), []
     for key, title in COVERAGE_ROWS.items():
         cells = [
@@ -124,12 +124,12 @@ def main(arguments: list[str]) -> None:
         if "--write" in arguments:
             page.write_text(current)
         elif current != text:
-            wrong.append(f"{page.relative_to(ROOT)}: its tables are not those of the results")
+            wrong.append(f"{page.relative_to(ROOT)}: its tables differ from the results")
     for name, pattern, expected, source in sentences():
         print(f"{name}: {expected!r} from {source}")
         texts = re.findall(pattern, " ".join((ROOT / name).read_text().split()))
         if texts != [expected]:
-            wrong.append(f"{name}: says {texts}, and {source} says {expected!r}")
+            wrong.append(f"{name}: says {texts}, but {source} says {expected!r}")
     if wrong:
         sys.exit("\n".join(wrong))
 

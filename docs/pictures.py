@@ -105,7 +105,7 @@ def run_command(line: str) -> None:
 
 
 def follow(pages: Sequence[str], pictures: Path) -> None:
-    """Follow the steps of pages up to the last shown product, and put it into a folder."""
+    """Follow the steps of pages until all shown products exist, and put them into a folder."""
     with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
         sys.path.insert(0, work)
         for page in pages:
@@ -210,7 +210,7 @@ def write_pictures(folder: Path) -> None:
     if browser:
         mark.write_text(source)
     else:
-        print("No chromium here: README's picture stands for those of the reports")
+        print("chromium is not installed, so the README's picture replaces the pictures of reports")
 
 
 if __name__ == "__main__":

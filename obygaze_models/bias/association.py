@@ -1,4 +1,4 @@
-"""The embedding association test: whether X is nearer to A than to B, more so than Y is.
+"""The embedding association test, which compares X and Y by their nearness to A and B.
 
 s(w) is the mean cosine of w with A minus the mean with B. The effect size d is the mean of s over
 X minus the mean over Y, in standard deviations of s over both. T is the sum of s over X minus the
@@ -70,7 +70,7 @@ class Association:
     p_is
         The method for p: exact, sampled or normal.
     partitions
-        The number of partitions; None if p is normal.
+        The number of partitions; None if p is from a normal distribution.
     low, high
         The ends of the 95% bootstrap interval of d; None if `draws` is 0 or a group has a single
         item.
@@ -86,7 +86,7 @@ class Association:
 
 
 def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> Association:
-    """Test whether X is nearer to A than to B, more so than Y is.
+    """Test whether X is nearer to A than to B, compared with Y.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
     """Return the share of all partitions whose first group has a sum of at least `threshold`.
 
     The sum of each subset of one half of the scores is looked up among the sorted sums of the other
-    half. A large step is added to each score, so that a sum shows how many scores it has.
+    half. A large step is added to each score, so that a sum shows how many scores are in it.
     """
     partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:

@@ -35,7 +35,7 @@ _Name = Annotated[str, _NotEmpty]
 _Ids = Annotated[tuple[str, ...], _NotEmpty]
 _Columns = Annotated[dict[str, str | _Ids], _NotEmpty]
 Selector = str | _Ids | _Columns
-"""A selection of items: ids, the values of columns that items must have, or the name of a set."""
+"""A selection of items: ids, columns with the values that items must have, or a set's name."""
 _Tables = Sequence[Mapping[str, Sequence[str]]]
 
 

@@ -30,7 +30,7 @@ MIN_COUNT = 100
 """The minimum number of occurrences in all captions; rarer words are left out."""
 DRAWS = 1000
 INTENSITIES = {"1", "2"}
-"""The intensities in file names. The authors do not say which is high, so they keep their names."""
+"""The intensities in file names. The authors do not say which is high, so the numbers are kept."""
 # The maximum number of bootstrap samples in memory at a time.
 _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
@@ -116,8 +116,8 @@ class Rates:
         for name in self.lists:
             rare = [f"{word} {count:,}" for word, count in self.left_out[name].items() if count]
             if rare:
-                fewer = f"fewer than {self.minimum} times"
-                lines.append(f"left out of {name}, {fewer}: {', '.join(rare)}")
+                fewer = f"fewer than {self.minimum} occurrences"
+                lines.append(f"left out of {name} ({fewer}): {', '.join(rare)}")
         return "\n".join(lines)
 
     def notes(self) -> Iterator[str]:
@@ -136,7 +136,7 @@ class Rates:
             if not self.counted[name]:
                 yield (
                     f"no word of {name} occurs {counted(self.minimum, 'time')}, so its rates mean "
-                    "nothing. Lower --minimum to count them"
+                    "nothing. Lower --minimum to count rarer words"
                 )
 
     def figure(self) -> Figure:
@@ -166,8 +166,8 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
     ----------
     path
         A CSV table with the columns ``image_id``, ``condition``, ``emotion`` and ``caption``, and
-        ``intensity`` if there are several intensities. Or a folder with one file per image and one
-        caption per line. File names consist of subject, emotion and intensity, condition, and
+        ``intensity`` if there are several intensities. Or pass a folder with one file per image and
+        one caption per line. File names consist of subject, emotion and intensity, condition, and
         number, such as ``ann_AN1_NO_3.txt``, or ``ann_NE_NO_3.txt`` without an intensity.
     lexicon
         The words to count, and the names of the emotions and conditions.

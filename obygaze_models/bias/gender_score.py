@@ -314,7 +314,7 @@ def _genders(table: Table) -> tuple[str, ...] | None:
 
 
 def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> dict[str, Any]:
-    """Return a row with the measures of some captions that the table has columns for."""
+    """Return a row of measures for some captions. Measures without columns are left out."""
     scores = {key: values[rows].tolist() for key, values in captions.scores.items()}
     genders = [] if captions.genders is None else [captions.genders[row] for row in rows]
     measured: dict[str, dict[str, float | None]] = {}

@@ -77,7 +77,7 @@ def check_cells(table: Table, *filled: str, unique: str = "") -> None:
 
 
 def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
-    """Return a column as numbers; raise for the first cell that is no number or out of range."""
+    """Return a column as numbers; raise for the first cell that is not a number or out of range."""
     values = np.empty(len(table))
     for row, cell in enumerate(table[column]):
         try:
@@ -96,7 +96,7 @@ def format_table(
 ) -> str:
     """Format rows for a terminal, with a template for each column.
 
-    The first `left` columns are left-aligned. Cells whose template has a None number are a dash.
+    The first `left` columns are left-aligned. A cell is a dash if a number in its template is None.
 
     Examples
     --------
@@ -284,7 +284,7 @@ def _read_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
         for line, name, cells in lines(path, frozenset(ids)):
             where = f"{path}, line {line}"
             if name in rows:
-                raise BiasError(f"{where}: {shorten(name)} occurs twice")
+                raise BiasError(f"{where}: duplicate name {shorten(name)}. Remove one line")
             with translate(BiasError, where, f"{shorten(name)}: {{}}", foreign=ValueError):
                 rows[name] = np.array(cells, dtype=np.float64)
             first = next(iter(rows))

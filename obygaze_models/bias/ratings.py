@@ -56,7 +56,7 @@ class Ratings:
         return cronbach_alpha(self.sexualised) if len(self.raters) > 1 else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each group, in the table's order, and rater: the share of sexualised."""
+        """Return the share of sexualised images by group, in the table's order, and by rater."""
         shares = []
         groups = np.array(self.groups)
         for group in dict.fromkeys(self.groups):
@@ -135,12 +135,12 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     Parameters
     ----------
     path
-        A CSV table with the columns ``image_id`` and ``group``. The columns of probabilities
-        (drawings, hentai, neutral, porn, sexy), if there are any, become the labels of a
-        classifier: the most probable class. Each further column has a rater's labels: one of the
+        A CSV table with the columns ``image_id`` and ``group``. If there are columns of
+        probabilities (drawings, hentai, neutral, porn, sexy), the most probable class of each image
+        becomes the label from a classifier. Each further column has a rater's labels: one of the
         five classes, 1 or 0, yes or no.
     raters
-        The names of the raters to use; by default, all. The classifier is named `CLASSIFIER`.
+        The names of the raters to use; by default, all. The classifier is the rater "classifier".
     """
     uneven = 0
     with read_rows(Path(path), _KEYS) as table:
@@ -204,8 +204,8 @@ def _classify(table: Table) -> tuple[Table, int]:
     require(table, CLASSES, "but the probabilities of all five classes are needed")
     if CLASSIFIER in table.columns:
         raise BiasError(
-            f"{table.path}, line 1: a column has the reserved name {CLASSIFIER}, which is the "
-            "rater with the probabilities. Rename the column"
+            f"{table.path}, line 1: a column has the reserved name {CLASSIFIER}, which is for "
+            "the labels from the probabilities. Rename the column"
         )
     probabilities = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
     sums = probabilities.sum(axis=1)

@@ -98,9 +98,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 @click.argument("battery", required=False)
 @click.option("--store", type=ADDRESS, required=True, help="Embeddings of X and Y; see above.")
 @click.option("--texts", type=ADDRESS, help="Embeddings of A and B, if in a separate store.")
-@path_option(
-    "--manifest", "manifests", multiple=True, help="Manifest columns to select by; repeatable."
-)
+@path_option("--manifest", "manifests", multiple=True, help="A manifest with columns to select by.")
 @click.option(
     "--sets",
     multiple=True,
@@ -125,7 +123,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     "--samples", type=click.IntRange(min=1), default=100_000, help="Number of random partitions."
 )
 @seed_option
-@click.option("--published", metavar="MODEL", help="Show the published numbers of this model.")
+@click.option("--published", metavar="MODEL", help="Show this model's published numbers.")
 @click.option("--skip-missing", is_flag=True, help="Leave out items without an embedding.")
 @_with_outputs
 def eat(
@@ -272,12 +270,12 @@ def gender_score(scores: Path, cooccurrence: bool) -> _Measured:
     """Measure the gender score of captions and objects.
 
     The co-occurrence of gender and object is shown as well. SCORES is a CSV table, your own or from
-    obygaze features caption-scores, with a confidence column (or P(c)). For original captions, it
-    also has probability (P), similarity (sim) and optionally group (man or woman, by default
-    derived from the caption). For both variants of a caption, it has probability_man,
-    similarity_man, probability_woman and similarity_woman instead. With an object column, the
-    output has a line for each object. A .csv output has a row for each caption, and a .json output
-    has everything.
+    obygaze features caption-scores, with a confidence column (or P(c)). To score original captions,
+    it needs the columns probability (or P) and similarity (or sim), and can have a group (man or
+    woman; by default, derived from the caption). To score both variants of a caption, it needs
+    probability_man, similarity_man, probability_woman and similarity_woman instead. With an object
+    column, the output has a line for each object. A .csv output has a row for each caption, and a
+    .json output has everything.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``obygaze models explain | moments | evaluate-moments``: explain models, find moments."""
+"""``obygaze models explain | moments | evaluate-moments``: explanations and moments."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def explain(
     fusion shows each store's contribution. Other models, such as networks, give no reasons. Pass as
     many stores as the model was trained on.
 
-    Without IDs, the annotated clips of --manifest that the model has not seen are used. --tcav
-    counts how often a network's logit rises along each concept, and --significance ranks clips by
-    each concept. Both compare the results with directions learned from shuffled labels. To show
-    their JSON on a page: obygaze report RUN --analysis FILE.
+    Instead of IDs, --tcav and --significance use the annotated clips of --manifest that the model
+    has not seen. --tcav counts how often a network's logit rises along each concept, and
+    --significance ranks clips by each concept. Both compare the results with directions learned
+    from shuffled labels. To show their JSON on a page: obygaze report RUN --analysis FILE.
 
     \b
     Examples:
@@ -301,7 +301,7 @@ def _check_outputs(
     """Raise an error if two outputs are the same file, or if any cannot be written."""
     paths = [*tables, picture] if picture else tables
     if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError("-o, --frames and --figure need different files")
+        raise UsageError("-o, --frames and --figure must be different files")
     for path in tables:
         if path.suffix.lower() != ".csv":
             raise UsageError(f"-o and --frames take a CSV file (got {path}). Name it {path}.csv")

@@ -62,7 +62,7 @@ __all__ = ["main"]
 @click.option("--debug", is_flag=True, help="Show a traceback on errors.")
 @click.version_option(package_name="obygaze")
 def main(debug: bool) -> None:
-    """Detect how films objectify characters, or any other clip labels, from features to reports.
+    """Train models to detect objectification in films, or to predict any other clip labels.
 
     \b
     In four steps:

@@ -77,11 +77,11 @@ def write_run(
     echo(f"{clips} ranked, tag {run.tag} -> {output}")
     if run.missing:
         missing = counted(len(run.missing), "test clip")
-        echo(f"{missing} without features, such as {join_some(run.missing, 2)}")
+        echo(f"no features for {missing}, such as {join_some(run.missing, 2)}")
     echo_warnings(run.predictions.warnings)
     if count := sum(seen != "no" for seen in run.predictions.seen):
         seen = counted(count, "test clip was", "test clips were")
-        echo_warnings([f"{seen} used to train the model, so these ranks do not test it"])
+        echo_warnings([f"{seen} used to train the model, so this ranking is no fair test"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
     echo(f"next: obygaze mediaeval score-run {for_shell(output)} {for_shell(manifest)}{options}")

@@ -192,7 +192,7 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     record, folder = done.record, for_shell(done.folder)
     page = f"for a page: obygaze report {folder}"
     if any(record.task(test).target.is_numeric for test in record.tests):
-        page = f"each clip: obygaze models predict {folder}"
+        page = f"for each clip's prediction: obygaze models predict {folder}"
     echo(f"Wrote {done.folder}; {page}")
     echo(f"\n{describe_run(done, verbose=verbose)}")
     if done.record.experiment.each_store:
@@ -308,7 +308,7 @@ def compare(
     differences = [note for own in compared.comparisons for note in own.differences]
     notes = [
         RunWarning(
-            "no-metric", own.test, f"{own.test} left out: {metric} is not defined for its classes"
+            "no-metric", own.test, f"{own.test} is left out: {metric} is undefined for its classes"
         )
         for own in compared.comparisons
         if metric not in (None, *own.scores)
@@ -403,7 +403,7 @@ def check(run: Path, as_json: bool) -> None:
     if as_json:
         echo_json({"run": str(opened.folder), "differences": differences})
     else:
-        scores = counted(len(opened.record.scores), "score of a model", "scores of models")
+        scores = counted(len(opened.record.scores), "model score", "model scores")
         echo("\n".join(differences) or f"{opened.folder}: {scores} match its predictions")
     if differences:
         click.get_current_context().exit(1)

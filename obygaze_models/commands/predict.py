@@ -49,7 +49,7 @@ def train(
     If the estimator uses validation clips, one fold is held out for early stopping: the last fold
     that has clips of every class, or the last few folds if no fold does. No clips are left to test
     the model on, so run the experiment to see how well such a model performs. With the official
-    protocol, the test set is left out, so the model equals the run's.
+    protocol, the test set is left out, so the model is the same as the run's.
 
     \b
     Examples:
@@ -151,9 +151,9 @@ def predict(
 ) -> None:
     """Predict clips of a STORE, or export a run's predictions.
 
-    The store must have the features that the model was trained on, or features made the same way.
-    Pass several stores if the model was trained on several. Without an output option, the first
-    clips are printed.
+    The store must have the features that the model was trained on, or features made in the same
+    way. Pass several stores if the model was trained on several. Without an output option, the
+    first clips are printed.
 
     MODEL may also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. Each row also has the film's title, and
@@ -184,7 +184,7 @@ def predict(
     outputs = Outputs(output, tables, elan, annotations, max_rows)
     if count is not None:
         if not stores or ids or band or annotations or divided:
-            raise UsageError("--next needs STORE; omit --ids, --band, --annotations and --divided")
+            raise UsageError("--next needs STORE and no --ids, --band, --annotations or --divided")
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
         if stores or band:
@@ -212,7 +212,7 @@ def predict(
 def _check_model(model: Path, stores: tuple[Path | str, ...], *, for_a_run: bool) -> None:
     """Raise an error if the model or its store is missing, or if options are only for a run."""
     if not model.exists():
-        raise UsageError(f"{model} does not exist")
+        raise UsageError(f"{model} does not exist. Pass a saved model or a run")
     if for_a_run:
         raise UsageError(
             f"--annotations, --estimator and --divided need a run, but {model} is a single model"
@@ -258,10 +258,10 @@ def evaluate(
             _echo_part(f"of {group}s not seen in training", scored.apart, scored.measure)
         if scored.missing:
             missing = counted(len(scored.missing), "clip")
-            echo(f"{missing} without features, such as {join_some(scored.missing, 5)}")
+            echo(f"no features for {missing}, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
-        rest = "; only the rest test it" if scored.unseen.clips else ", so no score tests it"
+        rest = "; only the rest test it" if scored.unseen.clips else ", so no score is a fair test"
         echo_warnings(
             [
                 f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "
@@ -270,7 +270,7 @@ def evaluate(
         )
     if shared := scored.unseen.clips - scored.apart.clips:
         clips = counted(shared, "unseen clip is", "unseen clips are")
-        echo_warnings([f"{clips} from {group}s used in training: no test on a new {group}"])
+        echo_warnings([f"{clips} from {group}s used in training, not from a new {group}"])
 
 
 def _echo_part(name: str, part: PartScore, measure: str | None) -> None:

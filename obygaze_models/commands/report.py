@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sources", metavar="MANIFEST|TIMELINES|RUN...", nargs=-1, required=True, type=PATH)
-@path_option("-o", "--output", help="The page; by default report.html in the folder shown.")
+@path_option("-o", "--output", help="The page; by default, report.html in the source folder.")
 @click.option("--title", help="The page's title; by default a description, or a single run's name.")
 @path_option(
     "--thumbnails",
@@ -62,7 +62,7 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
     The page is a single file, needs no network, and can be printed. For a MANIFEST with labels, or
     for TIMELINES (minute by minute), it shows each film as a strip, each clip with its annotations,
     and how well annotators agree. For RUNS it also shows the models' results: scores next to the
-    paper's and to chance, their limitations, and explanations.
+    paper's scores and to chance, their limitations, and explanations.
 
     \b
     Examples:

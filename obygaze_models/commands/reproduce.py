@@ -72,7 +72,7 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     multiple=True,
     callback=_stores,
     metavar="NAME=FOLDER",
-    help="A store of features and its backbone: xclip-kinetics, vivit or xclip-lsmdc. Rows "
+    help="A backbone (xclip-kinetics, vivit or xclip-lsmdc) and its feature store. Rows "
     "whose store is missing are left out.",
 )
 @click.option(

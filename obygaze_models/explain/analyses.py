@@ -107,7 +107,7 @@ def analyse(
     source, holder, bank_about = folder, fitted, about
     if kind == "tcav":
         if concepts is None:
-            raise UsageError("--tcav needs concepts. Add --concepts FOLDER of a saved bottleneck")
+            raise UsageError("--tcav needs concepts. Add --concepts FOLDER (a saved bottleneck)")
         if not isinstance(model, MLPProbe):
             raise ExperimentError(
                 f"{folder} is a {type(model).__name__}, but TCAV needs a network (mlp) of one store"

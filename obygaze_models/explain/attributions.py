@@ -36,7 +36,7 @@ Kind = Literal["sum", "path", "stores"]
 
 @dataclass(frozen=True)
 class Step:
-    """A question on a path in a tree. A clip goes right if it is above the threshold, else left."""
+    """A question on a path in a tree. A clip goes right if its value is above the threshold."""
 
     concept: str
     value: float
@@ -53,7 +53,7 @@ class Condition:
     concept
         The name of the concept.
     percentile
-        The percentage of clips that score lower on the concept than this clip; ties count half.
+        The percentage of clips that score lower than the explained clip; ties count half.
     low, high
         The lowest and the highest percentile that the path allows; None if there is no bound.
     """
@@ -94,14 +94,14 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """The contributions of K concepts to a model's predictions of N clips.
+    """The contributions of K concepts to a model's predictions for N clips.
 
     Parameters
     ----------
     kind
         ``sum`` if weights times values, plus the intercept, add up to the logit. ``path`` if the
-        model asks a tree's questions. ``stores`` for a late fusion, which is also a sum, but of the
-        log-odds from each store; here, the stores are the concepts.
+        model asks a tree's questions. ``stores`` for a late fusion, a sum of the log-odds from
+        each store. There, stores take the place of concepts.
     concepts
         The names of the concepts.
     labels
@@ -147,7 +147,7 @@ def attribute(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> Attribution | None:
-    """Attribute predictions of clips X [N, D] to concepts; return None if the model has none.
+    """Attribute predictions for clips X [N, D] to concepts or stores; return None if impossible.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
 def explain_clips(
     folder: Path, store: Stores, ids: Sequence[str], *, nearest: int = 5
 ) -> list[dict[str, Any]]:
-    """Explain a saved model's predictions of clips.
+    """Explain a saved model's predictions for clips.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ def explain_clips(
     stored, features = features_of(about, opened, opened.ids if has_percentiles else ids)
     row_of = {clip: row for row, clip in enumerate(stored)}
     if lacking := [clip for clip in ids if clip not in row_of]:
-        raise ExperimentError(f"{opened.where} has no features of {lacking[0]}. Omit this clip")
+        raise ExperimentError(f"{opened.where} has no features for {lacking[0]}. Omit this clip")
     rows = [row_of[clip] for clip in ids]
     explanations = explain_rows(fitted, features, rows, classes=info.classes or None, cut=info.cut)
     own = features[rows]
@@ -341,7 +341,7 @@ def explain_clips(
 def _find_similar(
     model: Any, about: Mapping[str, Any], store: Store, own: Array, count: int
 ) -> list[list[dict[str, Any]]]:
-    """Return the clips of a store that are nearest to each feature vector; read block by block."""
+    """Find the clips of a store nearest to each feature vector, reading block by block."""
     is_fusion = isinstance(model, StoreFusion)
     targets = model.scaled(own) if is_fusion else own
     similar: list[list[dict[str, Any]]] = [[] for _ in own]
@@ -368,7 +368,7 @@ def explain_rows(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> list[dict[str, Any]]:
-    """Explain a model's predictions of some clips.
+    """Explain a model's predictions for some clips.
 
     Parameters
     ----------
@@ -389,9 +389,10 @@ def explain_rows(
         For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``.
         For a tree, ``why`` has the ``steps`` of the path from the root, the ``conditions`` that
         summarise them, the last node (``leaf``), and the ``shares`` of the classes in that node.
-        For a sum, ``why`` has the ``label`` of the logit (always the second of two classes), the
-        ``contributions`` of the concepts, largest first, the ``intercept``, and their sum, the
-        ``logit``. For all other models, such as networks, ``why`` is None.
+        For a sum over concepts or stores, ``why`` has the ``label`` of the logit (the second of two
+        classes, or else the predicted class), the ``contributions``, largest first, the
+        ``intercept``, and their sum, the ``logit``. For other models, such as networks, ``why`` is
+        None.
     """
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)

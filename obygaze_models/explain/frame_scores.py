@@ -80,7 +80,7 @@ class AxisFrames:
 
 @dataclass(frozen=True, eq=False)
 class FrameScores:
-    """The probability and the time span of each frame.
+    """A probability and a time span for each frame.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class FrameScores:
     starts, ends
         The time span of each frame, in microseconds.
     probabilities
-        The probability of each frame, from 0 to 1.
+        A probability for each frame, from 0 to 1.
     seen
         A text for each frame that says if its clip was used in training, as in `Predictions`; empty
         if unknown.
@@ -159,11 +159,11 @@ class FrameScores:
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
-    """Return the mean probabilities of each clip over the models that predict it, sorted by id.
+    """Average each clip's frame probabilities over the models that predict it, sorted by id.
 
-    A clip's threshold is the mean over the models that predict it. The threshold of another model
-    may have been chosen on the clip's labels. A clip counts as seen if any of these models has
-    seen it.
+    A clip's threshold is the mean over the models that predict it, because another model's
+    threshold may have been chosen on the clip's labels. A clip counts as seen if any of these
+    models has seen it.
     """
     clips = np.concatenate([part.ids for part in parts])
     ids, first, rows, counts = np.unique(
@@ -330,7 +330,7 @@ def overlapping_parts(edges: Array, starts: Array, ends: Array) -> tuple[Array, 
 
 
 def read_axes(table: Table, clips: Sequence[str]) -> list[Axis]:
-    """Return the axis of each row. `clips` has the clip of each row."""
+    """Return the time axis of each row of a table. `clips` lists the clip of each row."""
     times_in = table.get("time_in")
     return [
         Axis(film, clip if time_in == "clip" else "")
@@ -357,7 +357,7 @@ def _number(cell: str) -> float:
 
 
 def read_spans(table: Table) -> tuple[Array, Array]:
-    """Return the `start` and `end` columns in microseconds; raise if an end is not after start."""
+    """Return `start` and `end` in microseconds; raise if an end is not after its start."""
     starts, ends = (to_microseconds(read_numbers(table, name, 1e9)) for name in ("start", "end"))
     if len(wrong := np.flatnonzero(ends <= starts)):
         raise table.problem(int(wrong[0]), "end must be after start")

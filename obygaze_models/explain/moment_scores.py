@@ -62,8 +62,8 @@ class MeasureScore:
         The 95% interval of `value`, by the jackknife over films; None if there are fewer than five
         films.
     constant
-        The score of a scorer that gives all frames the same probability and finds one moment that
-        covers everything.
+        The score of a scorer that gives all frames the same probability, and covers each unbroken
+        stretch of clips with one moment.
     random
         The mean score of `SEEDS` scorers that give frames random probabilities, and put moments of
         the model's lengths at random times.
@@ -263,7 +263,7 @@ def _check_films(
         clips = set(table.ids)
         notes.append(
             f"the model was trained on {len(seen):,} of {counted(len(clips), 'clip')}, whose "
-            "scores do not test the model"
+            "scores are not a fair test"
         )
     return notes
 
@@ -348,7 +348,7 @@ def read_guess(film: AnnotatedFilm, moments: Moments) -> Guess:
 
 
 def guess_constant(film: AnnotatedFilm) -> Guess:
-    """Return the same probability for all frames, and moments that cover everything."""
+    """Return the same probability for all frames, and moments that cover all clips."""
     spans = film.frames.unbroken
     return Guess(np.zeros(len(film.frames.probabilities)), spans, np.zeros(len(spans)))
 

@@ -1,4 +1,4 @@
-"""Moments: the intervals of films that a model of frame sequences rates as positive.
+"""Moments: the intervals of films that a frame-level model rates as positive.
 
 This module finds moments, reads and writes tables of moments, and draws them on a film's time axis.
 """
@@ -94,7 +94,7 @@ class Moments:
     moments
         The moments, in order of film and time.
     frames
-        The probability of each frame.
+        A probability for each frame.
     thresholds
         The threshold of each clip.
     min_length, close_gaps
@@ -208,8 +208,8 @@ def find_moments(
     items
         The items of the store, with each clip's film, start and end.
     manifest
-        A manifest whose items, with the same ids, have the positions in the film of clips that have
-        their own files.
+        A manifest with the same ids. It provides the positions in the film of clips that have their
+        own files.
     threshold
         A probability; by default, the model's threshold, which was chosen on validation clips. In a
         run, each clip has the mean threshold of the models that were tested on it.
@@ -284,9 +284,9 @@ def moment_figure(
         The film's id or title, or the id of a clip whose position in the film is unknown. By
         default, the first film.
     timelines
-        The annotators' segments, drawn above, with a row per annotator.
+        The annotators' segments, drawn above the probabilities, with a row per annotator.
     manifest
-        The clips' labels, drawn below the segments.
+        The manifest whose labels are drawn below the segments.
     """
     axis = _find_axis(moments, film)
     timelines = timelines and timelines.named_as([axis.name])

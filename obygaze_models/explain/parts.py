@@ -128,7 +128,7 @@ class ConceptQuality:
     share
         The mean share of positives over fits, which is the average precision of guessing.
     auroc, auroc_std, average_precision, average_precision_std
-        The mean and standard deviation over fits; None if no fit has clips with and without it.
+        The mean and standard deviation over fits; None if no fit has clips of both kinds.
     runs
         The number of fits that have test clips with and without the concept.
     """

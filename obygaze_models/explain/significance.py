@@ -1,4 +1,4 @@
-"""Tests of whether concepts rank clips, or affect a network (TCAV), more than chance would."""
+"""Tests of whether concepts rank clips better than chance, or affect a network (TCAV)."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def level_series(names: Mapping[str, str]) -> list[Series]:
 
 
 def numbered_series(names: Sequence[str]) -> list[Series]:
-    """Return a series for each name. If there are more names than colours, dots become hollow."""
+    """Return a series for each name. If there are more names than colours, the rest are hollow."""
     size = len(SERIES)
     return [Series(name, SERIES[i % size], hatched=i >= size) for i, name in enumerate(names)]
 
@@ -142,7 +142,7 @@ def grouped_dots(
     percent
         If True, print values as percentages.
     guess
-        The name of the grey ticks.
+        The name of the grey ticks, which mark the scores of guessing.
     number_format
         The format of the numbers; by default, two decimals, or percentages.
     origin

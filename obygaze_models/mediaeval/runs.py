@@ -39,7 +39,7 @@ _TAG_ENDS = {True: "-external-data", False: "-own-data"}
 
 @dataclass(frozen=True, eq=False)
 class RunFile:
-    """The content of a run file: the names of clips, and their scores."""
+    """The content of a run file: topic, tag, and the names and scores of clips."""
 
     topic: str
     tag: str
@@ -105,7 +105,7 @@ def write_run(
     about = read_about(Path(folder))
     if official_measure(truth, scheme, [learned_task(about)]) != TREC:
         raise ExperimentError(
-            f"the model predicts {about.description.task}, but a run file needs a model of the "
+            f"the model predicts {about.description.task}, but a run file needs a model for the "
             f"highest level against all others ({truth.name} has {', '.join(scheme.codes)}). "
             "To predict classes, use: obygaze models predict MODEL STORE -o FILE"
         )

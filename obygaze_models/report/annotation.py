@@ -25,7 +25,7 @@ GRID_S = 60.0
 
 @dataclass(frozen=True, eq=False)
 class Annotation:
-    """Annotated clips, with the interface of a `ReportRun`. Labels of annotators are merged."""
+    """Annotated clips, with the interface of a `ReportRun`. Annotators' labels are merged."""
 
     manifest: Manifest
     labels: str

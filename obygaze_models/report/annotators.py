@@ -57,9 +57,9 @@ PARTS, MIN_PART = 10, 8
 class Annotators:
     """The annotators' labels, and their agreement.
 
-    `levels` maps annotators to clips to levels, and `pairs` compares each pair of annotators.
-    `gammas` has the paper's gamma of each film, averaged over pairs. `marked` has, for each film
-    and concept, the number of clips with several annotators of whom any marked the concept.
+    `levels` maps each annotator to levels by clip, and `pairs` compares each pair of annotators.
+    `gammas` has the gamma of each film as in the paper, averaged over pairs. `marked` counts, by
+    film and concept, the clips that several annotators labelled and that any of them marked.
     `differences` are the spans on which two annotators differ, longest first. `remarks` are about
     oddities in the labels. `merged` is True if the page's labels were merged from these
     annotators' labels.
@@ -137,7 +137,7 @@ class Annotators:
         return find_differing(labels_of)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
-        """Return the share of clips with equal levels, of clips with two or more annotators."""
+        """Return the share of the clips with two or more annotators that have equal levels."""
         equal = [not self.differ[clip] for clip in clips if clip in self.differ]
         return fmean(equal) if equal else None
 
@@ -149,7 +149,7 @@ class Annotators:
 
 
 def load_annotators(source: Source) -> Annotators | None:
-    """Load the annotators' labels; None if the manifest cannot be used or has fewer than two."""
+    """Load the annotators' labels; None without a usable manifest or a second annotator."""
     manifest, names = source.manifest, source.annotators
     if manifest is None or len(names) < 2:
         return None
@@ -218,7 +218,7 @@ def _kappa_over_films(rated: Sequence[Rated]) -> Estimate:
 def _concept_intervals(
     manifest: Manifest, in_films: Sequence[Pair]
 ) -> dict[str, tuple[float, float]]:
-    """Return the jackknife interval of each concept's mean kappa over pairs that both marked it."""
+    """Return the jackknife interval of each concept's mean kappa over pairs who both marked it."""
     marks = {name: manifest.labels(name).concepts_of for p in in_films for name in (p.a, p.b)}
     intervals = {}
     for concept in sorted(
@@ -316,10 +316,11 @@ def levels_figure(marked: MarkedFilms) -> Html | None:
 
 
 def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, str, str]]:
-    """Count the clips with the highest level by the annotators who gave the level.
+    """Count the clips with the highest level, by who gave it.
 
-    Clips need several annotators. Each part is the number of clips, a phrase for the annotators,
-    and a CSS class for the colour. If there are two annotators, the part for both is in the middle.
+    Only clips with several annotators count. Each part is the number of clips, a phrase for the
+    annotators, and a CSS class for the colour. If there are two annotators, the part for both is in
+    the middle.
     """
     if annotators is None:
         return []

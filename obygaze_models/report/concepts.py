@@ -53,7 +53,7 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
 
     Concepts are grouped by the sense that perceives them, and sorted by the difference between
     their shares at the highest and the lowest level. The list is empty if no concept is marked. The
-    figure of detection includes all `runs` that learn concepts.
+    detection figure includes all `runs` that learn concepts.
     """
     source, levels = head.source, head.source.about.levels
     clips = list(source.clips.values())
@@ -168,10 +168,10 @@ def _detected_figure(
 
 
 def _measured_how(head: Headline) -> str:
-    """Describe the average over fits, and the clips, in a bottleneck's AUROC of a concept."""
-    clips = "clips with it against all others"
+    """Describe the averages and clips behind a bottleneck's AUROC for a concept."""
+    clips = "clips with a concept against all others"
     if head.source.about.is_obygaze:
-        clips = "Hard Negative and Sure clips with it against all others except Not Sure"
+        clips = "Hard Negative and Sure clips with one against all others except Not Sure"
     return (
         " For bottlenecks, which measure concepts before they decide, dots are means over fits "
         f"and lines are plus and minus one standard deviation ({clips})."
@@ -179,13 +179,13 @@ def _measured_how(head: Headline) -> str:
 
 
 def _learned_how(runs: Sequence[ReportRun]) -> str:
-    """Describe the average over films in the AUROC of a model of a single concept."""
+    """Describe the averages behind the AUROC of single-concept models."""
     learned = [run for run in runs if run.kind == "concepts"]
     nouns = " or ".join(dict.fromkeys(f"{run.group_noun}s" for run in learned))
     pooled = ""
     if any(scores.pooled for run in learned for scores in run.record.scores):
         pooled = ", or all test clips together if fewer than two can be scored"
-    return f" For models of one concept, dots are means over {nouns}, with a 95% interval{pooled}."
+    return f" For single-concept models, dots are means over {nouns}, with a 95% interval{pooled}."
 
 
 def _figure(
@@ -240,14 +240,14 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
         number(wrong, form=","),
         number(len(clips), form=","),
         join_some(shares, len(shares)),
-        f" (95%, by the jackknife over {row.run.group_noun}s)" if has_intervals else "",
+        f" (95% interval by the jackknife over {row.run.group_noun}s)" if has_intervals else "",
     )
     names = [*(f"{levels[code]} clips" for code in tested), *differ]
     return _figure([concepts, names], panel, f"When {row.who} is wrong", caption)
 
 
 def _quality(run: ReportRun) -> dict[str, dict[str, ConceptQuality]]:
-    """Return the quality of each concept of each bottleneck of a run."""
+    """Return the quality of each concept, for each bottleneck of a run."""
     several = len(run.record.learned) > 1
     by_model: dict[str, dict[str, ConceptQuality]] = {}
     reasons, is_obygaze = run.run.reasons(), run.about.is_obygaze
@@ -264,7 +264,7 @@ def _detected_by(
     """Return the AUROC of each concept for each model.
 
     The interval is one standard deviation over fits for the first bottleneck of `run`, and the 95%
-    interval for models of a single concept.
+    interval for single-concept models.
     """
     detected: dict[str, dict[str, Dot]] = {}
     for model, by_concept in [*measured.items()][:1]:

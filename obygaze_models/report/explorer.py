@@ -309,7 +309,7 @@ def number_column(
 ) -> dict[str, Any]:
     """Return values as integers in a unit.
 
-    By default, the largest value has three digits. If `like` is passed, its largest value has.
+    By default, the largest value (of `like`, if passed) has three digits.
     """
     if unit is None:
         finite = np.abs(values if like is None else like)

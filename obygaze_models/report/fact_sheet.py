@@ -58,7 +58,7 @@ LANES, LANES_TOP, PANELS_TOP = 92.0, 112.0, 280.0
 """The total height of the lanes, and the y positions of lanes and panels, in units."""
 MAX_LANES, MAX_CONCEPTS = 6, 5
 MAX_NAMED = 3
-"""The maximum number of annotators that a sentence lists. For more, the sentence has a range."""
+"""The maximum number of annotators that a sentence lists. For more, the sentence gives a range."""
 
 
 def fact_sheet(
@@ -119,7 +119,7 @@ class FilmFacts:
 
     @cached_property
     def shares(self) -> FilmShares | None:
-        """The shares of this film; None if its annotators share no clip."""
+        """The shares of this film; None if the film's annotators share no clip."""
         return next((film for film in self.marked.films if film.film == self.film), None)
 
     @cached_property
@@ -141,7 +141,7 @@ class FilmFacts:
 
     @cached_property
     def spans(self) -> dict[str, tuple[float, float]]:
-        """The start and end of each clip, in seconds if known, else in numbers of clips."""
+        """The start and end of each clip, in seconds if known, else counted in clips."""
         if is_timed(self.clips):
             return {clip.id: (clip.start or 0.0, clip.end or 0.0) for clip in self.clips}
         return {clip.id: (at, at + 1.0) for at, clip in enumerate(self.clips)}

@@ -49,7 +49,7 @@ def film_timelines(
     clips_of = by_film(clips)
     if moments is not None and frames is None:
         raise UsageError(
-            "moments need the probabilities of frames (got none). Add them with --frames frames.csv"
+            "moments need frame probabilities (got none). Add them with --frames frames.csv"
         )
     if frames is not None:
         scores, intervals = _read_scores(clips, frames, moments)
@@ -96,7 +96,7 @@ def _check_films(path: object, films: Iterable[str], expected: Mapping[str, Any]
         film, expected_film = (shorten(next(iter(names), "")) for names in (films, expected))
         raise ExperimentError(
             f"{path} contains none of the page's films (it has films such as {film}, but the page "
-            f"has films such as {expected_film}). Pass a file with the page's films"
+            f"has films such as {expected_film}). Pass a file or folder with the page's films"
         )
 
 
@@ -204,7 +204,7 @@ def _frames(
     ends: Mapping[int, int],
     scores: FrameScores,
 ) -> dict[str, list[int]]:
-    """Return the number of frames of each clip, and the gap, length and probability of each frame.
+    """Return each clip's number of frames, and each frame's gap, length, probability and loudness.
 
     The gap is the time since the previous frame of the clip.
     """

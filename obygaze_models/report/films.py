@@ -26,7 +26,7 @@ TICK_S = 1800
 class FilmStrip:
     """A film's id, title, lanes as SVG, and numbers by column.
 
-    `ticks` are the half hours below the lanes: pairs of a share of the width and a text.
+    `ticks` are the times below the lanes: pairs of a share of the width and a text.
     """
 
     film: str
@@ -115,7 +115,7 @@ def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
 
 
 def _lanes(head: Headline, colour_of: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the colours of clips in each lane: of annotators, of the model, of differences."""
+    """Return the colours of clips in each lane: annotators, the model, and differences."""
     row, annotators = head.row if head.rows else None, head.annotators
     clips = (row.run if row else head.source).clips
     lanes = {
@@ -163,7 +163,7 @@ def _numbers_of_film(
 
 
 def _scores_of_film(row: ScoreRow, film: str) -> Scores:
-    """Return the scores on a film, or {} if it cannot be scored because a class is missing."""
+    """Return the scores on a film, or {} if it was not tested or lacks a class."""
     if row.entry.pooled and row.run.record.films.tested == 1:
         return row.entry.mean
     return row.entry.groups.get(film, {})

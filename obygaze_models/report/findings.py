@@ -47,19 +47,19 @@ def findings(head: Headline) -> list[Html]:
         return [_concepts_found(head), _annotated(head), *_named(head)]
     if not (verdict := _verdict(head)):
         return [_model(head, _who(head.row)), *_named(head), _annotated(head)]
-    text, human = "{} reaches {}, on all clips together.", head.human
+    text, human = "{} reaches an F1 of {}, on all clips together.", head.human
     others = [] if human is None else [html(text, human_against_human(head), number(human))]
     return [verdict, _annotated(head), _model(head, "The model"), *_named(head), *others]
 
 
 def _named(head: Headline) -> list[Html]:
-    """Name the model that the result is about if there are several, with the reason."""
+    """Name the model that the result is about, and the reason, if its run has several."""
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
     named = head.run.record.experiment.headline == head.row.model
     reason = "which the experiment names" if named else "which the experiment lists first"
-    text = "This is about {}, {}. The best of {} models would have looked better than it is."
+    text = "This is the result of {}, {}. Picking the best of {} models would inflate the score."
     return [html(text, head.row.title, reason, number(len(models), form=","))]
 
 
@@ -287,7 +287,7 @@ def _certainty(head: Headline) -> Html:
 
 
 def _pairs(head: Headline) -> Html:
-    """Describe how often the model rates a positive clip above a negative clip of the same film."""
+    """Describe how often the model rates a positive clip above a negative clip."""
     area = head.row.entry.mean["auroc"]
     if area is None or head.run.kind != "levels":
         return Html("")
@@ -403,7 +403,7 @@ def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None =
 
 
 def beside_annotators(head: Headline) -> list[Html]:
-    """Compare the model's agreement with annotators and the annotators' agreement."""
+    """Compare the model's agreement with annotators to the agreement among annotators."""
     compared, own = head.compared, head.annotators
     if not compared:
         return []

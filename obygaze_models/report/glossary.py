@@ -47,7 +47,7 @@ BOTTLENECK = (
 
 
 def eyebrow(sources: Sequence[Source]) -> str:
-    """Return the line above the title: the number of runs, or the task of the only run."""
+    """Return the line above the title: the number of runs, the only run's task, or the manifest."""
     if len(sources) > 1:
         return f"Report of {len(sources)} runs on {sources[0].about.name}"
     if not isinstance(sources[0], ReportRun):
@@ -61,7 +61,7 @@ def eyebrow(sources: Sequence[Source]) -> str:
 
 
 def page_title(runs: Sequence[ReportRun], source: Source) -> str:
-    """Return the page's title: the name of the only run, or the number of films or clips."""
+    """Return the title: the only run's name, or a phrase with the number of films or clips."""
     if len(runs) == 1:
         return runs[0].name
     films = len({clip.film for clip in source.clips.values() if clip.film})
@@ -88,7 +88,7 @@ def about(runs: Sequence[Source]) -> str:
         levels = _levels(same)
         names, noun = ", ".join(levels.values()), same[0].noun.removesuffix("s")
         several = any(run.kind == "classes" for run in same)
-        otherwise = "each of them" if several else "each concept"
+        otherwise = "with each level" if several else "with each concept"
         targets = " or ".join(_positives(same, levels)) or otherwise
         if len(schemes) > 1:
             lines.append(f"Label set {same[0].about.labels}:")

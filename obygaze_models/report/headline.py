@@ -47,7 +47,7 @@ class Headline:
 
     @property
     def opens(self) -> ScoreRow:
-        """The model that the explorer opens on: the first with reasons, or else the headline."""
+        """The model that the explorer opens on: the first with reasons, or the headline model."""
         return next((row for row in self.rows if row.results.gives_reasons), self.row)
 
     @property
@@ -62,7 +62,11 @@ class Headline:
 
     @property
     def human(self) -> float | None:
-        """The F1 of annotators against each other; None if models are compared with annotators."""
+        """The F1 of annotators against each other.
+
+        None if there are no annotators, if the score is not the F1 of levels, or if models are
+        compared with each annotator.
+        """
         if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
             return None
         record, test = self.row.run.record, self.row.entry.test

@@ -75,7 +75,7 @@ def limits(head: Headline) -> list[str]:
         ),
         (
             "that the model reads films as well as an annotator: it is scored against merged "
-            "labels, but the annotators against each other",
+            "labels, but annotators are scored against each other",
             head.human is not None,
         ),
         (
@@ -155,7 +155,7 @@ class Caution:
 
 
 def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
-    """Return a page's cautions without duplicates. Those of the first screen's run come first."""
+    """Return a page's cautions without duplicates: leaks first, then the first screen's run."""
     names: dict[RunWarning, list[str]] = {}
     for run in (main, *(run for run in runs if run is not main)):
         for message in messages_of(run.record):

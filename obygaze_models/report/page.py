@@ -75,12 +75,12 @@ def report(
     Parameters
     ----------
     sources
-        One or more runs, in the order of the page; or, for a page without a model, a manifest with
-        labels, or timelines, which are shown minute by minute. Paths of folders are accepted.
+        One or more runs, in the order of the page. For a page without a model: a manifest with
+        labels, or timelines, which are shown minute by minute. Folder paths are accepted.
     output
         The path of the page.
     title
-        The page's title. By default, it describes the content.
+        The page's title. By default, the name of the only run, or a description of the content.
     thumbnails
         A folder of pictures (ID.jpg) to embed. Do not share a page with pictures.
     analyses
@@ -166,7 +166,7 @@ def _templates() -> Environment:
 def _findings(
     head: Headline, runs: Sequence[ReportRun], tables: Sequence[ScoreTable]
 ) -> dict[str, Any]:
-    """Return the content of the first screen."""
+    """Return the content of the first screen, and the cautions."""
     return {
         "head": head,
         "results": results(head, tables),
@@ -243,7 +243,7 @@ def open_sources(
         raise ExperimentError(
             "a report needs one manifest, one folder of timelines, or one or more runs (got "
             f"{counted(len(annotations), 'label source')} and "
-            f"{counted(len(sources) - len(annotations), 'run')}). Runs already have labels"
+            f"{counted(len(sources) - len(annotations), 'run')}). Pass only one of these"
         )
     runs = [as_run(run) for run in sources if isinstance(run, Run | str | Path)]
     return prepare_runs(runs), None

@@ -22,7 +22,7 @@ MAX_ROWS = 8
 MAX_DIFFERENCES = 3
 """The maximum number of runs that the first screen's run is compared with."""
 MAX_CONCEPTS = 3
-"""The maximum number of concepts per run. If there are more, only the ends are shown."""
+"""The maximum number of concepts per run. If more, only the best and the lowest are shown."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _is_named(row: ScoreRow) -> bool:
 
 
 def _of_run(rows: Sequence[ScoreRow]) -> Iterator[Result]:
-    """Yield the rows of a run's model."""
+    """Yield the rows for a run's headline model."""
     metric = rows[0].run.record.ranking_metric
     verdicts = dict(zip(rows, verdicts_of(rows, metric), strict=True))
     ranked = sorted(rows, key=lambda row: -(row.entry.mean[metric] or 0.0))
@@ -125,7 +125,7 @@ def _question(row: ScoreRow) -> str:
 
 
 def verdicts_of(rows: Sequence[ScoreRow], metric: str) -> list[str]:
-    """Return a verdict on each score of a run compared with guessing, adjusted by Holm's method."""
+    """Return a verdict on each of a run's scores against guessing, adjusted by Holm's method."""
     estimates = [row.above_guess(metric) for row in rows]
     p_values = holm([estimate.p_value for estimate in estimates])
     verdicts = []
@@ -153,7 +153,7 @@ def _beside_chance(estimate: Estimate, metric: str) -> str:
 
 
 def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
-    """Compare the first screen's model with models on other features, unless these are many."""
+    """Compare the first screen's model with models on other features; [] if there are too many."""
     if not head.rows or head.run.kind != "levels":
         return []
     comparable = [run for run in runs if _is_comparable(run, head)]
@@ -168,7 +168,7 @@ def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
 
 
 def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
-    """Compare a run's model with the first screen's; None if they differ in more than features."""
+    """Compare a run's model with the first screen's model; None if more than features differ."""
     model, rival = head.row.model, run.record.headline_model
     try:
         compared = compare(head.run.run, run.run, models=[model, rival])

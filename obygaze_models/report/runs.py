@@ -48,7 +48,7 @@ class ModelResults:
     reasons
         The model's rows of `Run.reasons`; may be empty.
     by_fit
-        The probability of each clip by each fit.
+        Each fit's probability for each clip.
     """
 
     model: str
@@ -60,7 +60,7 @@ class ModelResults:
 
     @property
     def gives_reasons(self) -> bool:
-        """True if reasons determine the predictions, which a network's sensitivities do not."""
+        """True if reasons determine the predictions (a network's sensitivities do not)."""
         return bool((self.reasons["kind"] != "sensitivity").any())
 
 
@@ -140,7 +140,7 @@ class ReportRun:
 
     @cached_property
     def fits(self) -> list[dict[str, Any]]:
-        """The rows of ``fits.csv`` for the first model of each fold."""
+        """The rows of ``fits.csv`` for the first model of each task and fit."""
         rows: list[Any] = self.run.fits().drop_duplicates(["task", "fit"]).to_dict("records")
         return rows
 
@@ -281,7 +281,7 @@ def _titles_of(runs: Sequence[Run], features: Sequence[str]) -> list[str]:
 
 
 def default_run(runs: Sequence[ReportRun]) -> ReportRun:
-    """Return the run to show first: of levels or classes, without leaks, with many tested clips."""
+    """Return the run to show first; prefer levels or classes, no leaks, and many tested clips."""
     return max(
         runs,
         key=lambda run: (
@@ -337,12 +337,12 @@ class ScoreRow:
 
     @property
     def who(self) -> str:
-        """The name of the model in sentences."""
+        """The model's name for use in sentences."""
         return self.run.who(self.model)
 
     @property
     def subject(self) -> str:
-        """The name of the model at the start of a sentence."""
+        """The model's name for the start of a sentence."""
         return "The model" if self.who == "the model" else self.who
 
     @property
@@ -391,8 +391,9 @@ class ScoreRow:
     def above_guess(self, metric: str) -> Estimate:
         """Estimate the mean difference between a score and the best guess's score over films.
 
-        The kind of guess that is best overall is scored at each film's share of positives. The
-        estimate is undefined if the metric has no guesses, or if all clips are scored together.
+        The guess that is best overall is also scored in each film, at the film's share of
+        positives. The estimate is undefined if the metric has no guesses, or if all clips are
+        scored together.
         """
         guess = self.best_guess(metric)
         if guess is None or self.entry.pooled:

@@ -119,7 +119,7 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
 
 
 def _beside_annotators(head: Headline) -> list[Point]:
-    """Return the F1 of the headline model and of guesses with each annotator, and of annotators."""
+    """Return the F1 of the headline model, of a guess and of annotators with each annotator."""
     compared = head.compared
     if compared is None or compared.f1 is None or head.metric != "f1":
         return []

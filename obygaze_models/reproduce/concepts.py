@@ -205,7 +205,7 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
                 level_series({code: code for code in (level, "S")}),
                 title=f"{title}; {setting.key} protocol{context.title_suffix}",
                 description="The first questions of the tree, and the classes of the training "
-                "clips that reached each.",
+                "clips that reached each node.",
                 counts=count_visits(model.head_, values),
                 count="test clips",
             )

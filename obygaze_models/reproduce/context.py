@@ -242,7 +242,7 @@ class ReproductionContext:
             ) from None
 
     def needs(self) -> Needs:
-        """Return new needs, with the released protocol as missing if the manifest lacks it."""
+        """Return empty needs; list the released protocol as missing if the manifest lacks it."""
         if "released" not in self.protocols or self.has_released_splits:
             return Needs()
         need = (
@@ -297,7 +297,7 @@ def _checked_slot(name: str, store: Store) -> str:
     if slot is None:
         names = ", ".join(backbone.names[0] for backbone in BACKBONES.values())
         raise ExperimentError(
-            f"{store.where} is a store of {recorded}, which no table of the paper has. Pass "
+            f"{store.where} is a store of {recorded}, which no table of the paper uses. Pass "
             f"stores of {names}"
         )
     raise ExperimentError(

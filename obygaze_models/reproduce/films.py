@@ -57,7 +57,7 @@ def films_left_out(context: ReproductionContext) -> Needs:
     "table4", "Table 4", "each film left out in turn, X-CLIP, HN-S/ENHN-S", needs=films_left_out
 )
 def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Tabulate each film's mean and deviation over the films that stop the training."""
+    """Tabulate each film's mean and deviation over the films used for early stopping."""
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]
@@ -87,9 +87,9 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
     texts = [
         "The paper does not say which average of F1 Table 4 has, so its number is listed "
         "below both of our averages. The paper's Table 2 has the weighted F1 for such networks.",
-        f"Clips: {run.record.split or 'all with one of these labels'}. A film is tested if it has "
+        f"Clips: {run.record.split or 'all that are EN, HN or S'}. A film is tested if it has "
         f"{FILM_CLIPS} clips of each class in training (films tested: {len(by_film)}).",
-        "Deviations are over the films that stop the training, not over test clips, so they say "
+        "Deviations are over the films used for early stopping, not over test clips, so they say "
         "little about the uncertainty of a film's score.",
     ]
     if absent := [film for film in papers if film not in by_film]:

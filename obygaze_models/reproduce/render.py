@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 """The maximum width of a table on a terminal."""
 Kind = Literal["ours", "published", "guess", "difference", "count", "beside"]
-"""The source of a line's numbers. ``beside`` has our numbers with a second protocol."""
+"""The source of a line's numbers. ``beside`` has our numbers from a second protocol."""
 _NOT_COMPARED = {
     "synthetic": "clips or features are made up",
     "unknown-origin": "the origin of the features is unknown",
@@ -281,7 +281,7 @@ def _merge_scores(blocks: Sequence[Block]) -> Block:
 
 
 def summary(table: Table) -> str:
-    """Summarise in a line the differences between our numbers and the paper's."""
+    """Summarise the differences between our numbers and the paper's in a line."""
     blocks = _shown_blocks(table)
     if not blocks:
         return f"{table.heading}: nothing to show"

@@ -48,7 +48,7 @@ class _Row:
     paper
         The name of the row in the paper.
     model
-        The model's name in the runs. For networks, it is the network of the paper's text.
+        The model's name in the runs. For networks, it is the network in the paper's text.
     released_model
         The model's name in the released protocol, which uses the model of the released code.
     """
@@ -90,7 +90,7 @@ _HOW_TO_READ = (
     "comparison with the paper's numbers.",
 )
 _LEAKAGE = (
-    "Both protocols use the network in the paper's text. They have different training and test "
+    "Both protocols use the network from the paper's text. They have different training and test "
     "clips, and thus different numbers of test clips that were also trained on. They balance "
     "classes differently (by folds, or by sampling). For PCBM, the released number is from one "
     "fit, and the leak-free number is a mean of nine fits. A test fold has about a hundred clips, "
@@ -171,7 +171,7 @@ def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[di
 
 
 def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """Make the table and, if both protocols were run, a table of released beside leak-free."""
+    """Make the table and, if both protocols were run, a comparison of released and leak-free."""
     settings = context.settings()
     blocks: list[Block] = []
     for setting in settings:
@@ -258,7 +258,7 @@ def _leakage_blocks(context: ReproductionContext, runs: Runs, name: str) -> list
 
 
 def _averages_note(context: ReproductionContext, name: str) -> str:
-    """Describe the average of F1 that each published row has."""
+    """Describe which average of F1 each published row has."""
     if not context.has_papers_clips:
         return (
             f"The clips are from {context.manifest.name}, not from the paper, so there are no "

@@ -233,7 +233,7 @@ class _Annotators:
     """The annotators' labels of N clips, and the weights of films for intervals.
 
     `film` is the column of each clip's film in `weights`, and `count` the number of films.
-    `cross_validated` applies to the models that they are compared with.
+    `cross_validated` applies to the models that the annotators are compared with.
     """
 
     labels: dict[str, Array]
@@ -282,7 +282,7 @@ class _Annotators:
         table: Array | None = None,
         part: Array | None = None,
     ) -> Rater:
-        """Compare a rater's classes and probabilities with the annotators, on some of the clips."""
+        """Compare a rater's classes and probabilities with annotators' labels, on some clips."""
         part = np.ones(len(codes), dtype=bool) if part is None else part
         crossed = self.cross_validated and kind == "model"
         targets = dict(self.labels)
@@ -319,12 +319,12 @@ class _Annotators:
 
 
 def dawid_skene(votes: Array, classes: int) -> Array:
-    """Estimate the probability of each true class of each clip [N, classes].
+    """Estimate the probabilities of each clip's true class [N, classes].
 
     This is the method of Dawid and Skene (1979). Each annotator has habits: the share of each label
     among the clips of each true class. Starting from the shares of labels, habits and truth are
     estimated in turn until they converge. The labels of two annotators do not determine the habits.
-    The result is then the solution reached from the shares of labels.
+    In that case, the result is the solution reached from the shares of labels.
 
     Parameters
     ----------

@@ -190,8 +190,8 @@ def score_groups(clips: ScoredClips, *, pooled: bool = False) -> GroupScores:
     """Score each group separately, averaging over rounds.
 
     Only groups with clips of every class are scored. If there are fewer than two such groups, all
-    clips are scored as a single group named "". The benchmark's measure, if any, is also computed
-    on all clips together. If `pooled` is True, all scores are.
+    clips are scored as a single group named "". The benchmark's measure (if any), or all scores if
+    `pooled` is True, are also computed on all clips together.
     """
     together = {}
     if pooled or clips.measure:
@@ -298,7 +298,7 @@ def restrict(
 
 
 def clip_interval(estimate: Estimate, least: float = 0.0) -> Estimate:
-    """Clip an interval to the range from `least` to 1, outside of which the score cannot be."""
+    """Clip an interval to the range from `least` to 1, the bounds of the score."""
     if estimate.interval is None:
         return estimate
     low, high = estimate.interval

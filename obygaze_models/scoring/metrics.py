@@ -77,7 +77,7 @@ class Metric:
     def __post_init__(self) -> None:
         if self.compute and not (self.binary or self.multiclass):
             raise ValueError(
-                f"the metric {self.title!r} is in no table. Pass binary=True or multiclass=True"
+                f"the metric {self.title!r} has no table. Pass binary=True or multiclass=True"
             )
 
 
@@ -208,7 +208,7 @@ METRICS = {
 
 
 def ranking_keys(*, multiclass: bool) -> list[str]:
-    """Return the keys of the scores that can rank models."""
+    """Return the keys of the binary or multiclass scores for which higher is better."""
     return [
         key
         for key, metric in METRICS.items()
@@ -272,7 +272,7 @@ def score(
         The probabilities [N] of the positive class, or [N, classes] for more than two classes.
     trec
         The clips' `trec_ranks`, if trec_eval's average precision is requested. All clips here are
-        ranked. Positive clips without a rank would count only against this measure.
+        ranked. Positive clips without a rank would lower only this measure.
     kind
         The kind of target. If it is not classes, labels and predictions are numbers.
     """

@@ -99,7 +99,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     scored = json.loads(scored.output)
     assert (scored["value"], scored["measure"]) == (accuracy, "accuracy")
     assert (scored["clips"], len(scored["outside"])) == (50, 100)
-    refused(write_run(model, benchmark, tmp_path / "r"), "a run file needs a model of the highest")
+    refused(write_run(model, benchmark, tmp_path / "r"), "a run file needs a model for the highest")
 
 
 def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path):
@@ -131,7 +131,7 @@ def test_unofficial_tests_are_flagged(benchmark, mlp, tmp_path):
     assert warning.text.startswith("1 test clip has no features (ACCEDE00149). Such clips are")
     model = run.folder / "models/logistic/non-violent-vs-violent-0"
     result = write_run(model, benchmark, tmp_path / "run", "--name", "ours", store=store)
-    assert "1 test clip without features, such as ACCEDE00149" in result.output
+    assert "no features for 1 test clip, such as ACCEDE00149" in result.output
     scored = score_run(tmp_path / "run", benchmark.manifest).output
     assert "ours-own-data: marked as using no external data" in scored
     task = {"positives": ["positive"], "train_negatives": ["negative"], "labels": "valence"}

@@ -393,7 +393,7 @@ def test_check_names_scores_that_do_not_follow_from_predictions(make_run, tmp_pa
     folder = tmp_path / "run"
     shutil.copytree(make_run("good").folder, folder)
     sound = run_obygaze("models", "check", folder, code=0)
-    assert "scores of models match its predictions" in sound.stdout
+    assert "model scores match its predictions" in sound.stdout
     record = json.loads((folder / "run.json").read_text())
     change(record)
     (folder / "run.json").write_text(json.dumps(record))

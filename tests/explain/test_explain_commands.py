@@ -348,7 +348,7 @@ def test_bad_input_is_one_line(lab, obygaze, tmp_path):
         ((evaluate, *own, timelines, "-o", tmp_path / "x.png"), "obygaze models moments -o", 2),
         ((*moments, "--film", FILM), "CSV files always have all films", 2),
         ((*moments, "--frames", "16"), "CSV file (got 16)", 2),
-        ((*moments, "--frames", output[1]), "-o, --frames and --figure need different files", 2),
+        ((*moments, "--frames", output[1]), "-o, --frames and --figure must be different files", 2),
         ((evaluate, *own, timelines, "--positives", "Surely"), "unknown level 'Surely'", 1),
     ):
         refused(obygaze("models", *arguments), fact, code=code)

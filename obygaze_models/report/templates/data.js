@@ -4,7 +4,7 @@ const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model that is shown, or the annotations on a page without a model
 
 const no_reasons = () => `There are no reasons: the features are all zero (nothing is said or seen in the clip)${view.several ? ", or its fits predict different classes" : ""}.`;
-const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Concepts they marked";
+const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Marked concepts";
 const MISSING = {
   "no-features": () => "no features in the store",
   "no-fold": () => "no fold in the split",
@@ -83,7 +83,7 @@ const differs = (clip) => tested(clip) && called(clip) !== labelled(clip);
 function missing_reason(clip) {
   if (tested(clip)) return "";
   const reason = MISSING[view.reason.get(clip)];
-  return reason ? reason() : "not in a test set: trained or validated";
+  return reason ? reason() : "used only for training or validation";
 }
 
 // The probability of a class, by default the class that is shown.
@@ -150,7 +150,7 @@ function sentence(clip) {
   if (!has_models) parts.push(...label_sets(clip).map(([name, level]) => `${name}: ${level.name}`));
   else if (tested(clip)) {
     parts.push(`${view.classes[view.class_shown].title} ${two_digits(probability(clip))}`);
-    parts.push(differs(clip) ? "they differ" : "they agree");
+    parts.push(differs(clip) ? "model and label differ" : "model and label agree");
   } else parts.push(`no prediction: ${missing_reason(clip)}`);
   return joined(parts, "; ");
 }

@@ -86,7 +86,7 @@ function timeline(film, clips) {
   level_mark(span, view.clips.level[order[at]], view.clips.levels, "clip")));
   const list = lane("Labels of clips", LANE_HEIGHT.level, "Clips over time; arrows move, Enter opens, plus and minus zoom, 0 shows all", marks, { role: "listbox", tabindex: 0 });
   if (has_models) {
-    lane("Model, by clip", LANE_HEIGHT.clip, `Probability of ${class_words(view.class_shown)} of each clip`,
+    lane("Model, by clip", LANE_HEIGHT.clip, `Probability of ${class_words(view.class_shown)} for each clip`,
       [shown.map((span, at) => probability_mark(span, probability(order[at]))), half_line(film.last, LANE_HEIGHT.clip / 2)]);
     const wrong = bounds.filter((_, at) => differs(order[at]));
     lane("Model differs", LANE_HEIGHT.differs, `Model and label differ on ${count(wrong.length, "clip")}`, blocks(wrong, 0, LANE_HEIGHT.differs, "flag"));
@@ -94,7 +94,7 @@ function timeline(film, clips) {
   const frames = film.spans.reduce((sum, span) => sum + span.frames.length, 0);
   if (frames) {
     const with_frames = film.spans.filter((span) => span.frames.length);
-    lane("Model, by frame", LANE_HEIGHT.frame, `Probability of each of ${count(frames, "frame")}`,
+    lane("Model, by frame", LANE_HEIGHT.frame, `Probability for each of ${count(frames, "frame")}`,
       [with_frames.map((span) => frame_mark(span, LANE_HEIGHT.frame, "p")), half_line(film.last, LANE_HEIGHT.frame / 2)]);
     lane(film.intervals.length ? "Found moments" : "No moments found", LANE_HEIGHT.moment, count(film.intervals.length, "moment"),
       film.intervals.map((moment) => rect("moment", moment.start, 1, moment.end - moment.start, LANE_HEIGHT.moment - 2)));
@@ -274,7 +274,7 @@ function timeline_notes(film) {
   const notes = [has_models ? ` The lines are at .5${film.intervals.length ? "; moments were cut at their own threshold" : ""}.` : ""];
   if (film.pasted) notes.push("The clips’ times in the film are unknown, so the clips follow one another in scene order, without annotators’ segments.");
   else if (data.timelines.levels && !film.lanes.length) notes.push("No annotator marked a segment of this film.");
-  if (film.trained) notes.push(`The model of frames was trained on ${count(film.trained, "clip")} of this film, and is more confident on these than on new clips.`);
+  if (film.trained) notes.push(`The frame-level model was trained on ${count(film.trained, "clip")} of this film, and is more confident on them than on new clips.`);
   return [legend, make("p", { class: "counts" }, hint, notes.join(" "))];
 }
 
