@@ -263,7 +263,7 @@ class Run:
         if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
                 f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
-                "stores named in a run are not opened. If you trust the address, pass it as store"
+                "stores named in a run are not opened. If you trust it, pass store=ADDRESS"
             )
         return open_stores([*recorded] if store is None else store)
 

@@ -53,7 +53,7 @@ def test_other_thresholds_change_the_levels():
     assert levels[0] == {"EN": 1, "HN": 1, "S": 3}
     assert levels[1]["EN"] == 2
     for threshold in (0, 1.01, float("nan")):
-        with pytest.raises(UsageError, match="share of a clip"):
+        with pytest.raises(UsageError, match="share above 0 and at most 1"):
             project(worked(), grid(), threshold=threshold)
 
 

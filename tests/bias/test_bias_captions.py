@@ -123,7 +123,7 @@ def test_notes_name_rare_words_and_blank_captions(tmp_path, obygaze):
     folder = write_captions(tmp_path / "f", {"ann_HA1_O_1.txt": ["happy"]})
     result = obygaze("bias", "captions", folder)
     assert "no word of happy occurs 100 times" in result.stderr
-    assert "fewer than 100 times: happy 1" in result.stdout
+    assert "fewer than 100 occurrences): happy 1" in result.stdout
     cells = ["happy", "1", "objectified", "happy", "-", "1", "-", "-"]
     assert result.stdout.splitlines()[3].split() == cells
     assert "angry" not in result.output

@@ -65,7 +65,7 @@ SLIPS = {
     ],
     f"eat --store a.vec {SETS}": [
         ("rose 1 2\nlily 1\n", "a.vec, line 2: 1 number, but 'rose' has 2"),
-        ("rose 1 2\nrose 1 3\n", "a.vec, line 2: 'rose' occurs twice"),
+        ("rose 1 2\nrose 1 3\n", "a.vec, line 2: duplicate name 'rose'"),
         ("", "no embedding for 1 of the 1 item of X in a.vec"),
     ],
     f"eat --store a.csv {SETS}": [

@@ -273,7 +273,7 @@ def test_captions_that_are_too_long_are_named(score, caplog, monkeypatch):
     result, out = score(HEAD + CAPTIONS + rows)
     assert result.exit_code == 3
     assert "1 caption left out (too long for mine): long" in result.stderr
-    assert "only the first 64 tokens: start" in result.stderr
+    assert "only the first 64 tokens): start" in result.stderr
     assert "Token indices" not in caplog.text  # transformers has nothing to add
     assert list({row["id"]: row for row in csv_rows(out)}) == ["a", "b", "c", "start"]
     assert json.loads(out.with_suffix(".json").read_text())["cut"] == ["start"]

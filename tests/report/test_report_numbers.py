@@ -96,7 +96,7 @@ def test_the_findings_state_the_headline_models_scores(annotated, annotators):
     assert values(model) == pytest.approx(expected)
     models = {fit.model for fit in fits_of(run)}
     assert values(named) == [len(models)]
-    assert f"about {entry.model}, which the experiment lists first" in plain(named)
+    assert f"result of {entry.model}, which the experiment lists first" in plain(named)
     assert any("that are Not Sure" in line for line in limits(head))
     areas = [theirs.roc_auc_score(f.labels, f.probabilities) for f in fits_of(run)
              if f.model == entry.model]  # fmt: skip

@@ -200,7 +200,10 @@ def test_unrequested_concepts_are_not_blamed_on_methods(results):
     assert "“Methods”" not in detected("concepts")
     assert detected("concepts").endswith("No model of this page was trained to detect Posture.")
     assert "trained to detect" not in detected("first")
-    learned, measured = "one concept, dots are means over films", "dots are means over fits "
+    learned, measured = (
+        "single-concept models, dots are means over films",
+        "dots are means over fits ",
+    )
     assert learned in detected("concepts")
     assert measured not in detected("concepts")
     assert measured in detected("first")
