@@ -54,7 +54,7 @@ class Work:
     memory
         The limit for memory at the largest size, relative to the second; None for no promise.
     row_kib
-        The limit for memory per additional clip, in KiB.
+        The limit for memory per additional clip or film, in KiB.
     prepare
         A function that fills the output folder before the time is measured.
     """
@@ -132,7 +132,7 @@ def _results(work: Work, folder: Path) -> Iterator[Result]:
     yield Result(name, mib[-1], "MiB", mib[1], growth, work.memory)
     if work.row_kib:
         a_row = 1024 * (mib[-1] - mib[1]) / (sizes[-1] - sizes[1])
-        name = f"{work.name}: memory of a further clip (limit)"
+        name = f"{work.name}: memory of a further {work.unit.removesuffix('s')} (limit)"
         yield Result(name, a_row, "KiB", work.row_kib, a_row / work.row_kib, 1)
     if work.limit_s:
         share = seconds[-1] / work.limit_s
@@ -382,6 +382,8 @@ def _agreement(inputs: Path, output: Path) -> None:
     _obygaze("annotations", "agreement", inputs / "grid")
 
 
+FILM_KIB = 200 * 600 / 1024
+"""The memory of a film of 600 segments, at 200 bytes a segment."""
 SEGMENT_FILMS = (20, 60, 200)
 """The numbers of films. Each has 300 segments from each of two annotators."""
 WORKS = (
@@ -407,8 +409,9 @@ WORKS = (
          _plain_fits, "scikit-learn: a fit a film", exponent=None, limit_s=60),
     Work("annotations figure", "films", FILMS, segments, _figures, memory=FLAT),
     Work("annotations export --elan", "films", SEGMENT_FILMS, segments, _export, memory=FLAT),
-    Work("annotations import csv", "films", SEGMENT_FILMS, segments, _import_segments),
-    Work("annotations agreement", "films", SEGMENT_FILMS, segments, _agreement),
+    Work("annotations import csv", "films", SEGMENT_FILMS, segments, _import_segments,
+         row_kib=FILM_KIB),
+    Work("annotations agreement", "films", SEGMENT_FILMS, segments, _agreement, row_kib=FILM_KIB),
 )  # fmt: skip
 PAGE = "a map's page, until a name was pressed"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -156,11 +157,12 @@ def _gather(rows: Iterable[SourceRow | Remark]) -> tuple[dict[str, _Rows], list[
     """Return the rows of each film, whose name may be spelt in several ways, and the remarks."""
     by_film: dict[str, _Rows] = defaultdict(_Rows)
     remarks: list[Remark] = []
+    key_of = cache(_name_key)
     for row in rows:
         if isinstance(row, Remark):
             remarks.append(row)
         else:
-            by_film[_name_key(row.segment.film)].append(row)
+            by_film[key_of(row.segment.film)].append(row)
     return by_film, remarks
 
 
@@ -177,7 +179,7 @@ def _with_ids(
         names = film_ids.get(segment.film, ""), annotator_ids.get(segment.annotator, "")
         if names != (segment.film, segment.annotator):
             segment = replace(segment, film=names[0], annotator=names[1])
-        yield replace(row, segment=segment)
+        yield SourceRow(row.where, segment)
 
 
 def _sound_rows(
@@ -201,7 +203,7 @@ def _sound_rows(
             past = f"ends at {format_time(segment.end)}, past the film's end {format_time(end)}"
             remarks.append(row.remark(past, CUT, "past-end"))
             segment = replace(segment, end=end)
-        yield replace(row, segment=segment)
+        yield SourceRow(row.where, segment)
 
 
 def read_films(source: Films) -> dict[str, Film]:

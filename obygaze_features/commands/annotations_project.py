@@ -257,7 +257,7 @@ def agreement(
     written = []
     for path in folders:
         report.save(path, overwrite=overwrite)
-        written.append(f"CSV tables (agreement, means, concepts, confusion, differences) -> {path}")
+        written.append(f"CSV tables (agreement, means, concepts, differences and others) -> {path}")
     for path in figures:
         written += _save_figure(report, shows, path, overwrite=overwrite)
     if as_json:

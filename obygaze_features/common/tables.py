@@ -223,12 +223,12 @@ class _SharedCells:
     def __call__(self, columns: Iterable[Sequence[str]]) -> Iterator[list[str]]:
         """Yield the columns of a block as lists."""
         for number, cells in enumerate(columns):
+            self.rows += len(cells) if number == 0 else 0
             strings = self.known.get(number)
             if strings is None:
                 yield list(cells)
                 continue
             yield list(map(strings.setdefault, cells, cells))
-            self.rows += len(cells) if number == 0 else 0
             if len(strings) > max(MAX_DISTINCT, self.rows // 4):
                 del self.known[number]
 
@@ -259,7 +259,7 @@ def read_mapped_table(
 ) -> Table:
     """Read a table of any origin, renaming its columns to their meanings; see `map_columns`."""
     table = read_table(path, delimiter=delimiter, bad_rows=bad_rows)
-    return map_columns(_as_written(table), meanings, columns, required=required)
+    return map_columns(_without_leftovers(table), meanings, columns, required=required)
 
 
 def read_mapped_blocks(
@@ -272,10 +272,11 @@ def read_mapped_blocks(
 ) -> Iterator[Table]:
     """Yield a table of any origin in blocks of rows; see `read_mapped_table`."""
     for table in read_blocks(path, delimiter=delimiter, bad_rows=bad_rows):
-        yield map_columns(_as_written(table), meanings, columns)
+        yield map_columns(_without_leftovers(table), meanings, columns)
 
 
-def _as_written(table: Table) -> Table:
+def _without_leftovers(table: Table) -> Table:
+    """Return a spreadsheet's table without blank rows and escapes."""
     return table.without_blank_rows().without_escapes()
 
 

@@ -217,12 +217,12 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
     ranks = analysis.significance
     return AnalysisTable(
         "Do the concepts rank clips better than chance?",
-        ("concept", "AUC", "shuffled", "95th percentile", "p", "p (Holm)"),
+        ("concept", "AUROC", "shuffled", "95th percentile", "p", "p (Holm)"),
         tuple(
             (r.name, *_three_digits(r.auc, r.random_auc, r.random_auc_95, r.p, r.p_holm))
             for r in ranks
         ),
-        "AUC: how well a concept ranks clips that the model has not seen. p: compared with "
+        "AUROC: how well a concept ranks clips that the model has not seen. p: compared with "
         f"{counted(ranks[0].runs, 'direction')} fitted to its shuffled labels. Clips of a film are "
         "alike, so p tends to be too small.",
     )
