@@ -16,7 +16,7 @@ from benchmarks.result import Result
 from obygaze_models.scoring.intervals import t_interval
 from obygaze_models.scoring.metrics import Array, auroc
 
-WORLDS = {"nothing to learn": 0.0, "a little": 0.15, "much": 0.5}
+WORLDS = {"nothing to learn": 0.0, "a little": 0.15, "a lot": 0.5}
 """The amount by which the first three features are higher in positive clips."""
 FILMS = (5, 8, 12, 20)
 FEATURES = (5, 20, 80)

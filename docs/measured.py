@@ -27,7 +27,7 @@ COVERAGE_ROWS = {
     "d auroc": "difference of AUROC between two models",
     "kappa": "annotators' kappa in each film",
     "gamma": "gamma in each film",
-    "precision of moments": "precision of moments that are ranked over films",
+    "precision of moments": "precision of moments that are ranked across films",
 }
 COVERAGE_COLUMNS = ("5 to 7 films", "8 to 50 films")
 Counts = Mapping[str, Mapping[str, Any]]
@@ -39,26 +39,26 @@ def benchmark_block(name: str) -> str:
 
 
 def coverage_table(name: str) -> str:
-    """Return the least coverage of intervals, with the bootstrap's coverage in brackets."""
+    """Return the lowest coverage of intervals, with the bootstrap's coverage in brackets."""
     results, rows = Results.load(name), []
     for key, title in COVERAGE_ROWS.items():
         cells = [
             results[f"{key}, {films}: least coverage (bootstrap)"] for films in COVERAGE_COLUMNS
         ]
         rows.append([title, *(f"{cell.value:.1f}% ({cell.peer:.1f}%)" for cell in cells)])
-    header = ["least coverage in any of these worlds (bootstrap)", *COVERAGE_COLUMNS]
+    header = ["lowest coverage for any of these data sets (bootstrap)", *COVERAGE_COLUMNS]
     return markdown_table(header, rows)
 
 
 def cross_validation_table(name: str) -> str:
-    """Return the least coverage in cross-validation, with plain t intervals in brackets."""
+    """Return the lowest coverage in cross-validation, with plain t intervals in brackets."""
     rows: dict[str, list[str]] = {}
     worlds: dict[str, None] = {}
     for result in Results.load(name):
         world, films, _ = re.split(r", |: ", result.name)
         worlds[world] = None
         rows.setdefault(films, [films]).append(f"{result.value:.1f}% ({result.peer:.1f}%)")
-    return markdown_table(["least coverage (plain t interval)", *worlds], [*rows.values()])
+    return markdown_table(["lowest coverage (plain t interval)", *worlds], [*rows.values()])
 
 
 def counts_table(name: str) -> str:

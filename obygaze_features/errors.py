@@ -9,7 +9,7 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── AnnotationError          timelines or their source are invalid
 ├── StoreError               a feature store is damaged, incomplete or incompatible
 │   └── BlockTaken           another writer has written the same block
-├── StoreUnreadable          a store's file cannot be read now, or the store was replaced
+├── StoreUnreadable          a store's file cannot be read at the moment, or the store was replaced
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
 │   └── BrokenBackbone       a backbone failed; the other backbones can continue
@@ -138,7 +138,7 @@ class BlockTaken(StoreError):
 
 
 class StoreUnreadable(ObygazeError, OSError):
-    """The error raised if a store's file cannot be read now, or if the store was replaced.
+    """The error raised if a store's file cannot be read at the moment, or the store was replaced.
 
     It is not a `StoreError`: the cause may be permissions or the disk, so callers must keep all
     data.

@@ -214,7 +214,7 @@ def krippendorff_alpha(counts: np.ndarray, differences: np.ndarray) -> float | N
         The table of counts from `confusion`.
     differences
         The weight of each pair of levels: Krippendorff's squared metric from `nominal` or
-        `ordinal`, or a matrix of distances, which is not squared.
+        `ordinal`, or a matrix of distances, which is used as it is.
     """
     coincidences = counts + counts.T
     margins = coincidences.sum(axis=1)

@@ -391,7 +391,7 @@ class KnownCheckpoint:
 def published(
     family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
 ) -> tuple[KnownCheckpoint, ...]:
-    """Return a family's checkpoints in ``published.toml``; `arrays` makes specs from the sizes."""
+    """Return a family's checkpoints from ``published.toml``; `arrays` takes a row's ``sizes``."""
     tables = _read_published()
     shared = tables["credits"].get(family, {})
     return tuple(

@@ -133,7 +133,7 @@ def _load(folder: Path, mode: str) -> Backbone:
     from obygaze_features.backbones.preprocess import Preprocessing
 
     def encode_clips(*_: Any) -> dict[str, Tensor]:
-        raise UsageError("words reads texts, not clips; make texts: obygaze manifests subtitles")
+        raise UsageError("'words' reads texts only. Make them with: obygaze manifests subtitles")
 
     return Words(
         module=nn.Module(),

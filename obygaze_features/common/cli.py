@@ -192,8 +192,8 @@ class _Local(click.Path):
         if "://" in str(value):
             where = redact_url(value)
             raise UsageError(
-                f"{where} is a URL, but a local path is needed. Download the store first: "
-                f"obygaze stores pull {where} -o NAME.zarr"
+                f"{where} is a URL, but a local path is needed. Download it first. If it is a "
+                f"store, use: obygaze stores pull {where} -o NAME.zarr"
             )
         return super().convert(value, param, ctx)
 

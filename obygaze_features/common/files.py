@@ -416,7 +416,7 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
 
 
 def publish_folder(folder: Path, path: Path) -> None:
-    """Flush a folder with all its files, and rename it to a new name."""
+    """Flush a folder and all its files to disk, and rename it to a path that is still free."""
     _sync_all(folder)
     try:
         os.rename(folder, path)
@@ -554,7 +554,7 @@ def is_alive(process: object) -> bool:
 
 @cache
 def _here() -> str:
-    """Return a name for this machine, because process ids are only valid on one machine."""
+    """Return a short name for this machine; a process id is only unique on its own machine."""
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 

@@ -129,9 +129,9 @@ def estimate(
 
     Returns JSON values with these keys:
 
-    - ``stores``: for each store, its path, whether it is new, the rows to compute, their size in
-      bytes, and whether the weights are on this machine (if not, the size is taken from the list
-      of checkpoints);
+    - ``stores``: for each store, its path, whether it is new, the number of rows to compute, their
+      size in bytes, and whether the weights are on this machine (if not, the size is taken from the
+      list of checkpoints);
     - ``clips``: the number of clips that any store lacks, and ``missing``: the ids of those clips
       that have no file or several files;
     - ``free``: the free bytes on the stores' disk;

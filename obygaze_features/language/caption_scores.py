@@ -94,8 +94,8 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
     rows = [row for row, pair in enumerate(pairs) if pair]
     if not rows:
         raise BiasError(
-            f"{path}: no caption has variants with man and with woman. Replace the word for the "
-            f"person with {MASK}"
+            f"{path}: no caption could be rewritten with 'man' and with 'woman'. Replace the word "
+            f"for the person with {MASK}"
         )
     return Captions(
         table.select(table.columns, rows),

@@ -467,10 +467,10 @@ class LabelSet(IdTable):
     def problems(
         table: Table, about: Mapping[str, Any], default: LabelScheme | None
     ) -> Iterator[tuple[int, str]]:
-        """Yield every row that does not fit the scheme, with its problem.
+        """Yield every row that repeats an id or does not fit the scheme, with its problem.
 
-        `default` is the manifest's scheme. Nothing is yielded if neither the labels nor the
-        manifest has a readable scheme.
+        `default` is the manifest's scheme; None if it cannot be read. Nothing is then yielded
+        unless the labels have their own scheme.
         """
         path = table.path.with_suffix(".json")
         with errors_as(ManifestError, str(path)):

@@ -260,8 +260,8 @@ def _reading(path: Path) -> Iterator[Path]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from problem
     except OSError as problem:
         raise StoreUnreadable(
-            f"{path} cannot be read now: {problem.strerror}. The data itself may be intact. Check "
-            "the disk, the permissions and the limits (ulimit), then run the same command again"
+            f"{path} cannot be read at the moment: {problem.strerror}. The data may be intact. "
+            "Check the disk, the permissions and the limits (ulimit), then run the command again"
         ) from problem
 
 

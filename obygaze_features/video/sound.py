@@ -165,7 +165,7 @@ def _make_outputs(
     ranges: Mapping[int, Ranges], begin: float, end: float | None,
     allocate: Callable[[int], Samples],
 ) -> dict[int, _Output]:  # fmt: skip
-    """Return an output for each rate; the outputs share memory that is initially silent."""
+    """Return an output for each rate, each with its own part of one block of zeros in memory."""
     sizes = {rate: sum(end - first for first, end in spans) for rate, spans in ranges.items()}
     memory, used = allocate(max(1, sum(sizes.values()))), 0
     memory[:] = 0

@@ -226,7 +226,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ExperimentError("a fusion's models do not match its stores")
         codes = [np.asarray(model.classes_) for model in (self, *self.models_)]
         if any(own.dtype != codes[0].dtype or not np.array_equal(own, codes[0]) for own in codes):
-            raise ExperimentError("a fusion's models have different classes than the fusion")
+            raise ExperimentError("a fusion's models must have the same classes as the fusion")
 
     def lacks(self, X: Any) -> Array:
         """Return a mask [N, stores] of the clips that each store lacks."""

@@ -1,4 +1,4 @@
-"""Each annotator's labels for a run's test clips, and the clips that raters disagree on."""
+"""Each annotator's labels for a run's test clips, and where annotators or the model disagree."""
 
 from __future__ import annotations
 

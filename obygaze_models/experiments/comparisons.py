@@ -114,7 +114,8 @@ class Comparisons:
     def select(self, metric: str | None = None) -> list[tuple[Comparison, str]]:
         """Return the comparisons that have a metric, each with the key of the metric.
 
-        The default is the ranking metric. Comparisons without this metric use their first metric.
+        By default, return all comparisons, each with the key of the ranking metric, or of its first
+        metric if it lacks that one.
         """
         metrics = dict.fromkeys(key for comparison in self.comparisons for key in comparison.scores)
         if metric is not None and metric not in metrics:

@@ -70,7 +70,7 @@ class _Checked(StructMeta):
 
     def __call__(self, *values: Any, **keys: Any) -> Any:
         if "stores" in keys and "store" in keys:
-            raise ExperimentError("both store and stores are set. For several stores, use stores")
+            raise ExperimentError("both store and stores are set. Remove one of them")
         if "stores" in keys:
             keys["store"] = keys.pop("stores")
         return super().__call__(*values, **keys).check()

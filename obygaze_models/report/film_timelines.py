@@ -262,8 +262,8 @@ def _hundredths(seconds: Any) -> Any:
 def video_data(clips: Sequence[Clip], folder: str | Path | None, page: Path) -> dict[str, Any]:
     """Return the URL of each film's file, or else of each clip's file, for the explorer.
 
-    URLs are relative if the files are below the page's folder, so that page and files can be moved
-    together. ``missing`` names the films without a file.
+    URLs are relative if the files are below the page's folder, so that the page and the files can
+    be moved together. ``missing`` names the films without a file.
     """
     if folder is None:
         return {"of": {}, "missing": ""}

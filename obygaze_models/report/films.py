@@ -175,7 +175,7 @@ def _end(clips: Sequence[Clip], *, timed: bool) -> float:
 
 
 def _ticks(clips: Sequence[Clip], length: float) -> tuple[tuple[float, str], ...]:
-    """Return the half hours and the film's end, as pairs of a share of `length` and a text.
+    """Return ticks at half hours and the film's end: position (a share of `length`) and text.
 
     Half hours close to the end are left out, so that texts do not touch on a phone.
     """

@@ -87,7 +87,7 @@ class Reproduction:
 
     @property
     def empty(self) -> list[str]:
-        """The names of the tables that have none of our numbers."""
+        """The names of the tables that have no computed numbers."""
         return [table.name for table in self.tables if not table.has_results]
 
 
@@ -120,8 +120,8 @@ def reproduce(
     seed
         The seed of all experiments.
     overwrite
-        Replace an earlier reproduction at `output`. Reproductions that have none of our numbers are
-        always replaced.
+        Replace an earlier reproduction at `output`. A reproduction that has no computed
+        numbers, only the paper's, is always replaced.
     log
         A function that is called with the name of each run, target or page before it is made.
     """

@@ -398,7 +398,7 @@ def _own_scores(labels: Array, probabilities: Array, weights: Array) -> dict[str
 
 
 def ranking_scores(labels: Array, scores: Array, weights: Array) -> dict[str, Array]:
-    """Return AUROC and average precision for many weightings. Equal scores are ties."""
+    """Return AUROC and average precision for many weightings. Equal scores share a rank."""
     order = np.argsort(-scores, kind="stable")
     starts = np.flatnonzero(np.diff(scores[order], prepend=np.inf))
     positive, negative = (

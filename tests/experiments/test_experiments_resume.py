@@ -277,7 +277,7 @@ def test_a_failing_disk_loses_no_fit(small, run, tmp_path, monkeypatch, name, co
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", fails)
-        with pytest.raises(StoreUnreadable, match=f"{name} cannot be read now"):
+        with pytest.raises(StoreUnreadable, match=f"{name} cannot be read at the moment"):
             om.run_experiment(small, tmp_path / "run")
     assert contents(tmp_path / "run.partial") == before
     assert run(small, tmp_path / "run")[0] == 9 - 5

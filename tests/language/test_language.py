@@ -256,7 +256,8 @@ def test_only_exchangeable_words_are_exchanged(caption, variants):
     ("id,caption,object,similarity\na,x,y,.5\n", "the column 'similarity' would be"),
     (f"{HEAD}a,{LONG},y,.5,man,\nb,{LONG},y,.5,man,\n", "all 2 captions are longer than the 64 "
      "tokens that mine can read"),
-    ("id,caption,object\na,a dog,dog\n", "no caption has variants with man and with woman"),
+    ("id,caption,object\na,a dog,dog\n", "no caption could be rewritten with 'man' and with "
+     "'woman'"),
 ])  # fmt: skip
 def test_an_invalid_table_is_refused_in_one_line(score, content, facts):
     result, out = score(content, *(["--variants"] if "a dog" in content else []))
