@@ -145,15 +145,15 @@ def parse_table(path: Path, file: TextIO) -> Table:
 def _join(blocks: Iterator[Table]) -> Table:
     """Join the blocks of a table, of which there is at least one."""
     table = next(blocks)
-    lines: Sequence[int] = table.lines
+    plain, others = table.lines, list[int]()
     for block in blocks:
         for name, cells in block.columns.items():
             table.columns[name].extend(cells)
-        if isinstance(lines, range) and isinstance(block.lines, range):
-            lines = range(lines.start, block.lines.stop)
+        if isinstance(block.lines, range):
+            plain = range(plain[0] if plain else block.lines.start, block.lines.stop)
         else:
-            lines = [*lines, *block.lines]
-    return replace(table, lines=lines)
+            others += block.lines
+    return replace(table, lines=[*plain, *others] if others else plain)
 
 
 def _parse_blocks(
@@ -169,32 +169,27 @@ def _parse_blocks(
     From then on, the csv module reads row by row, so that messages can name the line.
     """
     reader = csv.reader(file, delimiter=delimiter, strict=True)
-    line = 0  # the last line that was read
-    try:
-        header = [name.strip() for name in next(filter(None, reader), [])]
-        line = reader.line_num
-        _check_header(path, header, required, delimiter)
-        shared = _SharedCells(len(header))
+    line, names = next(((line, row) for line, row in _read_lines(path, reader, 0) if row), (0, []))
+    header = [name.strip() for name in names]
+    _check_header(path, header, required, delimiter)
+    shared = _SharedCells(len(header))
 
-        def block(columns: Iterable[Sequence[str]], lines: Sequence[int]) -> Table:
-            return Table(path, delimiter, dict(zip(header, shared(columns), strict=True)), lines)
+    def block(columns: Iterable[Sequence[str]], lines: Sequence[int]) -> Table:
+        return Table(path, delimiter, dict(zip(header, shared(columns), strict=True)), lines)
 
-        yield block([()] * len(header), range(line + 1, line + 1))
-        while text := file.read(CHUNK_CHARS) + file.readline():
-            cells = _split_plain(text, len(header), delimiter)
-            if cells is None:
-                break
-            first, line = line + 1, line + len(cells[0])
-            yield block(cells, range(first, line + 1))
-        rest = chain(io.StringIO(text, newline=""), file)
-        reader = csv.reader(rest, delimiter=delimiter, strict=True)
-        rows = _rows(path, reader, len(header), line, bad_rows)
-        while chunk := list(islice(rows, CHUNK_ROWS)):
-            lines, cells_of_rows = zip(*chunk, strict=True)
-            line = lines[-1]
-            yield block(zip(*cells_of_rows, strict=True), lines)
-    except csv.Error as error:  # such as an unclosed quotation mark
-        raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
+    yield block([()] * len(header), range(line + 1, line + 1))
+    while text := file.read(CHUNK_CHARS) + file.readline():
+        cells = _split_plain(text, len(header), delimiter)
+        if cells is None:
+            break
+        first, line = line + 1, line + len(cells[0])
+        yield block(cells, range(first, line + 1))
+    rest = chain(io.StringIO(text, newline=""), file)
+    reader = csv.reader(rest, delimiter=delimiter, strict=True)
+    rows = _check_width(path, _read_lines(path, reader, line), len(header), bad_rows)
+    while chunk := list(islice(rows, CHUNK_ROWS)):
+        lines, cells_of_rows = zip(*chunk, strict=True)
+        yield block(zip(*cells_of_rows, strict=True), lines)
 
 
 def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
@@ -233,12 +228,25 @@ class _SharedCells:
                 del self.known[number]
 
 
-def _rows(
-    path: Path, reader: Any, width: int, last: int, bad_rows: list[tuple[int, int]] | None
+def _read_lines(path: Path, reader: Any, last: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows after line `last`, each with the line on which it ends."""
+    line = last
+    try:
+        for row in reader:
+            line = last + reader.line_num
+            yield line, row
+    except csv.Error as error:  # such as an unclosed quotation mark
+        raise ManifestError(f"{path}, line {line + 1} or later: {error}") from None
+
+
+def _check_width(
+    path: Path,
+    rows: Iterable[tuple[int, list[str]]],
+    width: int,
+    bad_rows: list[tuple[int, int]] | None,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows after line `last` that are as wide as the header, each with its line."""
-    for row in reader:
-        line = last + reader.line_num
+    """Yield the rows that are as wide as the header; other rows raise, or go to `bad_rows`."""
+    for line, row in rows:
         if len(row) == width:
             yield line, row
         elif row and bad_rows is not None:

@@ -50,6 +50,10 @@ def test_line_numbers_hold_after_wide_or_blank_rows(tmp_path):
     path.write_text("\n".join(["a,b", *["1,2"] * 60_000, "1,2,3", "1,2", ""]))
     with pytest.raises(ManifestError, match=r"line 60002: wrong number of cells \(got 3"):
         read_table(path)
+    # An unclosed quotation mark is reported after the last row that could be read.
+    path.write_text("\n".join(["a,b", *['"1",2'] * 300, '"1,2', *["1,2"] * 300]))
+    with pytest.raises(ManifestError, match="line 302 or later"):
+        read_table(path)
     # Blank lines are left out and counted.
     path.write_text("\na,b\n\n1,2\n\n\n3,4\n")
     table = read_table(path)
