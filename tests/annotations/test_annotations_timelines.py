@@ -1,5 +1,7 @@
 """Timelines in Python, as a figure, and their remarks; docs/how-to/timelines.md is run."""
 
+import csv
+import io
 from itertools import pairwise
 from pathlib import Path
 
@@ -135,3 +137,18 @@ def test_edited_remarks_are_read_or_refused(tmp_path, obygaze):
     assert of.Timelines.load(folder).remarks == (Remark("a", "b", "c", "d", "kept"),)
     table.unlink()
     assert of.Timelines.load(folder).remarks == ()
+
+
+def test_tables_written_in_parts_hold_any_text(tmp_path):
+    """Comments with quotes and carriage returns only in some parts of a table read back."""
+    comments = {0: 'a "word"', 4096: "one\rtwo", 9000: "three\r\nfour, five"}
+    segments = [
+        Segment("film", "ann", row, row + 1, "EN", (), comments.get(row, "")) for row in range(9001)
+    ]
+    saved = of.Timelines.of("long", segments)
+    saved.save(tmp_path / "t")
+    loaded = of.Timelines.load(tmp_path / "t")
+    assert list(loaded.segments) == segments
+    table = (tmp_path / "t/segments.csv").read_bytes()
+    assert table == saved.to_csv().encode()
+    assert len(list(csv.reader(io.StringIO(table.decode(), newline="")))) == 9002
