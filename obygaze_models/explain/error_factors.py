@@ -65,6 +65,7 @@ def error_factors(
     draws: int = 500,
     seed: int = 0,
     by_film: bool = True,
+    cross_validated: bool = False,
 ) -> list[FilmFactors]:
     """Regress errors on factors, for all films together and then for each film.
 
@@ -86,6 +87,8 @@ def error_factors(
         The seed of the bootstrap samples.
     by_film
         If False, regress only for all films together.
+    cross_validated
+        See `estimate_mean`. It widens the intervals for all films together.
     """
     wrong, factors = np.asarray(wrong, dtype=bool), np.asarray(factors, dtype=bool)
     chance = np.random.default_rng(seed)
@@ -96,7 +99,7 @@ def error_factors(
 
     column, count = group_columns(films)
     weights = weigh_groups(count)[1:, column]
-    results = [_film(None, wrong, factors, names, weights, penalty)]
+    results = [_film(None, wrong, factors, names, weights, penalty, cross_validated)]
     for number, film in enumerate(sorted({*films} - {""}) if by_film else ()):
         rows = column == number
         drawn = draw(int(rows.sum()))
@@ -110,6 +113,7 @@ def factors_of_clips(
     levels: Sequence[str],
     *,
     by_film: bool = True,
+    cross_validated: bool = False,
     differing: Container[str] = (),
 ) -> list[FilmFactors]:
     """Compute `error_factors` for the concepts and levels of the clips' annotations.
@@ -122,7 +126,7 @@ def factors_of_clips(
         True for each clip that the model got wrong.
     levels
         The codes of the levels, in order. Levels without clips are left out.
-    by_film
+    by_film, cross_validated
         See `error_factors`.
     differing
         The ids of the clips on which annotators differ (see `differing_clips`). They have the
@@ -138,7 +142,9 @@ def factors_of_clips(
     ]
     factors = np.array(marks, dtype=bool).reshape(len(clips), -1)
     names, films = [*concepts, *codes, *differs], [clip.film for clip in clips]
-    return error_factors(wrong, factors, names, films, by_film=by_film)
+    return error_factors(
+        wrong, factors, names, films, by_film=by_film, cross_validated=cross_validated
+    )
 
 
 def _film(
@@ -148,6 +154,7 @@ def _film(
     names: Sequence[str],
     drawn: Array,
     penalty: float,
+    cross_validated: bool = False,
 ) -> FilmFactors:
     """Return the factors of a film, or of all films.
 
@@ -165,8 +172,8 @@ def _film(
     fitted = _fit(factors[:, varies].astype(float), wrong, weights, penalty)
     columns = [fitted[0]]
     if film is None and usable.all():
-        optional = [estimate_weighted(values).interval for values in fitted.T]
-        intervals = [ends for ends in optional if ends is not None]
+        estimates = [estimate_weighted(v, cross_validated=cross_validated) for v in fitted.T]
+        intervals = [e.interval for e in estimates if e.interval is not None]
         if len(intervals) == fitted.shape[1]:
             columns += [*np.transpose(intervals)]
     elif film is not None and usable.sum() > len(drawn) / 2:

@@ -27,6 +27,7 @@ from obygaze_models.explain.frame_scores import (
     to_microseconds,
 )
 from obygaze_models.explain.moments import Moments, cut
+from obygaze_models.saved.about import SEEN_BY_OTHERS, SEEN_RENAMED
 from obygaze_models.scoring.intervals import estimate_mean, jackknife, leave_each_out
 from obygaze_models.scoring.metrics import Array, ranking_scores
 from obygaze_models.scoring.values import none_if_nan
@@ -258,7 +259,8 @@ def _check_films(
         notes.append(f"films without annotations were left out: {join_some(without)}")
     if clips := {axis.clip for axis in table.axes if axis.clip}:
         notes.append(f"left out {counted(len(clips), 'clip')} without a position in the film")
-    seen = {clip for clip, was in zip(table.ids, table.seen, strict=True) if was not in ("", "no")}
+    states = zip(table.ids, table.seen, strict=True)
+    seen = {clip for clip, state in states if state in ("yes", SEEN_RENAMED)}
     if seen:
         clips = set(table.ids)
         notes.append(
@@ -272,7 +274,7 @@ def _score_annotator(
     annotator: str, films: Sequence[AnnotatedFilm], moments: Moments, seed: int
 ) -> AnnotatorScores:
     chance = np.random.default_rng(seed)
-    once = np.ones((1, len(films)))
+    once, crossed = np.ones((1, len(films))), SEEN_BY_OTHERS in moments.frames.seen
     pairs = [(film, read_guess(film, moments)) for film in films]
     model = measure(films, [guess for _, guess in pairs], leave_each_out(len(films)))
     constant = measure(films, list(map(guess_constant, films)), once)
@@ -289,9 +291,10 @@ def _score_annotator(
     scores = {}
     for key, values in model.items():
         if key.startswith("frame_"):
-            estimate = estimate_mean(np.array([own.scores[key] for own in by_film], dtype=float))
+            of_films = np.array([own.scores[key] for own in by_film], dtype=float)
+            estimate = estimate_mean(of_films, cross_validated=crossed)
         else:
-            estimate = jackknife(values)
+            estimate = jackknife(values, cross_validated=crossed)
         chance_value = np.mean([random[key][0] for random in randoms])
         ignorant = none_if_nan(constant[key][0]), none_if_nan(chance_value)
         scores[key] = MeasureScore(estimate.value, estimate.interval, *ignorant)

@@ -210,7 +210,12 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     levels = row.run.record.manifest.levels
     differing = differing_clips(row.run.run, row.entry.test)
     (all_films,) = factors_of_clips(
-        clips, is_wrong, list(levels), by_film=False, differing=differing
+        clips,
+        is_wrong,
+        list(levels),
+        by_film=False,
+        cross_validated=row.entry.cross_validated,
+        differing=differing,
     )
     dots = {f.name: Dot(f.coefficient, f.low, f.high) for f in all_films.factors}
     tested = [code for code in levels if code in dots]

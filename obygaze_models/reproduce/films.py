@@ -13,7 +13,11 @@ from obygaze_models.data.protocols import FILM_CLIPS
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments import published
 from obygaze_models.experiments.messages import notes, table_warnings
-from obygaze_models.experiments.predictions import average_over_fits, score_over_fits
+from obygaze_models.experiments.predictions import (
+    average_over_fits,
+    is_cross_validated,
+    score_over_fits,
+)
 from obygaze_models.experiments.published import AVERAGES
 from obygaze_models.experiments.run_folder import Run, clips_by_id
 from obygaze_models.explain.error_factors import factors_of_clips
@@ -138,12 +142,17 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
         return Artifacts([Table()])
     run: Run = runs[TEST]
     all_fits = run.predictions()
-    is_asked = (all_fits["model"] == MODEL) & (all_fits["test"] == TEST)
-    predictions = average_over_fits(all_fits[is_asked])
+    predictions_of_fits = all_fits[(all_fits["model"] == MODEL) & (all_fits["test"] == TEST)]
+    predictions = average_over_fits(predictions_of_fits)
     clip_of = clips_by_id(run.clips())
     clips = [clip_of[clip] for clip in predictions["id"]]
     is_wrong = (predictions["called"] != predictions["label"]).to_numpy()
-    films = factors_of_clips(clips, is_wrong, context.manifest.scheme.codes)
+    films = factors_of_clips(
+        clips,
+        is_wrong,
+        context.manifest.scheme.codes,
+        cross_validated=is_cross_validated(predictions_of_fits),
+    )
     titles = film_titles(context.manifest.items)
     names = [titles.get(film.film, film.film) if film.film else "all films" for film in films]
     lines = []

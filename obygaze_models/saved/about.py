@@ -39,6 +39,8 @@ REMEDY = f"train the model again ({MAKE})"
 WHOLE = (-math.inf, math.inf)
 SEEN_RENAMED = "under another id"
 """The value for clips that overlap in time with clips that the model has seen under other ids."""
+SEEN_BY_OTHERS = "by other fits"
+"""The value for clips of cross-validated runs, used to train fits that do not predict the clip."""
 # Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 

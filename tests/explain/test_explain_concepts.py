@@ -339,6 +339,11 @@ def test_intervals_resample_clips_or_films():
     half = t.ppf(0.975, 5) * error
     assert values(total, "low") == pytest.approx(np.array(values(total)) - half, abs=1e-3)
     assert values(total, "high") == pytest.approx(np.array(values(total)) + half, abs=1e-3)
+    # In cross-validation, the variance is 2 * 5 / 4 times as large.
+    crossed, *_ = error_factors(wrong, marks, NAMES, films, by_film=False, cross_validated=True)
+    assert values(crossed) == values(total)
+    wider = np.array(values(total)) + 2.5**0.5 * half
+    assert values(crossed, "high") == pytest.approx(wider, abs=1e-3)
 
 
 def test_a_film_without_errors_or_without_variety_says_so():

@@ -24,6 +24,7 @@ from obygaze_models.explain.moment_scores import (
     read_guess,
 )
 from obygaze_models.explain.moments import Moment, moment_figure
+from obygaze_models.saved.about import SEEN_BY_OTHERS
 from tests.kit.files import write
 
 NAN = float("nan")
@@ -139,6 +140,8 @@ def test_each_clip_has_the_threshold_of_its_own_models():
         ]
     )
     np.testing.assert_allclose(averaged.threshold, [0.2, 0.55])
+    assert averaged.seen == [SEEN_BY_OTHERS] * 2
+    assert average_frames([predict({"f": ([1], [0.1])})]).seen == ["no"]
     moments = om.find_moments(averaged, items, min_length=0)
     spans = [(m.axis.film, m.start, m.end) for m in moments.moments]
     assert spans == [("f", 2, 4), ("g", 2, 4)]
@@ -237,10 +240,10 @@ def test_user_errors_are_one_line(slip, error, message):
         slip()
 
 
-def make_moments(frames, moments=()):
+def make_moments(frames, moments=(), seen="no"):
     films, starts, ends, values = zip(*frames, strict=True)
     times = [np.array(edges) * 1_000_000 for edges in (starts, ends)]
-    names, seen = [f"{film}-clip" for film in films], ["no"] * len(films)
+    names, seen = [f"{film}-clip" for film in films], [seen] * len(films)
     scores = FrameScores([Axis(film) for film in films], names, *times, np.array(values), seen)
     return om.Moments([Moment(Axis(film), *rest) for film, *rest in moments], scores)
 
@@ -340,12 +343,12 @@ def test_intervals_are_over_films():
     """Frames have scipy's t interval over films, moments a jackknife."""
     films = list(three_films())
 
-    def measure(chosen):
+    def measure(chosen, seen="no"):
         frames, moments, spans = (
             [(f"film{number}", *row) for number in chosen for row in films[number % 3][table]]
             for table in range(3)
         )
-        return score(make_moments(frames, moments), mark(spans))
+        return score(make_moments(frames, moments, seen), mark(spans))
 
     full = measure(range(5))
     for key in ("frame_average_precision", "frame_auroc"):
@@ -359,6 +362,11 @@ def test_intervals_are_over_films():
         half = t.ppf(0.975, 4) * error
         assert full.scores[key].interval == pytest.approx((value - half, value + half)), key
     assert {estimate.interval for estimate in measure(range(4)).scores.values()} == {None}
+    # In cross-validation, the variance of a mean over 5 films is 2 * 4 / 3 times as large.
+    for key, crossed in measure(range(5), SEEN_BY_OTHERS).scores.items():
+        (low, high), (lower, higher) = full.scores[key].interval, crossed.interval
+        assert crossed.value == full.scores[key].value
+        assert (higher - lower) / (high - low) == pytest.approx((8 / 3) ** 0.5), key
 
 
 def test_guesses_score_at_chance():
