@@ -40,9 +40,9 @@ from tests.kit.models import write_checkpoint
 
 THREE = ("tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc")
 FULL = "random-xclip"
+"""The name of a network of the size of xclip-kinetics, with random weights."""
 BESIDE_COPIES, REST = 0.3, 0.15
 """Limits for processors with and without AMX, which speeds up the peers more than our code."""
-"""`FULL` is a network of the size of xclip-kinetics, with random weights."""
 
 
 def measure() -> Iterator[Result]:

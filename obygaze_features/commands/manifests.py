@@ -104,7 +104,7 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
 def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     """Save a new manifest, print a summary, and suggest the next command."""
     if not len(manifest):
-        raise ManifestError("the source has a header but no items; nothing was written")
+        raise ManifestError("the source has no items, so nothing was written")
     manifest.save(output, overwrite=overwrite)
     echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:
@@ -422,7 +422,11 @@ def set_(manifest: Path, **texts: str | None) -> None:
 
 @manifests.command()
 @folder_argument("manifest")
-@labels_option
+@click.option(
+    "--labels",
+    help="Split only clips with a label in this label set (default: the manifest's default; with "
+    "--by but not --folds, all clips).",
+)
 @click.option(
     "--by",
     metavar="COLUMN",

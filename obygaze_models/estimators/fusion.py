@@ -104,9 +104,10 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if the name ends in ``_val``.
         """
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan")
-        if self.how not in FUSIONS or X.shape[1] != sum(self.stores.values()):
-            options = " or ".join(FUSIONS)
-            raise ExperimentError(f"'how' must be {options}, and X must have all stores' columns")
+        if self.how not in FUSIONS:
+            raise ExperimentError(f"'how' must be {' or '.join(FUSIONS)} (got {self.how!r})")
+        if X.shape[1] != (columns := sum(self.stores.values())):
+            raise ExperimentError(f"X has {X.shape[1]} columns, but the stores have {columns}")
         y, arguments = np.asarray(y), arguments | {"groups": groups, "order": order}
         self.means_, self.scales_ = np.zeros(X.shape[1]), np.ones(X.shape[1])
         for name, own in self._columns.items():

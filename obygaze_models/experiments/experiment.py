@@ -372,7 +372,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 f"{name} predicts numbers, not classes. Use a classifier, such as logistic, or "
                 'a single store with target = "ordered" or "number"'
             )
-        if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
+        if spec.threshold and self.target != Classes.key:
+            return f'{CUT} works only with target = "classes". Leave it out of {name}'
+        if spec.threshold and len(self.levels) > 2:
             return f"{CUT} needs two classes (got {len(self.levels)}). Leave it out of {name}"
         weighs = spec.takes_weights or find_entry(spec.name).before_balancing
         if self.is_soft and not weighs:

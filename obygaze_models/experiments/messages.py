@@ -61,7 +61,7 @@ FOLLOWS = {
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The other clips have no scores.",
     "unnamed": "They are left out of means over {group}s, since they could belong to any {group}.",
-    "one-film": "An interval needs five or more.",
+    "one-film": "So the scores have no interval.",
     "also-trained": "Expect lower scores on a {group} that the model has never seen.",
     "smallest-class": "Macro F1 weights all classes equally, and weighted F1 all clips.",
     "positives": "F1 and AP depend on this share, so compare them only within one test set.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features import Manifest, Timelines
 from obygaze_features.common.files import refuse_to_overwrite, write_text
 from obygaze_features.common.package import need
-from obygaze_features.common.text import counted, format_time
+from obygaze_features.common.text import counted, for_shell, format_time
 from obygaze_features.errors import ExperimentError
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_features.store import open_store
@@ -145,9 +145,8 @@ def _require_classes(runs: Sequence[ReportRun]) -> None:
         if any(record.task(test).target.is_numeric for test in record.tests):
             raise ExperimentError(
                 f'{record.experiment.name!r}: a page supports only classes (got target = "'
-                f'{record.experiment.target}"). Use "obygaze models run" to print the scores, and '
-                '"obygaze models compare" to compare models. Each clip\'s prediction is in '
-                "predictions.csv."
+                f'{record.experiment.target}"). To print the scores and compare the models, use: '
+                f"obygaze models compare {for_shell(run.run.folder)}"
             )
 
 
