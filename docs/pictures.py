@@ -34,7 +34,9 @@ ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"
 SHIPPED, MADE = ROOT / "docs/pictures", ROOT / "docs/_build/made"
 #: The size limit of a committed picture, and the widths and numbers of colours to try.
-MAX_BYTES, WIDTHS, COLOURS = 60_000, (900, 800, 700, 600), (64, 32, 16)
+MAX_BYTES, WIDTHS, COLOURS = 60_000, (900, 800, 700, 600), (128, 64, 48)
+#: Keeps rare colours, such as a level's; the default merges them with others.
+METHOD = Image.Quantize.MAXCOVERAGE
 #: Products of a page that the site shows: figures, folders of stills, and reports, which the site
 #: includes next to their pictures.
 PRODUCTS = {
@@ -73,7 +75,7 @@ SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     ),
     "scholars-report-top": (
         1080, 1560, "", ".explorer, nav, .terms, #theme",
-        ["h1", ".alarm", ".findings", "p.limits", ".found figure", "table.strips"],
+        ["h1", ".alarm", ".findings", ".found figure:not(.overlap)", "p.limits", "table.strips"],
     ),
     "scholars-report-explorer": (
         1080, 1500, "#film=Night_Bus&model=pcbm-logistic",
@@ -158,7 +160,7 @@ def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str
     options += [f"--screenshot={output}", f"file://{copy}{address}"]
     subprocess.run([browser, *options], check=True, capture_output=True, timeout=60)
     with Image.open(output) as image:
-        image.convert("RGB").quantize(192).save(output, optimize=True)
+        image.convert("RGB").quantize(192, METHOD).save(output, optimize=True)
 
 
 def shrink(picture: Path) -> bytes:
@@ -173,7 +175,7 @@ def shrink(picture: Path) -> bytes:
         small = original.resize(size, Image.Resampling.LANCZOS)
         for colours in COLOURS:
             file = io.BytesIO()
-            small.quantize(colours).save(file, "PNG", optimize=True)
+            small.quantize(colours, METHOD).save(file, "PNG", optimize=True)
             content = file.getvalue()
             if len(content) < MAX_BYTES:
                 return content
