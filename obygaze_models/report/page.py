@@ -243,7 +243,7 @@ def open_sources(
         raise ExperimentError(
             "a report needs one label source (a manifest or timelines), or one or more runs (got "
             f"{counted(len(annotations), 'label source')} and "
-            f"{counted(len(sources) - len(annotations), 'run')}). Pass one label source or only runs"
+            f"{counted(len(sources) - len(annotations), 'run')}). Pass one label source, or runs"
         )
     runs = [as_run(run) for run in sources if isinstance(run, Run | str | Path)]
     return prepare_runs(runs), None
