@@ -58,7 +58,7 @@ def _named(head: Headline) -> list[Html]:
     if len(models) < 2:
         return []
     named = head.run.record.experiment.headline == head.row.model
-    reason = "which the experiment names in advance" if named else "which the experiment lists first"
+    reason = "which was chosen in advance" if named else "which the experiment lists first"
     text = "This is the result of {}, {}. Picking the best of {} models would inflate the score."
     return [html(text, head.row.title, reason, number(len(models), form=","))]
 
