@@ -93,7 +93,7 @@ def open_annotation(source: object) -> Annotation | None:
                 wish = "a run (obygaze models run), a manifest or timelines"
                 raise ExperimentError(describe_absent(folder, wish))
             inside = [path.parent for path in folder.glob("*/*.json") if path.name in HEADERS]
-            hint = f"Did you mean {min(inside)}?" if inside else "Make one with: " + MAKE
+            hint = f"Did you mean {min(inside)}?" if inside else "Make timelines with: " + MAKE
             raise ExperimentError(f"{folder}: not a manifest, timelines or a run. {hint}")
     if not isinstance(source, Manifest | Timelines):
         return None

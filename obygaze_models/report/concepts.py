@@ -122,7 +122,7 @@ def _agreed_figure(
     caption = html(
         "The agreement of annotators on each concept. 0 is chance. Concepts without a dot were "
         "marked by only one annotator.{}{}",
-        " Lines show each 95% interval, by the jackknife over films." if intervals else "",
+        " Lines show 95% intervals, by the jackknife over films." if intervals else "",
         f" Marked in too few films or clips to judge: {join_some(rare)}." if rare else "",
     )
     return _figure(by_sense(concepts), panel, "Agreed on by annotators", caption)
@@ -169,9 +169,9 @@ def _detected_figure(
 
 def _measured_how(head: Headline) -> str:
     """Describe the averages and clips behind a bottleneck's AUROC for a concept."""
-    clips = "clips with a concept against all others"
+    clips = "clips with the concept against all others"
     if head.source.about.is_obygaze:
-        clips = "Hard Negative and Sure clips with one against all others except Not Sure"
+        clips = "Hard Negative and Sure clips with the concept against all others except Not Sure"
     return (
         " For bottlenecks, which measure concepts before they decide, dots are means over fits "
         f"and lines are plus and minus one standard deviation ({clips})."
@@ -184,7 +184,7 @@ def _learned_how(runs: Sequence[ReportRun]) -> str:
     nouns = " or ".join(dict.fromkeys(f"{run.group_noun}s" for run in learned))
     pooled = ""
     if any(scores.pooled for run in learned for scores in run.record.scores):
-        pooled = ", or all test clips together if fewer than two can be scored"
+        pooled = ", or scores of all test clips together if fewer than two of these can be scored"
     return f" For single-concept models, dots are means over {nouns}, with a 95% interval{pooled}."
 
 
@@ -240,7 +240,7 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     caption = html(
         "{} is wrong on {} of {} test clips ({}). A dot to the right means that it is wrong more "
         "often on such clips than on clips that are the same in all other rows{}. At 1, the odds "
-        "of an error are 2.7 times higher; at −1, 2.7 times lower.",
+        "of an error are multiplied by 2.7; at −1, they are divided by 2.7.",
         row.subject,
         number(wrong, form=","),
         number(len(clips), form=","),

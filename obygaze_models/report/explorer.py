@@ -200,7 +200,7 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
 
 
 def _view_of_labels(source: Annotation) -> dict[str, Any]:
-    """Return the view for a page without a model, whose positive class is the highest level."""
+    """Return a view without a model, in which the highest level is the positive class."""
     others = [code for code in source.about.levels if code not in source.positives]
     task = two_classes(source.about.levels, source.positives, others)
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "label", "called", "p", "fits")}

@@ -58,7 +58,7 @@ def _named(head: Headline) -> list[Html]:
     if len(models) < 2:
         return []
     named = head.run.record.experiment.headline == head.row.model
-    reason = "which the experiment names" if named else "which the experiment lists first"
+    reason = "which was chosen in advance" if named else "which the experiment lists first"
     text = "This is the result of {}, {}. Picking the best of {} models would inflate the score."
     return [html(text, head.row.title, reason, number(len(models), form=","))]
 
@@ -187,10 +187,10 @@ def _agreement(head: Headline) -> list[Html]:
         for film, value in annotators.gammas.items()
         if film in titles and annotators.shared[film] >= MIN_MARKED
     }
-    start = " By film, they"
+    start = " Among films, they"
     text = "{} to {} of the {}; chance would be {}. That is a kappa of {} over all films ({}).{}"
     who = "Both gave the same level"
-    shared = f"{noun} that they share"
+    shared = f"{noun} that both annotated"
     if len(annotators.levels) > 2:
         who, shared = "Everyone gave the same level", f"{noun} that two or more annotated"
     sentence = html(
@@ -225,7 +225,7 @@ def _extremes(start: str, score: str, values: Mapping[str, float], ends: str = "
     if len(values) < 2:
         return Html("")
     best, *_, worst = sorted(values, key=lambda name: -values[name])
-    text = "{} agree most on {} ({} {}{}), least on {} ({})."
+    text = "{} agree most on {} ({} {}{}), and least on {} ({})."
     highest, lowest = number(values[best]), number(values[worst])
     return html(text, start, best, score, highest, ends, worst, lowest)
 
@@ -237,7 +237,7 @@ def _model(head: Headline, who: str) -> Html:
         share = number(mean["balanced_accuracy"], form="%")
         scores = [*_official_scores(row), _score(row, head.metric)]
         score = html("{}{}", joined([*_title(row), *scores]), _certainty(head))
-        text = "{} classifies {} of each level’s clips correctly{} ({})."
+        text = "{} classifies {} of the clips correctly if all levels count equally{} ({})."
         return html(text, who, share, row.averaged, score)
     is_told = head.metric == "auroc" and head.interval is not None  # in the verdict
     ranks = Html("") if is_told else _pairs(head)

@@ -38,7 +38,7 @@ GAMMA = (
 )
 LOG_ODDS = (
     "the logarithm of the odds of a level. At 0, both answers are equally likely. Each increase "
-    "of 1 multiplies the odds by 2.7. A model adds up the parts of its concepts, or of its stores"
+    "of 1 multiplies the odds by 2.7. Each concept, or each store, has a part; the parts sum to it"
 )
 BOTTLENECK = (
     "post-hoc concept bottleneck model: it measures concepts and decides only by these "
@@ -136,7 +136,7 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
         yield code, f"{name}: {LEVELS[code]}" if is_obygaze else name
     runs = [source for source in sources if isinstance(source, ReportRun)]
     if targets := " or ".join(_positives(runs, levels)):
-        rest = "the levels it is compared with are negative"
+        rest = "the other levels in the comparison are negative"
         yield "positive", f"{targets}: what a model looks for; {rest}"
     yield from _concept_terms(sources, by_models=CONCEPT if runs else "")
     if runs:

@@ -16,8 +16,8 @@ from obygaze_models.scoring.annotators import AnnotatorComparison
 class Headline:
     """The scores on the first screen: models on the same test set, best first.
 
-    `row` is the headline model, which the first screen is about. The experiment names this model
-    before the test.
+    `row` is the headline model, which the first screen is about. The experiment determines this
+    model before the test.
     """
 
     source: Source

@@ -36,7 +36,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
         title = row.run.record.words(row.entry.test)[smallest]
         lines.append(
-            f"Few test clips: {row.test.clips:,} of {row.task.title}, "
+            f"Few test clips: {row.test.clips:,} for {row.task.title}, "
             f"{row.test.classes[smallest]:,} of them {title}, from {row.entry.films:,} "
             f"{row.run.group_noun}s. "
             "Other clips could give a very different score."
@@ -74,7 +74,7 @@ def limits(head: Headline) -> list[str]:
             record.films.also_trained > 0,
         ),
         (
-            "that the model reads films as well as an annotator: it is scored against merged "
+            "that the model judges clips as well as an annotator: it is scored against merged "
             "labels, but annotators are scored against each other",
             head.human is not None,
         ),

@@ -240,9 +240,9 @@ def open_sources(
         return [], annotations[0]
     if annotations or not sources:
         raise ExperimentError(
-            "a report needs one manifest, one folder of timelines, or one or more runs (got "
+            "a report needs one label source (a manifest or timelines), or one or more runs (got "
             f"{counted(len(annotations), 'label source')} and "
-            f"{counted(len(sources) - len(annotations), 'run')}). Pass only one of these"
+            f"{counted(len(sources) - len(annotations), 'run')}). Pass one label source, or runs"
         )
     runs = [as_run(run) for run in sources if isinstance(run, Run | str | Path)]
     return prepare_runs(runs), None

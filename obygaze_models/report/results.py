@@ -22,7 +22,7 @@ MAX_ROWS = 8
 MAX_DIFFERENCES = 3
 """The maximum number of runs that the first screen's run is compared with."""
 MAX_CONCEPTS = 3
-"""The maximum number of concepts per run. If more, only the best and the lowest are shown."""
+"""The maximum number of concepts per run. If there are more, only two are shown."""
 
 
 @dataclass(frozen=True)

@@ -469,7 +469,7 @@ class ScoreTable:
         if means:
             text = f"Means over {span([row.entry.films for row in means])} {groups}"
         if means and len(means) < len(self.rows):
-            text += ", or for all test clips together if fewer than two can be scored"
+            text += ", or scores of all test clips together if fewer than two of these have scores"
         official = [METRICS[key].title for key in self.metrics if METRICS[key].official]
         if means and official:
             text += f", but {' and '.join(official)} for all test clips together"

@@ -90,7 +90,7 @@ def test_twenty_films_make_a_small_page(films, labels):
         first, second = (array[labels.groups == JUNO, at] for array in marks)
         kappa = f"{cohen_kappa_score(first, second):.2f}".replace("-0.00", "0.00")
         assert cell.replace("−", "-") == (kappa if first.any() and second.any() else "–")
-    assert 'title="1 clip with it" class="few"><data value="1">1.00' in page.html
+    assert 'title="1 clip with the concept" class="few"><data value="1">1.00' in page.html
     heads = ["Film", "Clips", "Sure, each annotator", "Sure to at least one", "Same level", "Gamma"]
     assert heads in page.rows
     assert page.row("The Ugly Truth (2009)")[2] == "70%"
@@ -254,7 +254,7 @@ def test_three_annotators_of_films_with_the_same_title(tmp_path):
             timelines,
             "Everyone gave the same level to 0% of the minutes that two or more annotated",
         ),
-        (of_two, "to both. Both gave the same level to 100% of the minutes that they share"),
+        (of_two, "to both. Both gave the same level to 100% of the minutes that both annotated"),
     ):
         path = om.report(source, tmp_path / "x.html", overwrite=True)
         page = Page(path.read_text(encoding="utf-8"))

@@ -113,7 +113,7 @@ function why_parts(clip, marked) {
   const [noun, measures] = why.kind === "stores" ? ["store", "the log-odds of the model that reads only this store"]
     : ["concept", "how far the clip is on the concept’s side of the boundary that the model learned; below 0, it is on the other side"];
   const titles = [`${noun[0].toUpperCase()}${noun.slice(1)}`, "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
-  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: parts above 0 count for it, and parts below 0 against it. Apart from rounding, the parts add up. “Measures”: ${measures}.`),
+  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: parts above 0 count for the class, and parts below 0 against it. Apart from rounding, the parts add up to the total. “Measures”: ${measures}.`),
     make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }

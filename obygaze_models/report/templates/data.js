@@ -3,11 +3,11 @@ const data = JSON.parse(document.getElementById("explorer-data").textContent);
 const has_models = data.views.some((entry) => entry.model);
 let view = null; // the model that is shown, or the annotations on a page without a model
 
-const no_reasons = () => `There are no reasons: the features are all zero (nothing is said or seen in the clip)${view.several ? ", or its fits predict different classes" : ""}.`;
+const no_reasons = () => `There are no reasons: the features are all zero (nothing is said or seen in the clip)${view.several ? ", or the fits that tested the clip predict different classes" : ""}.`;
 const marked_concepts = () => view.clips.sets.length ? `Concepts of the ${data.runs[view.run].labels} labels` : "Marked concepts";
 const MISSING = {
-  "no-features": () => "no features in the store",
-  "no-fold": () => "no fold in the split",
+  "no-features": () => "without features in the store",
+  "no-fold": () => "without a fold in the split",
   "not-in-task": () => "of a level that the task leaves out",
   "not-in-labels": () => `not in the label set ${data.runs[view.run].labels}`,
 };

@@ -97,7 +97,7 @@ function about_run() {
   }
   const rest = [...missing].map(([reason, number]) => `${grouped(number)} ${reason}`).join("; ");
   const more = data.total > total ? ` This run’s label set, ${run.labels}, has ${grouped(total)} of the page’s ${count(data.total, "clip")}.` : "";
-  return `${run.about}. ${grouped(view.at.length)} of ${count(total, "annotated clip")} tested${rest ? `; without a prediction: ${rest}` : ""}.${more}`;
+  return `${run.about}. ${grouped(view.at.length)} of ${count(total, "annotated clip")} were tested${rest ? `; without a prediction: ${rest}` : ""}.${more}`;
 }
 
 const WHICH = {
@@ -160,7 +160,7 @@ function film_line(clips) {
   const total = clips.filter(tested).length;
   if (!total) return `${share}${has_models ? `None of its ${count(clips.length, "clip")} was tested.` : ""}`;
   const wrong = clips.filter(differs).length;
-  return `${share}${total} of ${count(clips.length, "clip")} tested; model and label differ on ${wrong} (${percent(wrong, total)}).`;
+  return `${share}${total} of ${count(clips.length, "clip")} were tested; model and label differ on ${wrong} (${percent(wrong, total)}).`;
 }
 
 function list() {
@@ -217,7 +217,7 @@ function reason_parts(clip) {
   const { why } = view;
   const path = why && why.kind === "path";
   const parts = reasons(clip, 3);
-  if (!parts.length) return make("span", { class: "soft", title: no_reasons() }, !tested(clip) ? "–" : path && why.fit[view.row[clip]] >= 0 ? "no question" : "no reasons");
+  if (!parts.length) return make("span", { class: "soft", title: no_reasons() }, !tested(clip) ? "–" : path && why.fit[view.row[clip]] >= 0 ? "no condition" : "no reasons");
   const words = parts.flatMap((text, number) => [number ? " · " : null, make("span", { class: "reason" }, text)]);
   return path && why.paths[view.row[clip]].length > 3 ? [words, " …"] : words;
 }

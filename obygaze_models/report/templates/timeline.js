@@ -274,7 +274,7 @@ function timeline_notes(film) {
   const notes = [has_models ? ` The lines are at .5${film.intervals.length ? "; moments were cut at their own threshold" : ""}.` : ""];
   if (film.pasted) notes.push("The clips’ times in the film are unknown, so the clips follow one another in scene order, without annotators’ segments.");
   else if (data.timelines.levels && !film.lanes.length) notes.push("No annotator marked a segment of this film.");
-  if (film.trained) notes.push(`The frame-level model was trained on ${count(film.trained, "clip")} of this film, and is more confident on them than on new clips.`);
+  if (film.trained) notes.push(`The frame-level model was trained on ${count(film.trained, "clip")} of this film, and is probably more confident on them than on new clips.`);
   return [legend, make("p", { class: "counts" }, hint, notes.join(" "))];
 }
 
