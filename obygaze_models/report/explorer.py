@@ -190,7 +190,10 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
     """Return the indices of each clip's nearest clips, and their cosines in thousandths."""
     neighbours = find_neighbours(store, ids)
     if not neighbours:
-        raise ExperimentError(f"{store.where} contains none of the page's clips, such as {ids[0]}")
+        raise ExperimentError(
+            f"{store.where} contains none of the page's clips, such as {ids[0]}. Pass a store that "
+            "has these clips"
+        )
     index = {clip: number for number, clip in enumerate(ids)}
     matches = [neighbours.get(clip, []) for clip in ids]
     return {

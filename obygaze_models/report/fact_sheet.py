@@ -199,7 +199,8 @@ class FilmFacts:
         if not self.probabilities:
             return "The model was not tested on this film."
         clip, positive = row.run.clip_noun, row.task.classes[-1].words
-        lane = f"Grey: how likely each {clip} is {positive}, from the {perceived(row.run)} alone."
+        source = f"from the {perceived(row.run)} alone"
+        lane = f"Grey: how likely each {clip} is to be {positive}, {source}."
         if len(self.probabilities) < len(self.clips):
             lane += " No bar: not tested."
         score, mean = row.entry.groups.get(self.film, {}).get(metric), row.entry.mean[metric]

@@ -193,6 +193,8 @@ def _agreement(head: Headline) -> list[Html]:
     shared = f"{noun} that both annotated"
     if len(annotators.levels) > 2:
         who, shared = "Everyone gave the same level", f"{noun} that two or more annotated"
+        text = "{} to {} of the {}. By chance, two annotators would agree on {}. "
+        text += "Their kappa is {} over all films ({}).{}"
     sentence = html(
         text,
         who,
