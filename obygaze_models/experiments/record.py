@@ -431,6 +431,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
         noun = group_noun(self.films.by)
         if not self.films.tested:
             return f"no clip has a {noun}"
+        if self.films.tested > 1 and all(scores.pooled for scores in self.scores):
+            return f"fewer than two of {self.films.tested} {noun}s can be scored on their own"
         films = [scores.films for scores in self.scores]
         if min(films) >= MIN_GROUPS:
             return ""
