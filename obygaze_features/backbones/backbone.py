@@ -391,7 +391,10 @@ class KnownCheckpoint:
 def published(
     family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
 ) -> tuple[KnownCheckpoint, ...]:
-    """Return a family's checkpoints from ``published.toml``; `arrays` takes a row's ``sizes``."""
+    """Return a family's checkpoints from ``published.toml``.
+
+    `arrays` returns a checkpoint's arrays, given its ``sizes`` in this file.
+    """
     tables = _read_published()
     shared = tables["credits"].get(family, {})
     return tuple(

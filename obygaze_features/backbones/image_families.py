@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAMPLING = Sampling(32)
-"""The sampling of the paper's X-CLIP and ViViT, so that these families share decoded frames."""
+"""The sampling of the paper's X-CLIP and ViViT, which lets all these backbones share frames."""
 
 
 def frame_arrays(

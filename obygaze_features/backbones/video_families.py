@@ -1,6 +1,6 @@
 """X-CLIP, ViViT, VideoMAE, V-JEPA 2 and TimeSformer in Hugging Face format, which take whole clips.
 
-ViViT, VideoMAE and V-JEPA 2 have tubelets of 2 x 16 x 16.
+ViViT, VideoMAE and V-JEPA 2 cut a clip into tubelets, each 2 frames x 16 pixels x 16 pixels.
 """
 
 from __future__ import annotations
