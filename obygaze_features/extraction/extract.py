@@ -233,7 +233,7 @@ def _check_for_clips(
 ) -> None:
     """Raise `UsageError` if a backbone embeds no clips, or if an option applies to no backbone."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
-        raise UsageError("--audio-track is only for audio backbones; add one, or leave it out")
+        raise UsageError("--audio-track needs an audio backbone; add one, or leave out the option")
     names = [backbone.name for backbone in backbones]
     if blind := [backbone.name for backbone in backbones if not backbone.for_clips]:
         raise UsageError(

@@ -110,7 +110,7 @@ def check_ray(options: Options) -> WorkerPlan:
     here = torch.cuda.device_count()
     plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
     if not options.ray_address and (needed := plan.actors * plan.gpus) > here:
-        remedy = "leave out --ray-gpus" if options.ray_gpus else "use --device cpu"
+        remedy = "drop --ray-gpus and use --device cpu" if options.ray_gpus else "use --device cpu"
         raise UsageError(
             f"{plan.actors} actors x {plan.gpus:g} GPU need {needed:g} GPU, but this machine has "
             f"{here}; {remedy}, or pass the --ray-address of a cluster with enough GPUs"

@@ -373,4 +373,4 @@ def _directions(store: Store, array: str) -> Iterator[tuple[list[str], NDArray[n
 
 def _need_three(store: Store, ids: Sequence[str]) -> None:
     if len(ids) < 3:
-        raise UsageError(f"{store.where}: a map needs at least 3 finished clips (got {len(ids)})")
+        raise UsageError(f"{store.where}: a map needs at least 3 nonzero vectors (got {len(ids)})")

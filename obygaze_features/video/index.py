@@ -176,7 +176,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         ]
         if not streams:
             kinds = sorted({stream.type for stream in container.streams})
-            raise VideoError(path, f"{NO_PICTURES} {' and '.join(kinds) or 'nothing'}")
+            raise VideoError(path, f"{NO_PICTURES} {' and '.join(kinds) or 'metadata'}")
         if streams[0].codec_context is None:
             raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
         # Slice threads avoid the delay and the copies of frame threads; each core decodes one clip.

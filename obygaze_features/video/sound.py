@@ -336,7 +336,7 @@ def _mix(mixer: av.AudioResampler, frame: AudioFrame | None, outputs: Sequence[_
 
 
 class _Output:
-    """The samples of a clip at one rate, for the ranges to keep; initially silent."""
+    """The samples of a clip at one rate in the ranges to keep; zero until they are added."""
 
     def __init__(
         self, rate: int, begin: float, end: float | None, ranges: Ranges, memory: Samples

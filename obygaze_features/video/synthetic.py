@@ -59,7 +59,7 @@ def write_synthetic_dataset(
     """
     for title in titles:
         if Path(title).name != title:
-            raise UsageError(f"a title must be a file name (got {title!r}). Use no slash.")
+            raise UsageError(f"a title must be a file name, without a slash (got {title!r})")
     rows: list[dict[str, object]] = []
     videos: dict[Path, list[tuple[int, Iterable[NDArray[np.uint8]]]]] = {}
     names = obygaze_scheme().visual_concepts

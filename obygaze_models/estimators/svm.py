@@ -119,7 +119,7 @@ class LinearSVMProbe(LinearClassifier):
                 label = self.classes_.tolist()[code]  # plain, because NumPy prints its types
                 if X_val is not None:
                     raise ExperimentError(
-                        f"all {len(X_val)} validation labels are on the same side of class "
+                        f"of {len(X_val)} validation labels, all or none are class "
                         f"{label!r}, so C cannot be chosen. Pass a single C"
                     )
                 warnings.warn(

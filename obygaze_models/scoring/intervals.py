@@ -291,7 +291,7 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
 def restrict(
     estimate: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
 ) -> Estimate:
-    """Clip an interval to the range from `least` to 1, or drop it if there is not enough data."""
+    """Drop an interval if there is not enough data; else clip a bounded score's to `least` to 1."""
     if too_few(class_counts, estimate.groups, key):
         return replace(estimate, interval=None, p_value=None)
     return clip_interval(estimate, least) if METRICS[key].bounded else estimate
@@ -457,7 +457,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
-    """Return the reason why there is no interval, or "" if there are enough data.
+    """Return the reason why there is no interval, or "" if there is enough data.
 
     With few clips or films that happen to be alike, an interval would be misleadingly narrow.
     Skewed metrics also need a tenth of the clips to be positive. `noun` is the word for a group.

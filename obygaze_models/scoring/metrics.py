@@ -130,7 +130,7 @@ METRICS = {
     "average_precision": Metric(
         "AP",
         "AP",
-        "average precision: the mean precision over all cuts of the ranked clips; chance is the "
+        "average precision: the mean precision at the ranks of the positive clips; chance is the "
         "share of positives",
         binary=True,
         ranks=True,
@@ -217,7 +217,7 @@ def ranking_keys(*, multiclass: bool) -> list[str]:
 
 
 def value_keys(kind: str) -> list[str]:
-    """Return the keys of a kind's scores for which higher is better."""
+    """Return the keys of the scores for a kind of target for which higher is better."""
     return [key for key, own in METRICS.items() if kind in own.kinds and not own.lower_is_better]
 
 

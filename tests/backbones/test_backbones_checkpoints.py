@@ -27,7 +27,7 @@ TYPES = (
 )
 TUBELETS = "vivit.embeddings.patch_embeddings.projection.weight"
 SLIPS = [
-    ("tiny-xclip", config(model_type="bert"), f"unknown model_type 'bert'; supported types: {TYPES}"),
+    ("tiny-xclip", config(model_type="bert"), f"model_type 'bert'; supported types: {TYPES}"),
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ("tiny-xclip", lambda folder: write(folder / "preprocessor_config.json", "[]"),
      "must hold a JSON object with a processor's configuration"),
