@@ -62,7 +62,7 @@ class TextTower:
 class Backbone:
     """A frozen network that embeds clips, and possibly images and texts.
 
-    A family's `load` sets the fields up to `text_tower`; `load_backbone` sets the rest.
+    A family's `load` sets the fields up to `mask_on_cpu`; `load_backbone` sets the rest.
 
     Parameters
     ----------

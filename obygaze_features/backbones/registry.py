@@ -1,6 +1,6 @@
 """The families of backbones in obygaze and in installed plug-ins.
 
-obygaze's own families are modules in this folder with a `FAMILY` or several `FAMILIES`; they are
+obygaze's own families are the `FAMILY` or `FAMILIES` of modules in this folder; the modules are
 listed below. Another package can provide a family with an entry point:
 ``[project.entry-points."obygaze.backbones"] toy = "my_package.toy:FAMILY"``. The entry point may
 also be a class or function that makes a `Backbone` for a preprocessing mode. Errors in the code of

@@ -55,7 +55,7 @@ from obygaze_features.store import StoreWriter
 from obygaze_features.store.writer import recipe_differences
 
 MAX_LOSSES = 3
-"""The number of actors that may be lost while computing the same piece of a block."""
+"""The number of lost actors after which the piece of a block that they computed is given up."""
 MAX_RESTARTS = 10
 """The number of times that Ray restarts a lost actor."""
 PIECES_PER_ACTOR = 2
@@ -64,7 +64,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 PORT_TIMEOUT_S = 5.0
 _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The environment variable that lets Ray listen beyond loopback. It works on every system."""
+"""The environment variable that lets Ray listen beyond loopback, despite its name on any system."""
 
 
 class WorkerPlan(NamedTuple):
@@ -126,7 +126,7 @@ def run_ray(
     writers: Mapping[str, StoreWriter],
     progress: Progress,
 ) -> None:
-    """Compute the blocks of a job on a cluster, where `loads` load the backbones on a device."""
+    """Compute the blocks of a job on a cluster. `loads` has a function to load each backbone."""
     options, media = job.options, job.media
     assert media is not None
     plan = check_ray(options)
@@ -391,7 +391,7 @@ def import_ray(address: str | None) -> ModuleType:
 
 @contextlib.contextmanager
 def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
-    """Connect to the cluster at an address or ``auto``; if it is None, start a cluster here.
+    """Connect to the cluster at an address or ``auto``; without an address, start a cluster here.
 
     A new cluster has `cpus` and `gpus`, and ends with the ``with`` block. It listens only on this
     machine's loopback address, unless Ray was imported before.

@@ -24,7 +24,7 @@ from obygaze_models.scoring.metrics import Array
 
 FUSIONS = ("early", "late")
 N_STACKED = 5
-"""The number of folds whose held-out logits train the stacker."""
+"""The number of folds whose held-out logits train late fusion's logistic regression."""
 FEW_FILMS = (
     "late fusion: too few films have clips of each class with features in each store, so the "
     "stores' weights were learned on clips of films that were also in training."
@@ -203,7 +203,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """Return the scaled features of the used stores; all 0 for clips that a store lacks."""
+        """Return the used stores' scaled features; a store's are all 0 for clips that it lacks."""
         own = np.concatenate([*self._columns.values()])
         means, scales = self.means_.take(own), self.scales_.take(own)
         scaled = (np.asarray(X, np.float64)[:, own] - means) / scales

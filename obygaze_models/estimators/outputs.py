@@ -19,7 +19,7 @@ _LEAST_DEVIATION = 1e-9
 def predict_outputs(
     estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
 ) -> Array:
-    """Return the probability of each class, [N, classes], or predicted numbers, [N, 1].
+    """Return the probability of each class or concept, [N, classes], or numbers, [N, 1].
 
     For ordered levels, the prediction of a classifier is the mean level; see `fit_spread`.
     """

@@ -2,7 +2,7 @@
 
 scikit-learn's compiled code does not check the arrays of a fitted model, so a forged model could
 make it access memory outside of the arrays. Therefore, a model may only contain classes in `SAFE`,
-which predict by NumPy or torch. Trees are stored as `TreeArrays`, and nearest neighbours are fitted
+which predict with NumPy or torch. Trees are stored as `TreeArrays`; nearest neighbours are fitted
 again. Forests and kernel machines are excluded.
 """
 
