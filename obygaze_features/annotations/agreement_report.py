@@ -320,7 +320,7 @@ def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str
     if a == b:
         return f"Each marks {counted(a, 'clip')} as {title}. {totals}"
     more, less = (first, second) if a > b else (second, first)
-    times = f" {max(a, b) / min(a, b):.1f} times as often as {less}:" if min(a, b) else ""
+    times = f" {max(a, b) / min(a, b):.1f} times as often as {less}:" if min(a, b) else " on"
     return (
         f"{more} marks {title}{times} {counted(max(a, b), 'clip')} against {min(a, b):,}. {totals}"
     )

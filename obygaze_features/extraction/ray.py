@@ -106,7 +106,7 @@ def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Op
 def check_ray(options: Options) -> WorkerPlan:
     """Return the plan for this machine; raise `UsageError` if the options do not allow a run."""
     if options.max_gpu_memory:
-        raise UsageError("Ray has no --max-gpu-memory; for two actors per GPU, use --ray-gpus 0.5")
+        raise UsageError("--max-gpu-memory does not work on Ray; use --ray-gpus 0.5 for half a GPU")
     here = torch.cuda.device_count()
     plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
     if not options.ray_address and (needed := plan.actors * plan.gpus) > here:

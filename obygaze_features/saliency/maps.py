@@ -1,7 +1,7 @@
 """Write saliency maps of a manifest's images, and the mean map of each group.
 
-A map is the Grad-CAM for the cosine of an image and a text, in a vision transformer with two
-towers.
+A map is the Grad-CAM for the cosine of an image and a text, in a model with a vision transformer
+and a text tower.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
     f1_interval
         The interval of each F1, from a jackknife over films.
     brier, cross_entropy
-        Losses of its probabilities on all annotators' labels, each label weighted equally.
+        Losses of the rater's probabilities on all annotators' labels, each weighted equally.
     difference, interval
         For models: the mean kappa with the annotators, minus the annotators' mean kappa with each
         other; and the interval of this difference.

@@ -291,7 +291,10 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
 def restrict(
     estimate: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
 ) -> Estimate:
-    """Drop an interval if there is not enough data; else clip a bounded score's to `least` to 1."""
+    """Return an estimate without its interval and p-value if there is not enough data.
+
+    The interval of a bounded score is clipped to the range from `least` to 1.
+    """
     if too_few(class_counts, estimate.groups, key):
         return replace(estimate, interval=None, p_value=None)
     return clip_interval(estimate, least) if METRICS[key].bounded else estimate

@@ -271,8 +271,8 @@ def score(
     probabilities
         The probabilities [N] of the positive class, or [N, classes] for more than two classes.
     trec
-        The clips' `trec_ranks`, if trec_eval's average precision is requested. All clips here are
-        ranked. Positive clips without a rank would lower only this measure.
+        The clips' `trec_ranks`, if trec_eval's average precision is requested. Every clip must have
+        a rank.
     kind
         The kind of target. If it is not classes, labels and predictions are numbers.
     """
@@ -309,7 +309,7 @@ def roc_area(labels: Array, scores: Array) -> float:
 
 
 def average_precision(labels: Array, scores: Array) -> float | None:
-    """Return the mean precision over the ranks of positive clips, or None if no clip is positive.
+    """Return the mean precision at the ranks of positive clips, or None if no clip is positive.
 
     Clips with the same score share a rank.
     """
