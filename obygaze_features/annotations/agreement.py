@@ -73,7 +73,7 @@ class Pair:
 
 
 def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Find pairs of label sets that share clips of a film; also return remarks, as on other films.
+    """Find pairs of label sets that share clips of a film, with remarks on anything unusual.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class MarkedFilms:
     films: Sequence[FilmShares]
 
     def difference(self, film: FilmShares) -> float:
-        """Return the first annotator's share minus the second's, or the range if not two."""
+        """Return the first of two annotators' shares minus the second, or else their range."""
         shares = [*film.level.values()]
         if len(self.annotators) == 2:
             return shares[0] - shares[-1]

@@ -98,8 +98,8 @@ class Gamma:
     """Gamma and the numbers that it is computed from; undefined numbers are None.
 
     `expected` is the mean distance over random sequences, and `closed` is its closed form. `p` is
-    the share of sequences that agree at least as well as the annotators, whose own sequences are
-    counted as one of them.
+    the share of sequences that agree at least as well as the annotators, counting the annotators'
+    own as one of them.
     """
 
     clips: int
@@ -284,7 +284,7 @@ OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
 
 @dataclass
 class Measure:
-    """A measure of two annotators' agreement in a film; decorate the function that computes it.
+    """A decorator that registers a function as a measure of two annotators' agreement in a film.
 
     Parameters
     ----------
