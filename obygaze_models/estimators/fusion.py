@@ -98,7 +98,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups
             The film of each clip. Late fusion holds out whole films.
         order
-            A number for each clip, if clips have several rows.
+            The number of each row's clip, if clips have several rows.
         arguments
             Other arguments of the classifier's `fit`, with a value per row, or per row of `X_val`
             if the name ends in ``_val``.

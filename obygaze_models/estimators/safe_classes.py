@@ -21,7 +21,7 @@ from obygaze_models.estimators.registry import ESTIMATORS
 MAX_CLIP_NUMBERS = 2**24
 """The maximum number of features of a clip: 64 MB in single precision."""
 MAX_DEPTH, MAX_VALUES = 15, 2**20
-"""The maximum depth of objects and lists (five nested pipelines), and number of values."""
+"""The maximum depth of objects and lists (five nested pipelines), and number of values in all."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
 
 

@@ -286,7 +286,7 @@ def describe_seen(seen: Mapping[str, str]) -> Iterator[str]:
     counts = Counter(seen.values())
     total = counted(len(seen), "clip was", "clips were")
     if counts["yes"]:
-        yield f"{counts['yes']:,} of {total} used to train the model, so they cannot test it"
+        yield f"{counts['yes']:,} of {total} used to train the model and cannot test it"
     if renamed := counts[SEEN_RENAMED]:
         clips = counted(renamed, "clip shows", "clips show")
         yield f"{clips} parts of files that the model was trained on, under other ids"

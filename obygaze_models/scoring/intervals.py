@@ -162,7 +162,7 @@ class Estimate:
     interval
         The 95% interval; None if there is not enough data.
     groups
-        The number of groups that the mean is over.
+        The number of groups in the mean.
     p_value
         The p-value of a t-test of a mean difference against 0; None for a score.
     """
