@@ -268,7 +268,7 @@ def levels_by_film(marked: MarkedFilms) -> Figure:
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.grid(axis="x")
         figure.set_figheight((y + 66 + 14 * len(names)) / 72)
-        left_out = f" ({len(drawn)} of {len(films)} films: those with the largest differences)"
+        left_out = f" ({len(drawn)} of {len(films)} films: largest differences)"
         axes.set_xlabel(f"share of a film’s clips{left_out if len(drawn) < len(films) else ''}")
         title = f"Who marks {marked.level} more, film by film"
         caption(figure, title)

@@ -72,7 +72,7 @@ def test_figures_state_every_share_and_drop_the_smallest_differences():
             )
     films = [FilmShares(f"f{n}", f"Film {n}", 9, {"a": n / 99, "b": 0.0}, {}) for n in range(40)]
     figure = levels_by_film(MarkedFilms("Dark", films))
-    assert "30 of 40 films: those with the largest diff" in figure.axes[0].get_xlabel()
+    assert "30 of 40 films: largest differences" in figure.axes[0].get_xlabel()
     titles = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert titles == [f"Film {n}" for n in range(39, 39 - MAX_FILMS, -1)]
     with pytest.raises(AnnotationError, match="no clip"):
