@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return X-CLIP's arrays, given the frames, the embedding width, and the tokens per frame."""
+    """Return X-CLIP's arrays, given its frames, embedding width, tokens per frame and width."""
     return (
         ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
         *pool_specs(dim, "`frames`"),

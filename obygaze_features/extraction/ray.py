@@ -64,7 +64,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 PORT_TIMEOUT_S = 5.0
 _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The environment variable that lets Ray listen beyond loopback, despite its name on any system."""
+"""The environment variable that lets Ray listen beyond loopback, on Linux too despite its name."""
 
 
 class WorkerPlan(NamedTuple):
