@@ -1,4 +1,4 @@
-"""Index the frames of a film in one pass over its packets.
+"""Index the frames of a film by its packets.
 
 If every packet has a presentation time, and nothing contradicts these times, frames are shown in
 the order of their times, and each frame can be decoded from the last keyframe before it. AVI files
