@@ -182,7 +182,7 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
 
 
 def processor_file(checkpoint: Path) -> Path:
-    """Return the file of a checkpoint's image processor or, if there is none, video processor."""
+    """Return the file of a checkpoint's image processor or, if it has none, video processor."""
     video = checkpoint / VIDEO_CONFIG
     return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
 

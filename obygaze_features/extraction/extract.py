@@ -313,7 +313,10 @@ def open_stores(
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """Return the kinds of a manifest's items; raise `UsageError` for mixed kinds or no folder."""
+    """Return the kinds of a manifest's items.
+
+    Raise `UsageError` if clips are mixed with other kinds, or if the folder of the files is missing.
+    """
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)
