@@ -315,7 +315,7 @@ def open_stores(
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     """Return the kinds of a manifest's items.
 
-    Raise `UsageError` if clips are mixed with other kinds, or if the folder of the files is missing.
+    Raise `UsageError` if clips are mixed with other kinds, or if the folder of files is missing.
     """
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
