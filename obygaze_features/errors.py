@@ -154,7 +154,7 @@ class BackboneError(ObygazeError, ValueError):
 
 
 class BrokenBackbone(BackboneError):
-    """The error raised if a backbone fails or its arrays are invalid. Other backbones continue."""
+    """The error raised if a backbone fails, or its arrays are invalid; the others can continue."""
 
 
 class ClusterError(ObygazeError, ConnectionError):

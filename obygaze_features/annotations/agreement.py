@@ -36,7 +36,7 @@ from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
 from obygaze_features.manifests.labels import Origin, name_key
 
 MAKERS: dict[Origin, str] = {
-    "annotator": "by one annotator",
+    "annotator": "by an annotator",
     "merge": "by merging",
     "rule": "by a rule",
     "": "in an unknown way",
@@ -47,8 +47,8 @@ MAKERS: dict[Origin, str] = {
 class Pair:
     """The levels of a film's clips in two label sets.
 
-    `rows` are the manifest's rows of the film's clips, in the order of the film. A level is None if
-    the label set does not include the clip.
+    `rows` are the rows of the film's clips in the manifest, sorted by time if all clips have spans.
+    A level is None if the label set does not include the clip.
     """
 
     film: str
@@ -73,7 +73,7 @@ class Pair:
 
 
 def find_pairs(manifest: Manifest, names: Sequence[str] = ()) -> tuple[list[Pair], list[Remark]]:
-    """Find pairs of label sets that share clips of a film, with remarks on films without a pair.
+    """Find pairs of label sets that share clips of a film, with remarks on anything unusual.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _describe_lack(label_sets: Sequence[LabelSet]) -> str:
     for labels in label_sets:
         makers.setdefault(labels.origin, []).append(labels.name)
     parts = [f"{MAKERS[origin]} ({join_some(names)})" for origin, names in makers.items()]
-    text = f"agreement needs two annotators, but these labels were made {', '.join(parts)}"
+    text = f"agreement compares two annotators, but these labels were made {', '.join(parts)}"
     if not makers:
         return "agreement needs two annotators, but there are no labels"
     if "" in makers:
@@ -184,7 +184,8 @@ class PairAgreement:
 def pair_agreement(pair: Pair, distances: Distances, chance: Chance | None = None) -> PairAgreement:
     """Compute all measures for a pair.
 
-    The random sequences depend only on the seed, the film and the names of the label sets.
+    The random sequences are seeded with the seed, the film and the names of the label sets, so they
+    do not depend on other pairs.
     """
     stream = random_stream(pair.film, pair.a, pair.b)
     ratings = Ratings(*pair.common, distances, chance or Chance(), stream)
@@ -220,7 +221,7 @@ def find_disagreements(
     """Return every run of consecutive clips on which two label sets differ, longest first.
 
     Runs of equal duration are ordered by number of clips, then by distance, largest first. A run
-    ends at a clip that is in only one label set, at a clip on which both agree, or at a gap.
+    ends at a clip that either label set lacks, at a clip on which both agree, or at a gap.
     """
     runs = []
     for pair in pairs:
@@ -406,7 +407,7 @@ def _concept_agreements(
 
 
 def sure_task(scheme: LabelScheme) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the positive and negative levels of the paper's task, EN+HN against S.
+    """Return the positive and negative levels of the paper's task (Sure against EN and HN).
 
     The positive level is the highest. The negative levels are all others except Not Sure.
     """

@@ -52,8 +52,8 @@ class AgreementReport:
 
     `differences` are the stretches where label sets differ, longest first. `overall` compares each
     pair over all films, by level and by concept. `titles` maps each film to its title. `merged` has
-    the names of the label sets that are merges. `marked` has the share of each film's
-    clips that annotators mark.
+    the names of the label sets that are merges. `marked` has the shares of each film's clips to
+    which annotators give the highest level, or a concept.
     """
 
     manifest: str
@@ -252,7 +252,7 @@ def _summary(report: AgreementReport) -> Iterator[str]:
     """Yield the summary: agreement of pairs, who marks more, means, and how gamma is measured."""
     pairs = report.pairs
     if not pairs:
-        yield f"{report.manifest}: no two label sets have a film in common."
+        yield f"{report.manifest}: no two label sets have a clip in common."
         return
     if len(report.overall) > 1:
         films = counted(len({pair.film for pair in pairs}), "film")
@@ -273,7 +273,7 @@ def _describe_gamma(report: AgreementReport) -> Iterator[str]:
         yield (
             f"The paper reports gamma {paper['gamma']:.2f} for its {paper['pairs']} pairs, and "
             f"{paper['gamma_without_not_sure']:.2f} without Not Sure. Compare only on the same "
-            "films, clips and threshold. It does not say how it draws random sequences."
+            "films, clips and threshold. The paper does not say how it draws random sequences."
         )
     chance = report.chance
     sequences = counted(chance.samples, "random sequence")
@@ -320,7 +320,7 @@ def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str
     if a == b:
         return f"Each marks {counted(a, 'clip')} as {title}. {totals}"
     more, less = (first, second) if a > b else (second, first)
-    times = f" {max(a, b) / min(a, b):.1f} times as often as {less}:" if min(a, b) else ""
+    times = f" {max(a, b) / min(a, b):.1f} times as often as {less}:" if min(a, b) else " on"
     return (
         f"{more} marks {title}{times} {counted(max(a, b), 'clip')} against {min(a, b):,}. {totals}"
     )

@@ -72,10 +72,11 @@ def build_timelines(
 ) -> Timelines:
     """Make timelines from the rows that an importer read, with remarks on anything unusual.
 
-    Rows are left out if they have no film, no annotator or no known level, if they end before they
-    start or start past the end of their film, or if they are duplicates. Segments are cut at the
-    end of their film. Overlapping segments of an annotator are kept. Concepts that the scheme does
-    not list are kept as non-visual concepts, or as visual concepts if the scheme lists no concepts.
+    Rows are left out if they have no film, no annotator or no known level, if their times are
+    impossible (the end is not after the start, or the start is not before the film's end), or if
+    they are duplicates. Segments are cut at the end of their film. Overlapping segments of an
+    annotator are kept. Concepts that the scheme does not list are kept as non-visual concepts, or
+    as visual concepts if the scheme lists no concepts.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ def build_timelines(
 
 
 class _Rows:
-    """Source rows in little more memory than their segments: locations are joined in one text."""
+    """Source rows in little more memory than their segments; their locations share one buffer."""
 
     def __init__(self, rows: Iterable[SourceRow] = ()) -> None:
         self.segments: list[Segment] = []
@@ -256,7 +257,7 @@ def _time_problem(segment: Segment, film_end: float | None) -> tuple[str, str] |
     if segment.end > MAX_TIME_S:
         return "no-time", f"ends at {segment.end:g} s, which is too late for a film"
     if film_end is not None and segment.start >= film_end:
-        return "starts-past-end", f"starts at {start}, past the film's end {format_time(film_end)}"
+        return "starts-past-end", f"starts at {start}, but the film ends at {format_time(film_end)}"
     return None
 
 
@@ -283,9 +284,10 @@ def _with_concepts(
 
 
 def _ids(noun: str, names: Mapping[str, int]) -> tuple[dict[str, str], list[Remark]]:
-    """Map non-blank names, which are counted, to ids; names that differ only in case share an id.
+    """Map non-blank names to ids; names that differ only in case or spacing share an id.
 
-    The most frequent spelling is used, so the order of rows does not matter.
+    `names` has the number of rows with each name. The most frequent spelling is used, so the order
+    of rows does not matter.
     """
     counts = {name: count for name, count in names.items() if name.strip()}
     spelling: dict[str, str] = {}
@@ -294,7 +296,7 @@ def _ids(noun: str, names: Mapping[str, int]) -> tuple[dict[str, str], list[Rema
     for name in sorted(counts, key=lambda name: (-counts[name], name)):
         first = spelling.setdefault(_name_key(name), name)
         if first != name:
-            problem = f"{shorten(name)} and {shorten(first)} differ only in case"
+            problem = f"{shorten(name)} and {shorten(first)} differ only in case or spacing"
             remarks.append(Remark(f"{noun}s", "", "", problem, f"both read as {safe_id(first)}"))
             continue
         clash = owner.setdefault(safe_id(name).lower(), name)
@@ -335,7 +337,7 @@ def _overlaps(segments: Mapping[Segment, SourceRow]) -> Iterator[Remark]:
             is_frame = shared <= FRAME_S
             problem = f"overlaps {segments[earlier].where} by {format_time(shared)}"
             yield segments[segment].remark(
-                f"{problem}, one frame" if is_frame else problem,
+                f"{problem}, at most one frame" if is_frame else problem,
                 KEPT,
                 "overlap-of-a-frame" if is_frame else "overlap",
             )

@@ -170,7 +170,7 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
 
 
 def _format_exact_times(times: Sequence[float]) -> str:
-    """Format the times that are not whole milliseconds, unless two round to the same number."""
+    """Format the times that are not whole milliseconds, unless two round to the same one."""
     distinct = set(times)
     shared = Counter(round(time * 1000) for time in distinct)
     rounded = (time for time in distinct if round(time * 1000) / 1000 != time)
@@ -181,9 +181,9 @@ def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) ->
     """Return CSV tables for spreadsheets, by file name.
 
     ``segments.csv`` and ``films.csv`` can be imported again with ``annotations import csv``.
-    ``clips.csv`` lists a manifest's label sets side by side. The columns ``title``, ``from`` and
-    ``to`` are for people, and are ignored by the import. Cells that a spreadsheet would take for a
-    formula are prefixed with an apostrophe.
+    ``clips.csv`` lists a manifest's label sets side by side. In ``segments.csv``, the columns
+    ``title``, ``from`` and ``to`` are for people, and are ignored by the import. Cells that a
+    spreadsheet would take for a formula are prefixed with an apostrophe.
     """
     segments, films = timelines.segments, timelines.films
     name_of = timelines.scheme.name_of
@@ -251,12 +251,12 @@ def _clips_of(film: str, manifest: Manifest) -> list[Item]:
 def _require_clips(timelines: Timelines, manifest: Manifest) -> None:
     if timelines.by_film.keys().isdisjoint(manifest.items.spans_by_film):
         raise AnnotationError(
-            f"the manifest {manifest.name!r} has no clips with spans in the timelines' films"
+            f"the manifest {manifest.name!r} has no clips with spans in any film of the timelines"
         )
 
 
 def elan_template(scheme: LabelScheme) -> str:
-    """Return an ELAN template with the tiers of one annotator; others can be added in ELAN."""
+    """Return an ELAN template with one annotator's tiers; more tiers can be added in ELAN."""
     return to_etf(_vocabularies(scheme), _scheme_property(scheme))
 
 

@@ -58,7 +58,7 @@ ROW, NEXT_LINE = 16.0, 11.0
 HEAD = 130.0
 """The maximum length, in points, of a column's heading."""
 MAX_FILMS = 30
-"""The maximum number of films in a figure, which shows the films where annotators differ most."""
+"""The maximum number of films in `levels_by_film`: those on which annotators differ most."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def agreement_figure(report: AgreementReport) -> Figure:
     """
     if not report.overall:
         raise AnnotationError(
-            f"{report.manifest}: no two annotators have a film in common. If one film has two "
-            "names, name each ELAN file after its film and import the files again"
+            f"{report.manifest}: no two annotators have a clip in common. If the same film has "
+            "several names in your files, use one of them and import the files again"
         )
     agreement = report.overall[0]
     names = agreement.first, agreement.second
@@ -268,7 +268,7 @@ def levels_by_film(marked: MarkedFilms) -> Figure:
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.grid(axis="x")
         figure.set_figheight((y + 66 + 14 * len(names)) / 72)
-        left_out = f" ({len(drawn)} of {len(films)} films, where they differ most)"
+        left_out = f" ({len(drawn)} of {len(films)} films: largest differences)"
         axes.set_xlabel(f"share of a film’s clips{left_out if len(drawn) < len(films) else ''}")
         title = f"Who marks {marked.level} more, film by film"
         caption(figure, title)
@@ -298,7 +298,7 @@ def _new_figure(width: float = USUAL_IN) -> tuple[Figure, Axes]:
 
 
 def _leader(marked: MarkedFilms, film: FilmShares) -> str:
-    """Return the annotator who marks more; "" if they mark as much, or if there are not two."""
+    """Return the one of two annotators who marks more, or "" if there is none."""
     difference = marked.difference(film)
     if len(marked.annotators) != 2 or not difference:
         return ""
@@ -307,7 +307,7 @@ def _leader(marked: MarkedFilms, film: FilmShares) -> str:
 
 def _write_heading(axes: Axes, y: float, leader: str, films: int, names: Sequence[str]) -> None:
     width = 72 * figure_width(USUAL_IN) - 2 * EDGE
-    who, colour = "both mark as much", INK
+    who, colour = "both mark equally often", INK
     if leader:
         who, colour = f"{leader} marks more", _colour(leader, names)
     text = "".join(wrap(f"{who}: {counted(films, 'film')}", width, BOLD * TEXT, 1))

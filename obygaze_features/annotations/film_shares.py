@@ -44,7 +44,10 @@ class MarkedFilms:
     films: Sequence[FilmShares]
 
     def difference(self, film: FilmShares) -> float:
-        """Return the first annotator's share minus the second's; if not two, return the range."""
+        """Return the first annotator's share minus the second's.
+
+        If there are not exactly two annotators, return the range of the shares.
+        """
         shares = [*film.level.values()]
         if len(self.annotators) == 2:
             return shares[0] - shares[-1]

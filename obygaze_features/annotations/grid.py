@@ -25,7 +25,7 @@ from obygaze_features.manifests.importers.reading import parse_time
 from obygaze_features.manifests.manifest import Manifest
 
 #: The tolerance for rounding: times are rounded to whole microseconds, so the overlap of a clip
-#: and a segment may be off by one, and the required overlap by another.
+#: and a segment may be off by one microsecond, and the required overlap by another one.
 ROUNDING_US = 2
 #: The maximum number of clips in a grid. A mistyped length such as 0.001 would exhaust memory.
 MAX_CLIPS = 1_000_000
@@ -52,7 +52,8 @@ def read_grid(
     ----------
     grid
         A manifest (or its folder) whose items have spans; or the length of a clip (``60``, ``60s``
-        or ``0:01:00``), which cuts each film from 0 to its end, with a shorter last clip if needed.
+        or ``0:01:00``). Each film is then cut into clips of this length from 0 to its end; the last
+        clip may be shorter.
     timelines
         The timelines to project. Their films are cut into clips if `grid` is a length.
     """
@@ -107,7 +108,7 @@ def _manifest_grid(grid: Manifest, location: str) -> tuple[Manifest, list[Remark
 def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[Remark]]:
     step = round(length * 1e6)
     if step < MIN_SPAN_S * 1e6:
-        raise UsageError(f"the clips of a grid must be longer than 0 s (got {length:g} s)")
+        raise UsageError(f"the clips of a grid are too short (got {length:g} s); use longer clips")
     films = [film for film in timelines.films if film in timelines.by_film]
     ends = [round(timelines.end_of(film) * 1e6) for film in films]
     # A last clip of one microsecond would be too short for a span.

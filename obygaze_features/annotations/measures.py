@@ -98,7 +98,8 @@ class Gamma:
     """Gamma and the numbers that it is computed from; undefined numbers are None.
 
     `expected` is the mean distance over random sequences, and `closed` is its closed form. `p` is
-    the share of sequences that agree at least as well as the annotators, counting the observed one.
+    the share of sequences that agree at least as well as the annotators, counting the annotators'
+    own as one of them.
     """
 
     clips: int
@@ -273,7 +274,7 @@ class Ratings:
         return gamma(a, b, distances, self.chance, stream=self.stream)
 
 
-#: The beginnings of the lines of means in a report's summary, in order.
+#: The first words of each line of means in a report's summary, in order.
 OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
     "On average over films: ",
     "Krippendorff's alpha: ",
@@ -283,7 +284,7 @@ OVER_FILMS, ALPHA, WITHOUT_NOT_SURE = LINES = (
 
 @dataclass
 class Measure:
-    """A measure for two annotators in a film; use it to decorate the function that computes it.
+    """A decorator that registers a function as a measure of two annotators' agreement in a film.
 
     Parameters
     ----------
@@ -294,7 +295,8 @@ class Measure:
     about
         The description in the documentation.
     sentence
-        The text in the summary, where {} is the mean over films, and {kappa} the mean of kappa.
+        The text in the summary. {} is replaced by the mean over films; a key in braces, such as
+        {kappa}, by the mean of that measure.
     line
         The line of the summary that contains the sentence, one of `LINES`.
     paper_only

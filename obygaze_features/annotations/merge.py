@@ -29,7 +29,7 @@ MERGE_RULE = (
 
 @dataclass(frozen=True)
 class MergedLabels:
-    """A merged label set, with remarks on films that have only one annotator.
+    """A merged label set, with remarks, for example on films that have only one annotator.
 
     The label set's ``annotators`` column has the number of annotators of each clip. `of_all` maps
     each level to the number of clips that have it in all label sets. `sources` is the number of
@@ -128,8 +128,8 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
     if len(thresholds) > 1:
         pairs = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
         raise UsageError(
-            f"label sets have different thresholds ({pairs}); use the same threshold, or choose "
-            "the sets to merge: --labels A --labels B"
+            f"label sets have different thresholds ({pairs}); project again with the same one, or "
+            "choose the sets to merge: --labels A --labels B"
         )
     return chosen
 
@@ -151,7 +151,7 @@ def _parse_ratios(labels: LabelSet) -> NDArray[np.float64]:
     try:
         return np.array([float(text or "nan") for text in labels.ratio])
     except ValueError as error:
-        raise ManifestError(f"the label set {labels.name!r} has a wrong ratio: {error}") from None
+        raise ManifestError(f"label set {labels.name!r} has an invalid ratio: {error}") from None
 
 
 def _single_annotator(
@@ -168,7 +168,7 @@ def _single_annotator(
             single[films[row], label_sets[int(has_clip[:, row].argmax())].name] += 1
     remarks = []
     for (film, annotator), count in single.items():
-        share = "" if count == clips[film] else f"{count:,} of its "
+        share = "" if count == clips[film] else f"{count:,} of "
         problem = f"no second annotator for {share}{counted(clips[film], 'clip')}"
         done = f"taken from {annotator}"
         remarks.append(Remark(manifest.name, film, annotator, problem, done, "single-annotator"))

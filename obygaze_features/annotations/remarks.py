@@ -60,7 +60,7 @@ def sort_remarks(remarks: Sequence[Remark]) -> list[Remark]:
 def describe_remarks(
     remarks: Sequence[Remark], rest: str, titles: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yield remarks as lines for a terminal, starting with rows that were left out.
+    """Yield remarks as lines for a terminal, starting with remarks on what was left out.
 
     If many remarks are of the same kind, one line has the first remark and the number of others.
     `rest` tells the user where to find remarks that are not shown.
@@ -103,7 +103,7 @@ def read_remarks(path: Path) -> list[Remark]:
 
 
 def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
-    """Return remarks on label sets that should not be combined without care.
+    """Return remarks on label sets that should be combined only with care.
 
     These are merges together with their sources, and label sets from different timelines.
     """

@@ -370,7 +370,7 @@ def _convert_rows(table: Table, scheme: LabelScheme) -> list[Segment]:
             start, end = parse_time(start_text, "start"), parse_time(end_text, "end")
             if not start < end:
                 raise AnnotationError(
-                    f"the segment must end ({end_text}) after it starts ({start_text})"
+                    f"the segment's end ({end_text}) must be after its start ({start_text})"
                 )
             concepts = scheme.in_order(map(scheme.concept, split_concepts(names)))
             level = scheme.level(level)

@@ -62,7 +62,7 @@ class TextTower:
 class Backbone:
     """A frozen network that embeds clips, and possibly images and texts.
 
-    A family's `load` sets the fields up to `text_tower`; `load_backbone` sets the rest.
+    A family's `load` sets the fields up to `mask_on_cpu`; `load_backbone` sets the rest.
 
     Parameters
     ----------
@@ -391,7 +391,10 @@ class KnownCheckpoint:
 def published(
     family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
 ) -> tuple[KnownCheckpoint, ...]:
-    """Return a family's checkpoints from ``published.toml``; `arrays` takes a row's ``sizes``."""
+    """Return a family's checkpoints from ``published.toml``.
+
+    `arrays` returns a checkpoint's arrays, given its ``sizes`` in this file.
+    """
     tables = _read_published()
     shared = tables["credits"].get(family, {})
     return tuple(

@@ -158,7 +158,7 @@ def family_of(path: Path) -> Family:
         if family.model_type == model_type and (model_type or not config.is_file()):
             return family
     types = ", ".join(family.model_type for family in families() if family.model_type)
-    raise BackboneError(f"{path}: unknown model_type {model_type!r}; choose from {types}")
+    raise BackboneError(f"{path}: unknown model_type {model_type!r}; supported types: {types}")
 
 
 def prefetch(name: str) -> Path:

@@ -88,7 +88,7 @@ def _devices() -> list[str]:
 
 
 def describe_device(device: str) -> str:
-    """Describe a device; for a GPU, include everything that can change results."""
+    """Describe a device; for a GPU, include versions and settings that can change results."""
     if not device.startswith("cuda"):
         return device
     import torch

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SAMPLING = Sampling(32)
-"""The sampling of the paper's X-CLIP and ViViT, so that these families share decoded frames."""
+"""The sampling of the paper's X-CLIP and ViViT, which lets all these backbones share frames."""
 
 
 def frame_arrays(
@@ -104,7 +104,7 @@ def frame_backbone(
 
 
 def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return CLIP's arrays for `patches` patches per frame of width `width`, projected to `dim`."""
+    """Return CLIP's arrays, given the patches per frame, their width and the embedding's width."""
     order = "class token first, neither normalised nor projected"
     return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
 
@@ -125,7 +125,7 @@ def load_clip(path: Path, mode: str) -> Backbone:
 
 
 def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return SigLIP's arrays for `patches` patches per frame of width `width`; no class token."""
+    """Return SigLIP's arrays, given the patches per frame and their width; no class token."""
     meaning = "embedding of each frame: its tokens, pooled by attention"
     return frame_arrays(width, meaning, patches, width, "after the last layer norm")
 
@@ -154,7 +154,7 @@ def load_siglip(path: Path, mode: str) -> Backbone:
 
 
 def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec, ...]:
-    """Return DINO's arrays for `patches` patches and `registers` register tokens per frame."""
+    """Return DINO's arrays, given the patches per frame, their width, and the register tokens."""
     order = "class token first, " + (f"then {registers} registers, " if registers else "")
     meaning = "class token of each frame, after the last layer norm"
     tokens = 1 + registers + patches

@@ -198,7 +198,7 @@ def choose_arrays(
     if chosen is None:
         return tuple(spec for spec in available if not spec.on_request)
     if not chosen:
-        raise UsageError(f"--arrays selects no array of {name}; it has {', '.join(names)}")
+        raise UsageError(f"no array of {name} was requested; it has {', '.join(names)}")
     if unknown := [array for array in chosen if array not in names]:
         raise UsageError(f"{name} has no array {unknown[0]!r}; it has {', '.join(names)}")
     return tuple(spec for spec in available if spec.name in chosen)

@@ -25,7 +25,9 @@ RUNS_CODE = ("attn_implementation", "_attn_implementation", "auto_map", "quantiz
 BUFFER_NUMBERS = 50_000_000
 """The number of values that a network may have beyond its weights, such as in buffers."""
 POSITION_NUMBERS = 2**22
-"""The number of values that position tables may have beyond the weights. Some are slow to compute.
+"""The number of values that position tables may have beyond the weights.
+
+Some of these tables are slow to compute.
 """
 _REPEATED = re.compile(r"layer|depth|stage|block")
 """A pattern for names of settings that count modules, which are built one by one."""
@@ -106,8 +108,8 @@ def refuse_code(path: Path) -> None:
     names = sorted(set(RUNS_CODE) & read_object(path).keys())
     if names:
         raise BackboneError(
-            f"{path}: {names[0]} names code that would be fetched and run. If you trust the "
-            "checkpoint, remove this setting"
+            f"{path}: {names[0]} names code that would be fetched and run, which is not allowed. "
+            "Remove this setting to load the checkpoint without this code"
         )
 
 

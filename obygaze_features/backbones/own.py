@@ -129,7 +129,7 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
         output = output if getattr(output, name, None) is None else output[name]
     output = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(output, Tensor):
-        raise ValueError(f"it must return a tensor (got a {type(output).__name__})")
+        raise ValueError(f"its output must be a tensor (got a {type(output).__name__})")
     if output.ndim > 3:
         # For input [B,T,3,h,w], a network may keep the frame axis before the channels.
         is_by_frame = output.shape[:2] == pixels.shape[:2] and pixels.shape[2] == 3

@@ -146,7 +146,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     path = processor_file(checkpoint)
     config = read_json(path, BackboneError)
     if not isinstance(config, dict):
-        raise BackboneError(f"{path} is not a processor's configuration (JSON object)")
+        raise BackboneError(f"{path} must hold a JSON object with a processor's configuration")
     kind = str(config.get("image_processor_type", ""))
     # Only this processor has an offset, which is on by default.
     vivit = kind.startswith("Vivit")
@@ -178,11 +178,11 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
     for name, values in (("mean", own.mean), ("std", own.std), ("factor", (own.scale,))):
         is_number = all(isinstance(v, int | float) and abs(v) < MAX_SCALE for v in values)
         if not is_number or len(values) not in (1, 3) or (name != "mean" and not all(values)):
-            raise BackboneError(f"{path}: {name} must have one number per channel (got {values})")
+            raise BackboneError(f"{path}: {name} must have a usable number per channel: {values}")
 
 
 def processor_file(checkpoint: Path) -> Path:
-    """Return the file of a checkpoint's image processor or, if there is none, video processor."""
+    """Return the file of a checkpoint's image processor or, if it has none, video processor."""
     video = checkpoint / VIDEO_CONFIG
     return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
 

@@ -1,6 +1,6 @@
 """The families of backbones in obygaze and in installed plug-ins.
 
-obygaze's own families are modules in this folder with a `FAMILY` or several `FAMILIES`; they are
+obygaze's own families are the `FAMILY` or `FAMILIES` of modules in this folder; the modules are
 listed below. Another package can provide a family with an entry point:
 ``[project.entry-points."obygaze.backbones"] toy = "my_package.toy:FAMILY"``. The entry point may
 also be a class or function that makes a `Backbone` for a preprocessing mode. Errors in the code of
@@ -36,7 +36,7 @@ _MODULES = (
 )
 ENTRY_POINT_GROUP = "obygaze.backbones"
 LIBRARIES = ("timm", "torchvision")
-"""Libraries whose models can be used as ``PACKAGE:NAME``."""
+"""Libraries whose models can be used as ``LIBRARY:NAME``."""
 
 Maker = Callable[[str], Backbone]
 """A function that makes a backbone for a preprocessing mode."""
@@ -76,7 +76,7 @@ def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
             is_family = isinstance(loaded, Family)
             names = {item.name for item in loaded.checkpoints} if is_family else {plugin.name}
             if common := sorted(names & used_names):
-                raise BackboneError(f"{plugin} is ignored: {common[0]} already exists; rename it")
+                raise BackboneError(f"{plugin} is ignored: the name {common[0]} is already taken")
             used_names |= names
             plugins[plugin] = loaded
         except BackboneError as problem:

@@ -105,7 +105,7 @@ def read_sampling(text: str | None, **counts: int | None) -> Sampling | None:
         return None
     numbers = ", ".join(f"{name}={count}" for name, count in settings.items())
     if text is None and settings.keys() != {"frames"}:
-        raise UsageError(f"{numbers}: these options need a rate. Add --sampling '2 fps'")
+        raise UsageError(f"{numbers}: a window or a stride needs a rate. Add --sampling '2 fps'")
     rate = re.fullmatch(r"(\d*\.?\d+) ?fps", "1 fps" if text is None else text.strip().lower())
     if not rate or not float(rate[1]) or min(settings.values(), default=1) < 1:
         raise UsageError(

@@ -84,7 +84,8 @@ class SoundSampling:
         The seconds per window, and from the start of one window to the next. The last window ends
         with the clip; a clip shorter than a window has a single window.
     frames
-        The maximum number of windows. Longer clips are sampled evenly, including both ends.
+        The maximum number of windows. If a clip has more, they are sampled evenly, including the
+        first and the last.
     track
         The number of a file's sound track, from 1 (default: the file's default).
 

@@ -97,7 +97,7 @@ def load_sound(
     file = path / CONFIG
     listed = read_json(file, BackboneError)
     if not isinstance(listed, dict) or listed.get("feature_extractor_type", extractor) != extractor:
-        raise BackboneError(f"{file} is not the configuration of a {extractor} (JSON object)")
+        raise BackboneError(f"{file} is not the JSON configuration of a {extractor}")
     settings = {name: listed.get(name, default) for name, default in DEFAULTS[extractor].items()}
     with translate(BackboneError, file, "has settings that do not work together: {}"):
         rate, seconds = settings["sampling_rate"], window(settings)
@@ -108,7 +108,7 @@ def load_sound(
         sizes = [settings[name] for name in SIZES if name in settings]
         largest = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
         if not 0 < min(samples, hop, *sizes) <= largest <= MOST:
-            reason = f"needs {largest:.3g} numbers per window; use settings for 1 to {MOST:,}"
+            reason = f"needs {largest:.3g} numbers per window; this must be from 1 to {MOST:,}"
             raise BackboneError(file, reason)
         sampling = SoundSampling(rate, seconds, seconds)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)

@@ -1,6 +1,6 @@
 """X-CLIP, ViViT, VideoMAE, V-JEPA 2 and TimeSformer in Hugging Face format, which take whole clips.
 
-ViViT, VideoMAE and V-JEPA 2 have tubelets of 2 x 16 x 16.
+ViViT, VideoMAE and V-JEPA 2 cut a clip into tubelets, each 2 frames x 16 pixels x 16 pixels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return X-CLIP's arrays for `tokens` tokens per frame of width `width`, projected to `dim`."""
+    """Return X-CLIP's arrays, given its frames, embedding width, tokens per frame and width."""
     return (
         ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
         *pool_specs(dim, "`frames`"),

@@ -43,7 +43,7 @@ def resample(
     if not sampling.rate:
         raise UsageError(
             f"{backbone.label} takes frames, so --frames {sampling.frames} needs a rate. "
-            "Add --sampling '2 fps', or extract it separately from audio backbones"
+            "Add --sampling '2 fps', or extract this backbone in a separate run without --frames"
         )
     vectors = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
     if "native" not in vectors:

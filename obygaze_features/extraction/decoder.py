@@ -32,7 +32,7 @@ from obygaze_features.video.worker import HEARTBEAT, READY, Memory
 
 WORKER = "obygaze_features.video.worker"
 START_TIMEOUT_S = 120.0
-"""Seconds that a process may take to start, because it may import PyAV over a network."""
+"""Seconds that a process may take to start. Importing PyAV over a network is slow."""
 EXIT_TIMEOUT_S = 2.0
 """Seconds to wait for a killed process to end. A process that waits for a dead drive never ends."""
 

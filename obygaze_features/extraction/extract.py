@@ -233,7 +233,7 @@ def _check_for_clips(
 ) -> None:
     """Raise `UsageError` if a backbone embeds no clips, or if an option applies to no backbone."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
-        raise UsageError("--audio-track is only for audio backbones; add one, or leave it out")
+        raise UsageError("--audio-track needs an audio backbone; add one, or leave out the option")
     names = [backbone.name for backbone in backbones]
     if blind := [backbone.name for backbone in backbones if not backbone.for_clips]:
         raise UsageError(
@@ -313,7 +313,10 @@ def open_stores(
 
 
 def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
-    """Return the kinds of a manifest's items; raise `UsageError` for mixed kinds or no folder."""
+    """Return the kinds of a manifest's items.
+
+    Raise `UsageError` if clips are mixed with other kinds, or if the folder of files is missing.
+    """
     kinds = sorted(set(manifest.items.kinds)) or ["clip"]
     if "clip" in kinds:
         check_items(manifest)

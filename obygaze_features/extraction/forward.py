@@ -40,8 +40,8 @@ class Forward:
     """A function that runs a backbone over clips, images or texts, in batches of constant size.
 
     Because of the constant size, equal inputs give bitwise equal results, unless memory runs out.
-    The default batch size is 8 clips (fewer on a CPU or with many frames), or all images or texts
-    of a block. Within the context `alone()`, nothing else takes the GPU's memory.
+    The default batch size is 8 clips (fewer on a CPU or with many frames), or 32 images or texts.
+    Within the context `alone()`, nothing else takes the GPU's memory.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Embedder:
     def add(self, block: Block, row: int, item: ReadItem | Failed) -> int:
         """Add a block's next item, and embed batches that are full or the last of the block.
 
-        Returns how many more items of the block have now been embedded by every backbone.
+        Returns the number of further items of the block that every backbone has now embedded.
         """
         begin, before, is_last = time.monotonic(), self._count(block), row == block.rows[-1]
         for name in block.names(row):

@@ -31,7 +31,7 @@ from obygaze_features.store.commit import commit_block
 READ_AHEAD = 16
 """The number of items that may be read ahead, in addition to one per worker."""
 READ_AHEAD_SHARE = 0.25
-"""The share of the devices' free memory that items read ahead may take."""
+"""The share of free memory (on the device with the least) that items read ahead may take."""
 MAX_WAITING_BLOCKS = 2
 """The number of blocks that may wait to be written; `BlockWriter` waits if there are more."""
 

@@ -55,7 +55,7 @@ from obygaze_features.store import StoreWriter
 from obygaze_features.store.writer import recipe_differences
 
 MAX_LOSSES = 3
-"""The number of actors that may be lost while computing the same piece of a block."""
+"""The number of lost actors after which the piece of a block that they computed is given up."""
 MAX_RESTARTS = 10
 """The number of times that Ray restarts a lost actor."""
 PIECES_PER_ACTOR = 2
@@ -64,7 +64,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 PORT_TIMEOUT_S = 5.0
 _SEVERAL_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The environment variable that lets Ray listen beyond loopback. It works on every system."""
+"""The environment variable that lets Ray listen beyond loopback, on Linux too despite its name."""
 
 
 class WorkerPlan(NamedTuple):
@@ -106,11 +106,11 @@ def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Op
 def check_ray(options: Options) -> WorkerPlan:
     """Return the plan for this machine; raise `UsageError` if the options do not allow a run."""
     if options.max_gpu_memory:
-        raise UsageError("Ray has no --max-gpu-memory; for two actors per GPU, use --ray-gpus 0.5")
+        raise UsageError("--max-gpu-memory does not work on Ray; use --ray-gpus 0.5 for half a GPU")
     here = torch.cuda.device_count()
     plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
     if not options.ray_address and (needed := plan.actors * plan.gpus) > here:
-        remedy = "leave out --ray-gpus" if options.ray_gpus else "use --device cpu"
+        remedy = "drop --ray-gpus and use --device cpu" if options.ray_gpus else "use --device cpu"
         raise UsageError(
             f"{plan.actors} actors x {plan.gpus:g} GPU need {needed:g} GPU, but this machine has "
             f"{here}; {remedy}, or pass the --ray-address of a cluster with enough GPUs"
@@ -126,7 +126,7 @@ def run_ray(
     writers: Mapping[str, StoreWriter],
     progress: Progress,
 ) -> None:
-    """Compute the blocks of a job on a cluster, where `loads` load the backbones on a device."""
+    """Compute the blocks of a job on a cluster. `loads` has a function to load each backbone."""
     options, media = job.options, job.media
     assert media is not None
     plan = check_ray(options)
@@ -391,7 +391,7 @@ def import_ray(address: str | None) -> ModuleType:
 
 @contextlib.contextmanager
 def connect(address: str | None, cpus: int, gpus: int) -> Iterator[Cluster]:
-    """Connect to the cluster at an address or ``auto``; if it is None, start a cluster here.
+    """Connect to the cluster at an address or ``auto``; without an address, start a cluster here.
 
     A new cluster has `cpus` and `gpus`, and ends with the ``with`` block. It listens only on this
     machine's loopback address, unless Ray was imported before.

@@ -62,7 +62,7 @@ class FrameResizer:
     def __call__(
         self, frames: Tensor, views: Mapping[str, View]
     ) -> tuple[dict[str, Tensor], torch.cuda.Event | None, bool]:
-        """Return the views by name, an event to wait for, and True if the CPU resized the frames.
+        """Return the views by name, an event to wait for, and True if the CPU had to resize them.
 
         `frames` may be overwritten afterwards.
         """

@@ -105,7 +105,7 @@ def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
 
 
 def make_variants(caption: str) -> Variants | None:
-    """Return a caption with man, and with woman, in place of `MASK` or of its nouns for people.
+    """Return a caption with "man" and with "woman" in place of `MASK` or its nouns for people.
 
     Return None if the caption has no such noun, nouns for both genders, or another gendered word
     that would also have to change (such as a pronoun). You can put `MASK` into such captions

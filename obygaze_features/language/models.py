@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOKENS_PER_BATCH = 2048
-"""The maximum tokens in a batch, as the model outputs a number per token and vocabulary entry."""
+"""The maximum tokens in a batch. For each token, the output has a number per vocabulary entry."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
 _ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")

@@ -125,8 +125,8 @@ def map_clips(
     store
         The store to map.
     color
-        What colours show: ``film``; or, with a manifest, ``level`` (the default if the manifest has
-        labels), a concept, or a column of the items, such as ``media``.
+        The meaning of colours: ``film``; or, with a manifest, ``level`` (the default if the
+        manifest has labels), a concept, or a column of the items, such as ``media``.
     film
         The id or title of a film to highlight; clips of other films are grey.
     manifest, labels
@@ -373,4 +373,4 @@ def _directions(store: Store, array: str) -> Iterator[tuple[list[str], NDArray[n
 
 def _need_three(store: Store, ids: Sequence[str]) -> None:
     if len(ids) < 3:
-        raise UsageError(f"{store.where}: a map needs at least 3 finished clips (got {len(ids)})")
+        raise UsageError(f"{store.where}: a map needs at least 3 nonzero vectors (got {len(ids)})")

@@ -270,7 +270,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     ours = network.about["weights_sha256"]
     if digest != ours and not (backbone and digest.startswith("unknown")):
         raise BackboneError(
-            f"{store.where} was made with different weights (sha256 {shorten_digest(digest)}) than "
+            f"{store.where} was made with other weights (sha256 {shorten_digest(digest)}) than "
             f"{spec} has (sha256 {shorten_digest(ours)}); {give}"
         )
     return network

@@ -1,7 +1,7 @@
 """Write saliency maps of a manifest's images, and the mean map of each group.
 
-A map is the Grad-CAM for the cosine of an image and a text, in a vision transformer with two
-towers.
+A map is the Grad-CAM for the cosine of an image and a text, in a model with a vision transformer
+and a text tower.
 """
 
 from __future__ import annotations
@@ -355,8 +355,8 @@ class GradCamModel:
     def layer(self) -> Module:
         """The layer whose activations the maps show: the first layer norm of the last layer.
 
-        At the output of the last layer, the gradient of every patch would be zero, because only the
-        class token is used after it.
+        At the output of the last layer of a network with a class token, the gradient of every patch
+        would be zero, because only the class token is used after it.
         """
         layer: Module = self._vision.encoder.layers[-1].layer_norm1
         return layer

@@ -37,7 +37,7 @@ SEEK_PACKETS = 200
 EMPTY_MPEG4_BYTES = 20
 """The size below which an MPEG-4 packet may stand for a frame that the encoder skipped."""
 MAX_PIXELS = 100_000_000
-"""The maximum pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K film has 33 million."""
+"""The maximum pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K frames have 33 million."""
 _CHANGED = "does not match its index; it may have changed in the meantime"
 
 

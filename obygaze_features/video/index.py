@@ -1,4 +1,4 @@
-"""Index the frames of a film in one pass over its packets.
+"""Index the frames of a film by its packets.
 
 If every packet has a presentation time, and nothing contradicts these times, frames are shown in
 the order of their times, and each frame can be decoded from the last keyframe before it. AVI files
@@ -39,7 +39,7 @@ from obygaze_features.video.bitstream import (
 NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
-"""The seconds by which a clip may exceed its film: ends are rounded, and sound may be longer."""
+"""The seconds by which any clip may exceed its film: ends are rounded, and sound may be longer."""
 TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """The containers that store the time of every frame and support seeking to any frame."""
 LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
@@ -176,7 +176,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         ]
         if not streams:
             kinds = sorted({stream.type for stream in container.streams})
-            raise VideoError(path, f"{NO_PICTURES} {' and '.join(kinds) or 'nothing'}")
+            raise VideoError(path, f"{NO_PICTURES} {' and '.join(kinds) or 'metadata'}")
         if streams[0].codec_context is None:
             raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
         # Slice threads avoid the delay and the copies of frame threads; each core decodes one clip.

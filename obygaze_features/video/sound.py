@@ -43,7 +43,10 @@ RATES = range(1_000, 1_000_001)
 MARGIN_S = 1.0
 """The extra seconds to keep around the last window if only the file's header states the end."""
 MAX_READINGS = 3
-"""The maximum readings of a clip: a seek may miss its start, and a header misstate its end."""
+"""The maximum number of readings of a clip.
+
+A seek may miss its start, and a header may misstate its end.
+"""
 COMPUTING_S, COMPUTING_PER_SECOND = 60.0, 0.1
 """The processor time that decoding may take, plus an allowance for each second of sound. Usually,
 sound is decoded about a hundred times as fast as it plays.
@@ -336,7 +339,7 @@ def _mix(mixer: av.AudioResampler, frame: AudioFrame | None, outputs: Sequence[_
 
 
 class _Output:
-    """The samples of a clip at one rate, for the ranges to keep; initially silent."""
+    """The samples of a clip at one rate in the ranges to keep; zero until they are added."""
 
     def __init__(
         self, rate: int, begin: float, end: float | None, ranges: Ranges, memory: Samples

@@ -3,8 +3,8 @@
 Each frame contains its number, as a strip of black and white squares along its top edge, so that a
 decoder's output can be checked against the picture itself. The three levels look different, but
 only on average: Sure is warm with a large moving disc, Easy Negative is cool with a small disc, and
-Hard Negative is in between. Models therefore score between chance and 1. Half of the scenes,
-independent of their looks, have a voice instead of a tone, and most of these have some words.
+Hard Negative is in between. Models therefore score between chance and 1. Whatever its look, a scene
+has a voice or, as often, a tone. Most voices say some words.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write_synthetic_dataset(
     """
     for title in titles:
         if Path(title).name != title:
-            raise UsageError(f"a title must be a file name (got {title!r}). Use no slash.")
+            raise UsageError(f"a title must be a file name, without a slash (got {title!r})")
     rows: list[dict[str, object]] = []
     videos: dict[Path, list[tuple[int, Iterable[NDArray[np.uint8]]]]] = {}
     names = obygaze_scheme().visual_concepts

@@ -54,7 +54,7 @@ class _FrameProbe(TorchClassifier):
 
     @abstractmethod
     def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        """Return the initial weights. `normal` draws random weights with this shape and scale."""
+        """Return the initial weights. `normal` draws random weights of a given shape and scale."""
 
     @abstractmethod
     def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:

@@ -203,7 +203,7 @@ def check_layer(*shape: int) -> None:
     if math.prod(shape) > MAX_WEIGHTS:
         raise ExperimentError(
             f"a layer of {' x '.join(f'{size:,}' for size in shape)} weights is too large (at most "
-            f"{MAX_WEIGHTS:,}). Use fewer hidden units"
+            f"{MAX_WEIGHTS:,}). Use fewer hidden units or features"
         )
 
 

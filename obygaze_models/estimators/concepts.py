@@ -335,11 +335,11 @@ class ConceptBank(_Directions):
         remarks = []
         if choice.by == "default":
             remarks.append(
-                f"too few {clips} of one kind to choose C, so the middle value {fit.C:g} is used"
+                f"too few positive or negative {clips} to choose C, so C = {fit.C:g} is used"
             )
         if fit.degenerate:
             remarks.append(
-                f"at C = {fit.C:g} every dual is at its bound, so the SVM is degenerate: a "
+                f"at C = {fit.C:g} no clip is outside the margin, so the SVM is degenerate: a "
                 "difference of means with an arbitrary offset. Use a larger C or scale the features"
             )
         quality = _quality(fit, features, y, validation, choice.held_out)

@@ -24,7 +24,7 @@ from obygaze_models.scoring.metrics import Array
 
 FUSIONS = ("early", "late")
 N_STACKED = 5
-"""The number of folds whose held-out logits train the stacker."""
+"""The number of folds whose held-out logits train late fusion's logistic regression."""
 FEW_FILMS = (
     "late fusion: too few films have clips of each class with features in each store, so the "
     "stores' weights were learned on clips of films that were also in training."
@@ -98,7 +98,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups
             The film of each clip. Late fusion holds out whole films.
         order
-            A number for each clip, if clips have several rows.
+            The number of each row's clip, if clips have several rows.
         arguments
             Other arguments of the classifier's `fit`, with a value per row, or per row of `X_val`
             if the name ends in ``_val``.
@@ -204,7 +204,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """Return the scaled features of the used stores; all 0 for clips that a store lacks."""
+        """Return the used stores' scaled features; features of clips that a store lacks are 0."""
         own = np.concatenate([*self._columns.values()])
         means, scales = self.means_.take(own), self.scales_.take(own)
         scaled = (np.asarray(X, np.float64)[:, own] - means) / scales

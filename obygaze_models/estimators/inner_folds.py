@@ -1,4 +1,4 @@
-"""Folds of whole films for the cross-validation inside a fit, such as in a search or a stacker."""
+"""Folds of whole films for the cross-validation inside a fit, such as a search for parameters."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def whole_groups(
     """Make the cross-validation inside an estimator hold out whole groups while it is fitted.
 
     The folds are passed as rows by the ``cv`` parameter, because most of scikit-learn's estimators
-    do not pass groups on. Yield a list with a warning for each part that still splits groups. If
-    `groups` is None, nothing changes.
+    do not pass groups on. Yield a list with a warning for each part of the estimator that still
+    splits groups. If `groups` is None, nothing changes.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ _LEAST_DEVIATION = 1e-9
 def predict_outputs(
     estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
 ) -> Array:
-    """Return the probability of each class, [N, classes], or predicted numbers, [N, 1].
+    """Return the probability of each class or concept, [N, classes], or numbers, [N, 1].
 
     For ordered levels, the prediction of a classifier is the mean level; see `fit_spread`.
     """
@@ -43,8 +43,9 @@ def predict_outputs(
 def fit_spread(table: Array, labels: Array) -> tuple[float, float]:
     """Return the factor and the offset that give predictions the labels' mean and deviation.
 
-    Predicted means vary less than the levels that raters give, especially if the features say
-    little, and this lowers the kappa. Predictions that are all the same are left unchanged.
+    Predicted means vary less than the levels that annotators give, especially if the features are
+    hardly informative, and this lowers the kappa. If all predictions are the same, they are left
+    unchanged.
     """
     values = table[:, 0]
     deviation = float(values.std())

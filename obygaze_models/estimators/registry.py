@@ -110,12 +110,12 @@ ESTIMATORS = {
         {"strategy": "prior"},
         before_balancing=True,
     ),
-    "pcbm-tree": Entry(_BOTTLENECK, "A decision tree on distances from concepts.", _BANK | _TREE),
+    "pcbm-tree": Entry(_BOTTLENECK, "A decision tree on concept scores.", _BANK | _TREE),
     "pcbm-logistic": Entry(
-        _BOTTLENECK, "Logistic regression on distances from concepts.", _BANK | _LOGISTIC
+        _BOTTLENECK, "Logistic regression on concept scores.", _BANK | _LOGISTIC
     ),
     "pcbm-elastic-net": Entry(
-        _BOTTLENECK, "A sparse linear rule on distances from concepts.", _BANK | _ELASTIC_NET
+        _BOTTLENECK, "A sparse linear rule on concept scores.", _BANK | _ELASTIC_NET
     ),
     "random-directions": Entry(
         _BOTTLENECK,
@@ -125,7 +125,7 @@ ESTIMATORS = {
 }
 REGRESSORS = {
     "ridge": Entry("sklearn.linear_model:Ridge", "Ridge regression."),
-    "svr": Entry("sklearn.svm:SVR", "A kernel machine for numbers."),
+    "svr": Entry("sklearn.svm:SVR", "Support vector regression."),
     "knn-regressor": Entry(
         "sklearn.neighbors:KNeighborsRegressor",
         "The mean of the nearest training clips.",
@@ -133,7 +133,7 @@ REGRESSORS = {
     ),
     "mlp-regressor": Entry(
         "sklearn.neural_network:MLPRegressor",
-        "A network for numbers, with early stopping on held-out clips.",
+        "A network that predicts numbers, with early stopping on held-out clips.",
         {"early_stopping": True},
     ),
 }

@@ -2,7 +2,7 @@
 
 scikit-learn's compiled code does not check the arrays of a fitted model, so a forged model could
 make it access memory outside of the arrays. Therefore, a model may only contain classes in `SAFE`,
-which predict by NumPy or torch. Trees are stored as `TreeArrays`, and nearest neighbours are fitted
+which predict with NumPy or torch. Trees are stored as `TreeArrays`; nearest neighbours are fitted
 again. Forests and kernel machines are excluded.
 """
 
@@ -21,7 +21,7 @@ from obygaze_models.estimators.registry import ESTIMATORS
 MAX_CLIP_NUMBERS = 2**24
 """The maximum number of features of a clip: 64 MB in single precision."""
 MAX_DEPTH, MAX_VALUES = 15, 2**20
-"""The maximum depth of objects and lists (five nested pipelines), and number of values."""
+"""The maximum depth of objects and lists (five nested pipelines), and number of values in all."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
 
 

@@ -50,7 +50,7 @@ class LinearSVMProbe(LinearClassifier):
         hyperplane.
     class_weight
         ``"balanced"`` makes the clips of the rarer side cost more. None makes all clips cost the
-        same. A mapping has the weight of each class's clips.
+        same. A mapping gives the weight of each class's clips.
     cv
         The folds on which C is chosen: their number (None: 5), a splitter, or the training and
         test rows of each fold.
@@ -67,7 +67,7 @@ class LinearSVMProbe(LinearClassifier):
     temperature_
         The divisor of the decision values, whose softmax (for two classes: sigmoid) gives the
         probabilities. It minimises log loss on the clips used to choose C, or else on the
-        training clips, where the probabilities are overconfident. Without an offset, the
+        training clips, where the probabilities are overconfident. No offset is added, so the
         probability on the hyperplane of two classes is 1/2.
     facts_
         A dict of ``C``, ``bounded``, ``solver``, ``converged`` and ``duality_gap``.
@@ -119,7 +119,7 @@ class LinearSVMProbe(LinearClassifier):
                 label = self.classes_.tolist()[code]  # plain, because NumPy prints its types
                 if X_val is not None:
                     raise ExperimentError(
-                        f"all {len(X_val)} validation labels are on the same side of class "
+                        f"of {len(X_val)} validation labels, all or none are class "
                         f"{label!r}, so C cannot be chosen. Pass a single C"
                     )
                 warnings.warn(

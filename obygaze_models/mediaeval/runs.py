@@ -220,7 +220,8 @@ def trec_average_precision(
     """Return the average precision as trec_eval computes it; None if there are no positive clips.
 
     Positive clips that are not among `ids` lower the average precision. In `average_precision`,
-    clips with the same score share a rank, so the two can differ widely if many scores are equal.
+    clips with the same score share a rank, so the two results can differ widely if many scores are
+    equal.
 
     Parameters
     ----------

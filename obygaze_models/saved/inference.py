@@ -77,8 +77,8 @@ class Predictions:
         The probabilities ``[n, classes]``, or the predictions ``[n, 1]`` for numbers and ordered
         levels.
     predicted
-        The class of each clip, or `UNSURE`. For ordered levels, the nearest level. For numbers, the
-        number as text.
+        The class of each clip, or `UNSURE`. For concepts, the predicted concepts, separated by
+        bars. For ordered levels, the nearest level. For numbers, the number as text.
     seen
         Whether the model has seen each clip in training: ``yes``, `SEEN_RENAMED` or ``no``.
     warnings

@@ -1,8 +1,8 @@
 """Compare models with each of several annotators, by agreement beyond chance.
 
-Models, annotators and guesses are all called raters. They are compared on the same clips: the clips
-that all annotators labelled. The difference between a model's agreement with the annotators and the
-annotators' agreement with each other has an interval over films.
+Models, annotators and guesses are all called raters. They are compared on the clips that all
+annotators labelled (and that a model predicted). The difference between a model's agreement with
+the annotators and the annotators' agreement with each other has an interval over films.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Rater(msgspec.Struct, frozen=True, kw_only=True):
     f1_interval
         The interval of each F1, from a jackknife over films.
     brier, cross_entropy
-        Losses of its probabilities on all annotators' labels, each label weighted equally.
+        Losses of the rater's probabilities on all annotators' labels, each weighted equally.
     difference, interval
         For models: the mean kappa with the annotators, minus the annotators' mean kappa with each
         other; and the interval of this difference.
@@ -140,13 +140,13 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it predicted."
         if self.too_few or rater.interval is None:
-            return f"{start}; they agree with {others}: {self.too_few or f'one {noun} only'}."
+            return f"{start}; these agree with {others}: {self.too_few or f'one {noun} only'}."
         low, high = rater.interval
         signed = (format_signed(v).replace("-", minus) for v in (rater.difference, low, high))
         numbers = "mean difference {} (95% {} to {}), on {}".format(*signed, self.which_clips)
         if low <= 0 <= high:
             films = counted(self.films, noun)
-            return f"{start}; they agree with {others}. {films} show no difference ({numbers})."
+            return f"{start}; these agree with {others}. {films} show no difference ({numbers})."
         verdict = "less" if high < 0 else "more"
         numbers = numbers[0].upper() + numbers[1:]
         return (

@@ -100,7 +100,7 @@ class ScoredClips:
         return self.kind in (NUMBER, ORDERED)
 
     def has_enough(self, rows: Array) -> bool:
-        """Return True if the rows have clips of every class, or two different numbers."""
+        """Return True if the rows have clips of every class, or at least two different numbers."""
         different = len(np.unique(self.labels[rows]))
         return different > 1 if self.is_numeric else different == self.classes
 
@@ -162,7 +162,7 @@ class Estimate:
     interval
         The 95% interval; None if there is not enough data.
     groups
-        The number of groups that the mean is over.
+        The number of groups in the mean.
     p_value
         The p-value of a t-test of a mean difference against 0; None for a score.
     """
@@ -291,7 +291,10 @@ def estimate_differences(model: GroupScores, reference: GroupScores) -> dict[str
 def restrict(
     estimate: Estimate, key: str, class_counts: Sequence[int], *, least: float = 0.0
 ) -> Estimate:
-    """Clip an interval to the range from `least` to 1, or drop it if there is not enough data."""
+    """Return an estimate without its interval and p-value if there is not enough data.
+
+    The interval of a bounded score is clipped to the range from `least` to 1.
+    """
     if too_few(class_counts, estimate.groups, key):
         return replace(estimate, interval=None, p_value=None)
     return clip_interval(estimate, least) if METRICS[key].bounded else estimate
@@ -457,7 +460,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
-    """Return the reason why there is no interval, or "" if there are enough data.
+    """Return the reason why there is no interval, or "" if there is enough data.
 
     With few clips or films that happen to be alike, an interval would be misleadingly narrow.
     Skewed metrics also need a tenth of the clips to be positive. `noun` is the word for a group.

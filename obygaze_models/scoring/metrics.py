@@ -130,7 +130,7 @@ METRICS = {
     "average_precision": Metric(
         "AP",
         "AP",
-        "average precision: the mean precision over all cuts of the ranked clips; chance is the "
+        "average precision: the mean precision at the ranks of the positive clips; chance is the "
         "share of positives",
         binary=True,
         ranks=True,
@@ -217,7 +217,7 @@ def ranking_keys(*, multiclass: bool) -> list[str]:
 
 
 def value_keys(kind: str) -> list[str]:
-    """Return the keys of a kind's scores for which higher is better."""
+    """Return the keys of the scores for a kind of target for which higher is better."""
     return [key for key, own in METRICS.items() if kind in own.kinds and not own.lower_is_better]
 
 
@@ -271,8 +271,8 @@ def score(
     probabilities
         The probabilities [N] of the positive class, or [N, classes] for more than two classes.
     trec
-        The clips' `trec_ranks`, if trec_eval's average precision is requested. All clips here are
-        ranked. Positive clips without a rank would lower only this measure.
+        The clips' `trec_ranks`, if trec_eval's average precision is requested. Every clip must have
+        a rank.
     kind
         The kind of target. If it is not classes, labels and predictions are numbers.
     """
@@ -309,7 +309,7 @@ def roc_area(labels: Array, scores: Array) -> float:
 
 
 def average_precision(labels: Array, scores: Array) -> float | None:
-    """Return the mean precision over the ranks of positive clips, or None if no clip is positive.
+    """Return the mean precision at the ranks of positive clips, or None if no clip is positive.
 
     Clips with the same score share a rank.
     """

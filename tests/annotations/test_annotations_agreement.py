@@ -133,7 +133,7 @@ def test_pairs_are_compared_on_their_common_clips():
     assert uniform.closed == pytest.approx(np.mean(others))
     pairs, [remark] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
     assert (pairs, remark.film, remark.what) == ([], "f", "ann, bea have no clip in common")
-    with pytest.raises(UsageError, match=r"made: .*two annotators.*by one annotator .ann.$"):
+    with pytest.raises(UsageError, match=r"made: .*two annotators.*by an annotator .ann.$"):
         find_pairs(make_manifest({"f": {"ann": A}}))
 
 
@@ -475,7 +475,7 @@ def test_tables_with_a_named_annotator_are_compared(tmp_path, obygaze):
     assert (pair["a"], pair["b"], pair["equal_levels"]) == ("ben", "third", 0.5)
     (folder / "labels/Ann_B.csv").unlink()
     (folder / "labels/merged.csv").unlink()
-    facts = "two annotators", "by one annotator (ben)", "(third)", "--labels A --labels B"
+    facts = "two annotators", "by an annotator (ben)", "(third)", "--labels A --labels B"
     refused(obygaze(*agree), *facts, code=2)
 
 

@@ -73,7 +73,7 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
         "Juno 2007.eaf, tier 'Bob'": f"unknown level 'nothing'; {LEVELS}",
         "Juno 2007.eaf, tier 'dialogue'":
             "has no known level in 1 annotation (the first: 'Hello: Look'); if it holds concepts, "
-            "make it depend on the tier of levels (in ELAN: Tier > Reparent Tier)",
+            "make it depend on the tier with levels (in ELAN: Tier > Reparent Tier)",
     }  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def test_figures_state_every_share_and_drop_the_smallest_differences():
             )
     films = [FilmShares(f"f{n}", f"Film {n}", 9, {"a": n / 99, "b": 0.0}, {}) for n in range(40)]
     figure = levels_by_film(MarkedFilms("Dark", films))
-    assert "30 of 40 films, where they differ most" in figure.axes[0].get_xlabel()
+    assert "30 of 40 films: largest differences" in figure.axes[0].get_xlabel()
     titles = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert titles == [f"Film {n}" for n in range(39, 39 - MAX_FILMS, -1)]
     with pytest.raises(AnnotationError, match="no clip"):
@@ -86,7 +86,7 @@ def test_a_film_that_both_mark_as_much_is_under_its_own_heading():
     axes = figure.axes[0]
     headings = [text.get_text() for text in axes.texts]
     assert headings == [
-        "ann marks more: 1 film", "both mark as much: 1 film", "ben marks more: 1 film"
+        "ann marks more: 1 film", "both mark equally often: 1 film", "ben marks more: 1 film"
     ]  # fmt: skip
     tied = [
         line for line in axes.lines if line.get_marker() == "o" and [*line.get_xdata()] == [0.3]

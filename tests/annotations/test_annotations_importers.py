@@ -65,14 +65,14 @@ def test_every_row_of_mobygaze_is_imported(tmp_path):
 
 def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
     bad = {
-        "1;a;Sure;[];[];60;49;tt1;25": ("ends (frame 49) before it starts (60)", "left out"),
+        "1;a;Sure;[];[];60;49;tt1;25": ("ends (frame 49) before it starts (frame 60)", "left out"),
         "2;a;Sure;[];[];60;70;tt1;0": ("framerate must be above 0 (got '0')", "left out"),
         "3;a;Sure;[];[];60;70;tt1;": ("framerate '' is not a number", "left out"),
         "4;a;Sure;Body;[];60;70;tt1;25": ("'Body' is not a list", "left out"),
         "5;a;Sure;['Body'];[];0;49;tt1;25": ("repeats m.csv, line 2", "left out"),
         "6;a;Sure;['Lighting|Body'];no list;100;149;tt1;25": ("unknown concept 'Light", "kept"),
         "9;a;Sure;[];[];60;9999999;tt1;0.001": ("which is too late for a film", "left out"),
-        "7;b;Sure;[];[];250;300;tt1;25": ("past the film's end 0:00:10", "left out"),
+        "7;b;Sure;[];[];250;300;tt1;25": ("but the film ends at 0:00:10", "left out"),
         "8;b;Sure;[];[];200;300;tt1;25": ("ends at 0:00:12.04, past the film's end", "cut"),
     }
     saved_again = "0;a;Sure;['Body'];[]; 0;49;tt1;25,0"  # by a spreadsheet
@@ -149,8 +149,8 @@ def test_columns_and_names_are_mapped(tmp_path):
     result = read(tmp_path, "f,ann,0,1,S", "F,Ann,1,2,S", "F,Ann,2,3,S")
     assert (result.annotators, list(result.films)) == (["Ann"], ["F"])
     assert [(problem, action) for _, problem, action in remarks(result)] == [
-        ("'ann' and 'Ann' differ only in case", "both read as Ann"),
-        ("'f' and 'F' differ only in case", "both read as F"),
+        ("'ann' and 'Ann' differ only in case or spacing", "both read as Ann"),
+        ("'f' and 'F' differ only in case or spacing", "both read as F"),
     ]
 
 

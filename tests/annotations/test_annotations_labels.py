@@ -159,7 +159,7 @@ def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
     refused(obygaze("annotations", "merge", spans), "at least two annotators (got one", code=2)
     write(spans / "labels/two.csv", "id,level,ratio", "film-0,S,half")
     result = obygaze("annotations", "merge", spans, *names("one", "two"))
-    refused(result, "the label set 'two' has a wrong ratio")
+    refused(result, "label set 'two' has an invalid ratio")
 
 
 def test_two_thresholds_do_not_merge(obygaze, annotations, timelines, spans, tmp_path):

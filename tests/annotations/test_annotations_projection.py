@@ -240,7 +240,7 @@ def test_films_missing_on_one_side_are_named():
 
 
 @pytest.mark.parametrize(("cells", "fact"), [
-    ("0", "the clips of a grid must be longer than 0 s"),
+    ("0", "the clips of a grid are too short .got 0 s.; use longer clips"),
     ("0.00001", "would have 42,000,000 clips; use longer clips"),
     ("-60", "-60 is not a grid"),
     (grid(film="FILM"), "no clips of any film .*It has clips of FILM.*did you mean FILM"),

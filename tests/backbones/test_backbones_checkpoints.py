@@ -27,10 +27,10 @@ TYPES = (
 )
 TUBELETS = "vivit.embeddings.patch_embeddings.projection.weight"
 SLIPS = [
-    ("tiny-xclip", config(model_type="bert"), f"unknown model_type 'bert'; choose from {TYPES}"),
+    ("tiny-xclip", config(model_type="bert"), f"model_type 'bert'; supported types: {TYPES}"),
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ("tiny-xclip", lambda folder: write(folder / "preprocessor_config.json", "[]"),
-     "not a processor's configuration"),
+     "must hold a JSON object with a processor's configuration"),
     ("tiny-xclip", processor(crop_size=16), "crops to 16x16, .* takes 32x32"),
     ("tiny-clap", processor(truncation="fusion"), "fusion.* Use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),

@@ -170,7 +170,7 @@ def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
     (folder / "config.json").write_text('{"model_type": "bert"}')
     hub.forget()
     refused = prefetch("someone/small", tmp_path / "third", hub.url, ends_with=1)
-    assert "unknown model_type 'bert'; choose from xclip, vivit" in refused.stderr
+    assert "unknown model_type 'bert'; supported types: xclip, vivit" in refused.stderr
     assert requested_files(hub) == {"config.json"}
 
 

@@ -306,7 +306,7 @@ SLIPS = [
     (lambda: concept_targets(["EN"], C[:1], "d"), "unknown negatives 'd'. Choose a"),
     (lambda: EstimatorSpec("pcbm-tree", {}, "d"), "unknown set of negatives 'd'"),
     (lambda: om.LinearSVMProbe([0.1, 1]).fit(X, Y, X_val=X[:99], y_val=np.ones(99, bool)),
-     "all 99 validation labels are on the same side"),
+     "of 99 validation labels, all or none are class"),
     (lambda: fit_mlp(X[:3], [0, 0, 1]), r"too few clips \(3, 1 of the rarest class\)"),
     (lambda: fit_mlp(X, Y, calibrate=True, early_stopping=False), "calibrate=True needs"),
     (lambda: fit_mlp(np.eye(2), ["EN", "S"], X_val=np.eye(2), y_val=["EN", "NS"]),

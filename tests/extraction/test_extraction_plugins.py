@@ -99,7 +99,7 @@ def test_backbones_are_listed_with_their_package(mylab, obygaze):
     assert "bad cannot be used: mylab.bad:Net of mylab 0.1.0: OSError: no go" in lines
     credit = "  licence MIT; citation Ni et al.: .*; paper https://arxiv.org/abs/2208.02816\n"
     assert re.search(f"xclip-kinetics: .*\n.*\n.*\n(  .*\n)+{credit}", lines)
-    assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: vivit already", lines)
+    assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: the name vivit is", lines)
     cards = json.loads(obygaze("features", "backbones", "--json").stdout)
     assert cards["colours"]["package"] == "mylab 0.1.0"
     assert cards["vivit"]["package"] == "obygaze"
@@ -193,7 +193,7 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
             make(video, **options)
         assert "\n" not in str(caught.value)
     image.forward = lambda pixels: {"tokens": pixels}
-    with pytest.raises(BackboneError, match=r"it must return a tensor \(got a dict\)"):
+    with pytest.raises(BackboneError, match=r"its output must be a tensor \(got a dict\)"):
         make(image)
     with pytest.raises(UsageError, match=r"of.Backbone.from_torch\(net, frames="):
         of.load_backbone(video)

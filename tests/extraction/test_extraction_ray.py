@@ -69,7 +69,7 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
     for options, code, facts in (
         ("--ray-gpus 0.5", 2, "--ray-gpus needs --engine ray"),
         ("--engine ray --ray-gpus 1 --ray-forwards 99", 2,
-         f"has {torch.cuda.device_count()}; leave out --ray-gpus, or pass the"),
+         f"has {torch.cuda.device_count()}; drop --ray-gpus and use --device cpu, or pass the"),
         ("--engine ray --max-gpu-memory 2GB", 2, "use --ray-gpus 0.5"),
         ("--engine ray --ray-address 127.0.0.1", 2, "--ray-address must be HOST:PORT"),
         ("--engine ray --ray-address nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),

@@ -1,9 +1,9 @@
 """Import ELAN files as timelines.
 
 Each tier belongs to one annotator: the tier's annotator, or else its participant, or else the
-tier's own name. If files in several folders use that name for a tier, the folder's name is used. An
-annotation has a level and, after a colon, concepts: ``Sure: Body, Look``. Alternatively, levels,
-concepts and comments are in dependent tiers whose names contain these words.
+tier's own name. If that name is a default, or if files in several folders use it, the folder's name
+is used instead. An annotation has a level and, after a colon, concepts: ``Sure: Body, Look``.
+Alternatively, levels, concepts and comments are in dependent tiers whose names contain these words.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FILE, SCHEME = "obygaze file", "obygaze scheme"
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
 ReadTier = tuple[Tier, list[Segment]]
 CONCEPTS_REMEDY = (
-    "if it holds concepts, make it depend on the tier of levels (in ELAN: Tier > Reparent Tier)"
+    "if it holds concepts, make it depend on the tier with levels (in ELAN: Tier > Reparent Tier)"
 )
 #: The default names of tiers in ELAN and in our template.
 UNNAMED_TIERS = ("annotator1", "default")
@@ -67,8 +67,9 @@ def import_timelines(
     """Read ELAN files.
 
     SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
-    one annotator: the tier's annotator, or else its participant, or else the file's folder within a
-    SOURCE, or else the tier's own name.
+    one annotator: the tier's annotator, or else its participant, or else the tier's own name. If
+    that name is a default (default, annotator1), or if files in several folders use it, the
+    folder's name is used instead.
 
     An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
     levels, concepts and comments are in dependent tiers whose names contain these words. Tiers

@@ -78,7 +78,7 @@ def _read_mobygaze(source: Path | str | None, url: str | None) -> Table:
 
 
 def _concepts(cell: str) -> list[str]:
-    """Parse a list of concepts; a bar within a name separates two concepts, as in our tables."""
+    """Parse a list of concepts; a bar in a name separates two concepts, as in obygaze's tables."""
     return [name for text in parse_list(cell) for name in split_concepts(text)]
 
 
@@ -101,7 +101,7 @@ def _frame_span(cells: Mapping[str, str], delimiter: str) -> tuple[float, float]
     if not rate > 0:
         raise ManifestError(f"framerate must be above 0 (got {cells['framerate']!r})")
     if last < first:
-        raise ManifestError(f"the segment ends (frame {last:g}) before it starts ({first:g})")
+        raise ManifestError(f"the segment ends (frame {last:g}) before it starts (frame {first:g})")
     return round(first / rate, 6), round((last + 1) / rate, 6)
 
 
