@@ -251,7 +251,8 @@ def _clips_of(film: str, manifest: Manifest) -> list[Item]:
 def _require_clips(timelines: Timelines, manifest: Manifest) -> None:
     if timelines.by_film.keys().isdisjoint(manifest.items.spans_by_film):
         raise AnnotationError(
-            f"the manifest {manifest.name!r} has no clips with spans in any film of the timelines"
+            f"the manifest {manifest.name!r} has no clips with spans in any film of the timelines. "
+            "Pass a manifest of the same films"
         )
 
 

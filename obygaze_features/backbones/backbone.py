@@ -305,9 +305,8 @@ class Backbone:
             raise self._reads_no("texts, only images")
 
     def _reads_no(self, inputs: str) -> UsageError:
-        family = self.about.get("family")
         return UsageError(
-            f"{self.name}: the family {family} does not read {inputs}; choose another backbone "
+            f"{self.name} does not read {inputs}; choose another backbone "
             "(list all: obygaze features backbones)"
         )
 

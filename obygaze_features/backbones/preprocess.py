@@ -109,7 +109,8 @@ class Preprocessing:
         if self.crop != expected:
             raise BackboneError(
                 f"{processor_file(checkpoint)} crops to {self.crop[0]}x{self.crop[1]}, "
-                f"but according to config.json the network takes {expected[0]}x{expected[1]}"
+                f"but according to config.json the network takes {expected[0]}x{expected[1]}. "
+                "Use the processor file of the same checkpoint"
             )
 
 

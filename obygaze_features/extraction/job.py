@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
-from obygaze_features.common.text import MAX_TIME_S
+from obygaze_features.common.text import MAX_TIME_S, counted
 from obygaze_features.errors import UsageError, VideoError
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.media import locate
@@ -285,7 +285,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
     located = locate(items, media)
     if located.missing and not located.found and not located.ambiguous:
         noun = "image" if items[0].kind != "clip" else "clip"
-        count = f"{len(located.missing)} {noun}s"
+        count = counted(len(located.missing), noun)
         raise VideoError(f"{media} has none of the {count} of {manifest.name}: {located.hint}")
 
 

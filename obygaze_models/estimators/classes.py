@@ -231,19 +231,22 @@ def keywords(method: Any) -> frozenset[str]:
 
 def check_frames(X: Array, ids: Sequence[str] = ()) -> None:
     """Raise if a frame is partly NaN or infinite, or if a clip has no frame."""
+
+    def name_of(clip: int) -> str:
+        return ids[clip] if len(ids) else f"{clip} (counted from 0)"
+
     for start in range(0, len(X), CLIPS_PER_STEP):
         part = X[start : start + CLIPS_PER_STEP]
         absent = np.isnan(part).sum(axis=2)
         partly = ((absent > 0) & (absent < X.shape[2])) | np.isinf(part).any(axis=2)
         if partly.any():
             clip, frame = (int(index[0]) for index in np.nonzero(partly))
-            name = ids[start + clip] if len(ids) else f"{start + clip} (counted from 0)"
             raise ExperimentError(
-                f"frame {frame} of clip {name} has features that are not finite. Verify "
-                "the store and extract the clip again"
+                f"frame {frame} of clip {name_of(start + clip)} has features that are not finite. "
+                "Verify the store and extract the clip again"
             )
         empty = np.flatnonzero((absent > 0).all(axis=1))
         if len(empty):
             raise ExperimentError(
-                f"clip {start + int(empty[0])} (counted from 0) has no frames (all NaN). Omit it"
+                f"clip {name_of(start + int(empty[0]))} has no frames (all NaN). Omit it"
             )

@@ -80,7 +80,7 @@ def test_maps_equal_finite_differences(checkpoints, name):
 
 @pytest.mark.parametrize(("kind", "medium"), [("vivit", "texts"), ("clap", "images")])
 def test_models_without_texts_or_images_are_refused(checkpoints, kind, medium):
-    with pytest.raises(UsageError, match=f"the family {kind} does not read {medium}"):
+    with pytest.raises(UsageError, match=f"tiny-{kind} does not read {medium}"):
         load_grad_cam_model(checkpoints[f"tiny-{kind}"], "cpu")
 
 
