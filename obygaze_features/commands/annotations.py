@@ -180,7 +180,7 @@ def export(
     citation, and the exact times of segments that you do not move. In ELAN, you choose levels and
     concepts from lists, in the colours of the .pfsx files. With --manifest, the tier "to discuss"
     shows where annotators differ. An .eaf file that was edited, or that obygaze did not write, is
-    never replaced; CSV files are replaced with --overwrite.
+    never replaced; with --overwrite, other .eaf files and CSV files are.
 
     \b
     Examples:

@@ -104,7 +104,7 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
 def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     """Save a new manifest, print a summary, and suggest the next command."""
     if not len(manifest):
-        raise ManifestError("the source has a header but no items; nothing was written")
+        raise ManifestError("the source has no items; nothing was written")
     manifest.save(output, overwrite=overwrite)
     echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:
@@ -359,7 +359,7 @@ def thesaurus(
 @manifests.command()
 @folder_argument("manifest")
 @click.option(
-    "--videos", type=PATH, required=True, help="The folder with the videos or a folder per film."
+    "--videos", type=PATH, required=True, help="The folder of the videos, or of a folder per film."
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
@@ -430,7 +430,7 @@ def set_(manifest: Path, **texts: str | None) -> None:
     "of items.csv. There is one fold per group, unless you pass --folds.",
 )
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
-@click.option("--folds", type=int, help="The number of folds.  [default: 10]")
+@click.option("--folds", type=int, help="The number of folds.  [default: 10, or one per group]")
 @click.option("--seed", type=int, default=0, help="The seed of the split.")
 @click.option("--name", help="The split's name (default: leak-free, leave-film-out or similar).")
 @overwrite_option
@@ -446,7 +446,7 @@ def split(
     """Split a manifest's clips into folds.
 
     By default, the labelled clips are split, and the levels are spread evenly. With --by but not
-    --folds, all clips (or the clips that --labels labels) are split, into one fold per group.
+    --folds, all clips (or those in the label set --labels) are split, into one fold per group.
 
     All experiments that use the split have the same folds, so training and test clips never mix.
     Use --by media if spans overlap in time (for instance, spans of two annotators), or if
@@ -478,8 +478,8 @@ def split(
     )
     if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {near}; such clips are so alike that scores will be too high. With three "
-            "files or more, keep files whole (--by media), or set gap = 5 in the experiment",
+            f"WARNING: {near}; such clips are so alike that scores will be too high. Keep files "
+            "whole (--by media), or, with fewer than three files, set gap = 5 in the experiment",
             err=True,
         )
     if len(new.sizes) < 3:

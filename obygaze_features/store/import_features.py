@@ -107,7 +107,7 @@ def import_features(
     for name, file in named.items():
         if not isinstance(file, str | os.PathLike):
             raise UsageError(
-                f"{name}: features must be in a file (got a {type(file).__name__}). "
+                f"{name}: features must be in a file (got {type(file).__name__}). "
                 'Save them first: numpy.save("X.npy", X)'
             )
     paths = {name: Path(file) for name, file in named.items()}
@@ -172,11 +172,11 @@ def _open_source(
     has_ids = is_folder or kind == "hdf5"
     slips = {
         "does not exist; pass a folder or file of features": not first.exists(),
-        f"cannot be imported; pass a file of another kind ({', '.join(KINDS)})": kind is None,
-        f"already holds all arrays (got {len(paths)} files); import each file into its own store": (
+        f"cannot be imported; pass a file that ends in one of {', '.join(KINDS)}": kind is None,
+        f"must be imported alone (got {len(paths)} files); import each file into its own store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),
-        "already has ids; use --ids and --in-order only for files without ids": (
+        "needs no ids; use --ids and --in-order only for .npy files with one row per item": (
             ids is not None and has_ids
         ),
     }
@@ -296,7 +296,7 @@ class ClipFolder:
                 self.files[row] = files[0]
         if not self.files:
             raise StoreError(
-                f"no file found for any of the {len(manifest.items)} items of {manifest.name}: "
+                f"no file matches any of the {len(manifest.items)} items of {manifest.name}: "
                 f"{self.missing[0]}"
             )
         shape, self.dtype = self._most_common()
@@ -346,7 +346,7 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
     """
     import torch
 
-    reason = "not a PyTorch file, or is older than PyTorch 1.6 ({}); if you trust it, load and "
+    reason = "not a PyTorch file, or was saved before PyTorch 1.6 ({}); if you trust it, load and "
     with translate(StoreError, "it is", f"{reason}save it again"), zipfile.ZipFile(path) as archive:
         is_compressed = any(info.compress_type for info in archive.infolist())
     if is_compressed:
@@ -364,7 +364,7 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
         keys = ", ".join(shorten(str(key)) for key in list(tensor)[:3])
         raise StoreError(f"it is a dictionary without the key {name} (got {keys or 'no keys'})")
     if not isinstance(tensor, torch.Tensor):
-        raise StoreError(f"it holds a {type(tensor).__name__}, not a plain tensor")
+        raise StoreError(f"it must hold a plain tensor (got {type(tensor).__name__})")
     # With strides, a tensor of any size can be backed by a few bytes.
     if tensor.numel() * tensor.element_size() > path.stat().st_size:
         raise StoreError("it claims more numbers than the file can hold")

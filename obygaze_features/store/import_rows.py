@@ -107,7 +107,7 @@ class RowSource:
     def _find_slips(self, manifest: NamedItems) -> Iterator[str]:
         for name, rows in self.matrices.items():
             if len(rows.shape) < 2:
-                yield f": {name} is not a matrix (got {list(rows.shape)})"
+                yield f": {name} is not a matrix with one row per item (got {list(rows.shape)})"
             if rows.shape[0] != len(self.ids):
                 yield (
                     f": {name} has {rows.shape[0]:,} rows but {len(self.ids):,} ids; pass one id "
@@ -120,7 +120,7 @@ class RowSource:
             names = ", ".join(
                 f"{name} has {counted(width, 'column')}" for name, width in widths.items()
             )
-            yield f": {names} (got {counted(len(self.columns), 'column name')})"
+            yield f": {names} (got {counted(len(self.columns), 'column name')}); name each one"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
             yield f"has several rows for {shorten(twice)}; keep only one row per id"
@@ -229,7 +229,7 @@ def map_npy(path: Path) -> NDArray[Any]:
 
 def read_ids(path: Path) -> list[str]:
     """Read ids from a text file with one id per line, or from a CSV file with an ``id`` column."""
-    with errors_named(path, "ids; save them as UTF-8"):
+    with errors_named(path, "a list of ids in UTF-8"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         rows = [[line] for line in lines if line.strip()]
         if path.suffix.lower() == ".csv":
@@ -279,7 +279,7 @@ def stated_recipe(
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe from a TOML or JSON file with the same keys as a store's attributes."""
     data = read_bytes(path, UsageError)
-    reason = "is not a valid recipe in TOML, or in JSON if named .json ({})"
+    reason = "is not a valid recipe ({}); write it in TOML, or in JSON and name it .json"
     with translate(StoreError, path, reason):
         text = data.decode()
         if path.suffix.lower() != ".json":

@@ -112,8 +112,8 @@ class Location:
         if self.identity is not None and self.identity != self.identify():
             raise StoreUnreadable(
                 self.where,
-                "has been replaced since it was opened (finalised, repaired or overwritten); open "
-                "it again",
+                "has been replaced since it was opened, or removed (for example by finalise or by "
+                "repair); open it again",
             )
 
 

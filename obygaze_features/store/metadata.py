@@ -122,7 +122,7 @@ class _Header(msgspec.Struct):
 def remedy(location: Location) -> str:
     """Return the remedy that ends a message about a damaged store."""
     if isinstance(location, Folder) and location.where == str(location.path):
-        return f"run: obygaze stores repair {location.where}"
+        return f"restore the file from a copy, or run: obygaze stores repair {location.where}"
     return "download the store again, or tell its owner"
 
 

@@ -115,7 +115,7 @@ class Store:
         """The store's folder. Raises `StoreError` for a zip file or a URL, which are read-only."""
         if not isinstance(self.location, Folder):
             raise StoreError(
-                f"{self.where} is read-only. To change or push it, download it first with: "
+                f"{self.where} is read-only. To change, pack or push it, first make a copy: "
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
         return self.location.path

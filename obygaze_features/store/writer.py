@@ -241,7 +241,7 @@ def _describe_pair(stored: Any, now: Any) -> str:
     texts = [value if isinstance(value, str) else json.dumps(value) for value in (stored, now)]
     # Digests are shortened, names are not.
     there, here = (re.sub("^([0-9a-f]{12})[0-9a-f]{20,}$", r"\1...", text) for text in texts)
-    return f"{there} in the store, {here} here"
+    return f"{there} there, {here} here"
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
