@@ -78,8 +78,8 @@ manifests.add_command(import_)
 def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
     """Add the authors' splits and runs to a manifest.
 
-    SOURCE is the folder that contains balanced_level/ and movieset/ (LinearProbing/ in the authors'
-    repository contains the former). Import the manifest first.
+    SOURCE is the folder that contains balanced_level/, movieset/ or both (in the authors'
+    repository, LinearProbing/ contains balanced_level/). Import the manifest first.
 
     \b
     Example:

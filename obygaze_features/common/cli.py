@@ -146,7 +146,7 @@ class Seconds(click.ParamType[float]):
         number = click.FLOAT.convert(value, param, ctx)
         is_in_range = self.least <= number <= MAX_TIME_S
         if not is_in_range or (self.above and number == self.least):
-            bound = f"above {self.least:g}" if self.above else f"from {self.least:g}"
+            bound = f"above {self.least:g} and up" if self.above else f"from {self.least:g}"
             self.fail(f"{value} is not a number {bound} to {MAX_TIME_S:g}.", param, ctx)
         return float(number)
 
@@ -401,7 +401,7 @@ def _describe_limit(error: BaseException) -> str:
 
 
 def _interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the signal exception that an error wraps, as errors from class bodies do."""
+    """Return the interrupt or termination that caused an error; None if neither did."""
     while error is not None and not isinstance(error, KeyboardInterrupt | _Terminated):
         error = error.__cause__
     return error
@@ -435,7 +435,7 @@ def _in_words(error: OSError) -> str:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """SIGINT as an exception. Plain KeyboardInterrupt in exec would end Python even if caught."""
+    """SIGINT as an exception. In `exec`, KeyboardInterrupt itself ends Python even if caught."""
 
 
 class _Terminated(BaseException):

@@ -62,7 +62,7 @@ _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
 """Backgrounds of figures; "none" is transparent."""
 EDGE = 6.0
-"""The margin between a figure's edge and its text in points, of which pages crop `CROP`."""
+"""The margin between a figure's edge and its text, in points. Pages crop it by `CROP`."""
 CROP = 4.0
 GAP, SEEN = 0.4, 0.75
 """The gap between bars on a time axis, and the smallest width visible on paper, in points."""

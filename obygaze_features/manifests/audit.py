@@ -61,7 +61,7 @@ def audit(
     if not names:
         raise UsageError(
             f"the manifest {manifest.name!r} has no splits to audit; make one with: "
-            "obygaze manifests split"
+            "obygaze manifests split MANIFEST"
         )
     return [
         leak
