@@ -144,7 +144,7 @@ class Items:
         """Return the row number of an id; raise `UnknownItem` if there is no such id."""
         if identifier not in self.row_of:
             remedy = did_you_mean([str(identifier)], self.ids)
-            raise UnknownItem(f"no item has the id {identifier!r}{remedy}")
+            raise UnknownItem(f"there is no item {identifier!r}{remedy}")
         return self.row_of[identifier]
 
     @property
