@@ -49,7 +49,7 @@ MAX_SAMPLED = 51
 """The maximum number of files that are sampled to find the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
-"""The maximum size, in bytes, of enlarged blocks, and the minimum number of blocks."""
+"""For enlarged blocks: the maximum size in bytes, and the minimum number of blocks."""
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
@@ -78,7 +78,7 @@ def import_features(
     Parameters
     ----------
     source
-        A folder with one file per clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row per
+        A folder with one file per clip (``FILM/STEM.pth`` or ``.npy``), or a file with one row per
         item (``.npy``, ``.h5``). Pass ``{array: path}`` to import several arrays.
     manifest
         The manifest, or its folder. The store has a row for each of its items.
@@ -94,9 +94,10 @@ def import_features(
     recipe
         A TOML or JSON file that describes how the features were made.
     backbone, preprocessing, precision
-        The facts of a recipe in a few words. Facts that are omitted are recorded as unknown.
+        The name of the backbone, the preprocessing and the number format, in place of a recipe.
+        Facts that are omitted are recorded as unknown.
     columns
-        The column names of every array that has this number of columns.
+        The column names, for every array with as many columns as there are names.
     retry_failed
         Retry rows that failed in an earlier run.
     """
@@ -234,7 +235,7 @@ def _fill_store(
 
 
 def _block_rows(arrays: Sequence[ArraySpec], items: int) -> int:
-    """Return the rows per block of an import, which is larger than usual if rows are small.
+    """Return an import's number of rows per block, which is larger than usual for small rows.
 
     Each block costs several flushes to disk, and importing a lost block again is cheap.
     """

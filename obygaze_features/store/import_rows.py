@@ -64,15 +64,16 @@ class RowSource:
     recipe
         The recipe that the features were made with, if the file is an exported store.
     without
-        The failure of each row without features; None if the row is still to do.
+        The failure of each row without features, by row number; None if the row is still to do.
     source_of
         A function that returns the fingerprint of a row's source.
     probe
         The features of the probe, by array.
     kind
-        The kind of source, as named in the meaning of the arrays.
+        The kind of source, for the meaning of the arrays ("imported from ..."); by default, the
+        file's suffix.
     columns
-        The column names of every matrix that has this number of columns.
+        The column names, for every matrix with as many columns as there are names.
     """
 
     path: Path
@@ -163,7 +164,7 @@ class RowSource:
     def _read_together(
         self, numbers: Sequence[int], arrays: Mapping[str, ArraySpec]
     ) -> dict[str, NDArray[Any]] | None:
-        """Read some rows of each matrix together; return None if a row does not fit its array."""
+        """Read some rows of each matrix together; return None if they must be read one by one."""
         are_arrays = all(isinstance(rows, np.ndarray) for rows in self.matrices.values())
         if not are_arrays or min(numbers) < 0 or not self.without.keys().isdisjoint(numbers):
             return None
@@ -180,7 +181,7 @@ class RowSource:
 
 @contextlib.contextmanager
 def errors_named(where: object, kind: str = "") -> Iterator[None]:
-    """Prefix errors with a file's name, and turn library errors into a one-line `StoreError`."""
+    """Prefix a `StoreError` with a file's name, and turn library errors into such an error."""
     try:
         yield
     except FileNotFoundError:

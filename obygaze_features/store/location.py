@@ -107,7 +107,8 @@ class Location:
     def refuse_if_changed(self) -> None:
         """Raise `StoreUnreadable` if the store was replaced or removed.
 
-        Locations call this after each read, so that all data comes from the pinned store.
+        Locations call this after reading, unless they know otherwise that the data comes from the
+        pinned store.
         """
         if self.identity is not None and self.identity != self.identify():
             raise StoreUnreadable(
@@ -271,7 +272,7 @@ def is_url(address: str | Path) -> TypeGuard[str]:
 
 
 def is_store_name(name: str) -> bool:
-    """Return True if a store may have a file with this name: relative, with safe characters."""
+    """Return True if a store may have a file with this name: a relative path, safe characters."""
     return _STORE_NAME.fullmatch(name) is not None
 
 
