@@ -217,7 +217,7 @@ def saliency(
     "--variants",
     "with_variants",
     is_flag=True,
-    help="Also score each caption with 'man' and with 'woman' in place of [MASK] or its noun.",
+    help="Also score each caption with 'man' and 'woman' instead of [MASK] or its gendered word.",
 )
 @device_option
 @json_option

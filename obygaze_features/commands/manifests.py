@@ -172,7 +172,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
     if files or subtitles could not be used.
 
-    Only the new manifest contains the words. A store extracted from it contains only numbers and
+    Only the new manifest contains the words. A store extracted from it does not contain them and
     can be shared.
 
     \b
@@ -317,9 +317,10 @@ def thesaurus(
 ) -> None:
     """Explain the levels and concepts of ObyGaze or your own scheme.
 
-    Prints the paper's five sub-constructs, the levels, and the meaning, instances, examples and
-    sources of every concept, or of just one CONCEPT. To annotate your own film, create a new ELAN
-    file from the template, and read your annotations with `obygaze annotations import elan`.
+    Prints the sub-constructs (five in the paper), the levels, and the meaning, instances, examples
+    and sources of every concept; with CONCEPT, only those of this concept. To annotate your own
+    film, create a new ELAN file from the template, and read your annotations with `obygaze
+    annotations import elan`.
 
     \b
     Examples:
@@ -448,7 +449,7 @@ def split(
     By default, the labelled clips are split, and the levels are spread evenly. With --by but not
     --folds, all clips (or those in the label set --labels) are split, into one fold per group.
 
-    All experiments that use the split have the same folds, so training and test clips never mix.
+    All experiments that use the split have the same folds, so their scores can be compared.
     Use --by media if spans overlap in time (for instance, spans of two annotators), or if
     consecutive spans of a file are alike.
 

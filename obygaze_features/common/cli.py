@@ -303,7 +303,7 @@ class RootGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command and its arguments; raise `UsageError` if an option's values differ."""
+        """Return the command and its arguments; raise `UsageError` if an option has two values."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             _refuse_repeats(command, ctx, rest)

@@ -23,8 +23,8 @@ class Leak:
     """The test items of a split that are training items of another split or of its runs.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of a
-    run. `ids` are the test items found there; `by_class` maps each class to the number of `ids` and
-    of all test items. `neighbours` are the remaining test items that touch, or nearly touch, a
+    run. `ids` are the test items found there; `by_class` maps each class to its number of `ids` and
+    its number of test items. `neighbours` are the remaining test items that touch, or nearly touch, a
     training item of the same file.
     """
 

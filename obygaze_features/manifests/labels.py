@@ -82,7 +82,7 @@ class Concept:
 
 @dataclass(frozen=True)
 class LabelScheme:
-    """The levels, from least to most objectifying, and the concepts of a label set.
+    """The levels, from lowest to highest, and the concepts of a label set.
 
     `sub_constructs` maps the name of each part of the annotated construct to a one-line
     description, as in the paper's table 1.

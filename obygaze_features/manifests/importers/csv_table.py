@@ -83,7 +83,7 @@ def import_manifest(
     delimiter
         The character between cells (default: detected from the header).
     levels
-        Your levels, from least to most objectifying (concepts are taken from the table); or a
+        Your levels, from lowest to highest (concepts are then taken from the table); or a
         `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines (default:
         ObyGaze12's).
     name
