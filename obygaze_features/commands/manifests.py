@@ -172,7 +172,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
     if files or subtitles could not be used.
 
-    Only the new manifest contains the words. A store extracted from it does not contain them and
+    Only the new manifest contains the words. Stores extracted from it contain no words, so they
     can be shared.
 
     \b

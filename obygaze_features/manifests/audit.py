@@ -24,8 +24,8 @@ class Leak:
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of a
     run. `ids` are the test items found there; `by_class` maps each class to its number of `ids` and
-    its number of test items. `neighbours` are the remaining test items that touch, or nearly touch, a
-    training item of the same file.
+    its number of test items. `neighbours` are the remaining test items that touch, or nearly touch,
+    a training item of the same file.
     """
 
     test: str
