@@ -91,7 +91,7 @@ names_option = functools.partial(click.option, callback=split_names)
 
 
 def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    """Collect the values of ``--film``. Only `find_films` splits them, as titles have commas."""
+    """Collect the values of ``--film``. Only `find_films` splits them: titles may have commas."""
     names: list[str] = []
     for value in values:
         names += _read_names(value[1:]).splitlines() if value.startswith("@") else [value]

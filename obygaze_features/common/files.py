@@ -448,10 +448,10 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Swap two folders in one step, so that `path` always exists.
+    """Swap two folders.
 
-    Only Linux can do this (renameat2). Elsewhere it takes two steps; if the second fails, the first
-    is undone.
+    On Linux, this is one step (renameat2), so `path` always exists. Elsewhere, it takes two steps;
+    if the second fails, the first is undone.
     """
     try:
         _renameat2(new, path, _RENAME_EXCHANGE)

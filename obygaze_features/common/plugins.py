@@ -55,7 +55,7 @@ def plugin_at(path: str, name: str = "") -> Plugin:
 
 @lru_cache(maxsize=1)
 def _distributions(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return the distributions of each package, which takes a quarter of a second."""
+    """Return the distributions of each package. This takes a quarter of a second."""
     return packages_distributions()
 
 

@@ -20,7 +20,7 @@ from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
 
 @dataclass(frozen=True)
 class Leak:
-    """The test items of a split that are training items of another split or of its runs.
+    """The test items of a split that are also in the pool or a run of a training split.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of a
     run. `ids` are the test items found there; `by_class` maps each class to its number of `ids` and

@@ -629,7 +629,7 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
 
 
 def location_of(address: str | Path) -> Location:
-    """Return the location of an address, without checking that anything exists there."""
+    """Return the location of an address, without checking that it has a store."""
     if is_url(address):
         if redact_url(address).endswith(".zip"):
             where = redact_url(address)
