@@ -347,7 +347,7 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
     """
     import torch
 
-    reason = "not a PyTorch file, or was saved before PyTorch 1.6 ({}); if you trust it, load and "
+    reason = "not a PyTorch file, or its format is older than PyTorch 1.6 ({}); if you trust it, "
     with translate(StoreError, "it is", f"{reason}save it again"), zipfile.ZipFile(path) as archive:
         is_compressed = any(info.compress_type for info in archive.infolist())
     if is_compressed:

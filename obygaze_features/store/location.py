@@ -113,8 +113,8 @@ class Location:
         if self.identity is not None and self.identity != self.identify():
             raise StoreUnreadable(
                 self.where,
-                "has been replaced since it was opened, or removed (for example by finalise or by "
-                "repair); open it again",
+                "has been replaced since it was opened (for example, finalised or repaired), or "
+                "removed; open it again",
             )
 
 
@@ -272,7 +272,7 @@ def is_url(address: str | Path) -> TypeGuard[str]:
 
 
 def is_store_name(name: str) -> bool:
-    """Return True if a store may have a file with this name: a relative path, safe characters."""
+    """Return True if a name is valid for a file of a store: a relative path, in safe characters."""
     return _STORE_NAME.fullmatch(name) is not None
 
 

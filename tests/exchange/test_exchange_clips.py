@@ -163,7 +163,7 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "program": (evil, "more than tensors"),
         "entry": ({"native": tensor, "x": evil}, "more than tensors"),
         "compressed": (evil, "it is compressed"),
-        "legacy": (evil, "saved before PyTorch 1.6"),
+        "legacy": (evil, "older than PyTorch 1.6"),
         "raw": (evil, "it is not a PyTorch file"),
     }
     for name, (content, _) in contents.items():
