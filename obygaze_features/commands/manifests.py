@@ -360,7 +360,7 @@ def thesaurus(
 @manifests.command()
 @folder_argument("manifest")
 @click.option(
-    "--videos", type=PATH, required=True, help="The folder of the videos, or of a folder per film."
+    "--videos", type=PATH, required=True, help="The folder with videos, or with a folder per film."
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:

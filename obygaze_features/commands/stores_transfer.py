@@ -39,7 +39,7 @@ RESUMABLE = "Files already {} are kept; run the same command again to resume."
 
 @click.command()
 @folder_argument("store")
-@output_options("The zip file, NAME.zip.  [default: STORE.zip, in this folder]", required=False)
+@output_options("The zip file.  [default: STORE.zip, in the current folder]", required=False)
 @json_option
 def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Pack a final store into a single zip file that can be read directly.
@@ -61,7 +61,7 @@ def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
 
 @click.command()
 @folder_argument("archive")
-@output_options("The store, NAME.zarr.  [default: named after the zip file]", required=False)
+@output_options("The store.  [default: the zip file's name, in the current folder]", required=False)
 @json_option
 def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Unpack a store from its zip file, and verify every file.

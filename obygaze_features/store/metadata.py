@@ -172,7 +172,7 @@ def read_attributes(location: Location) -> dict[str, Any]:
         raise (NewerStore if is_newer else StoreError)(
             location.where,
             f"has format version {version!r:.20}, but this obygaze only reads up to version "
-            f"{fmt.FORMAT_VERSION}",
+            f"{fmt.FORMAT_VERSION}; update obygaze, or ask the store's owner",
         )
     check_attributes(file, ours)
     return ours

@@ -26,7 +26,7 @@ NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 @click.option(
     "--ids",
     type=click.Choice(["moviegraphs", "names"]),
-    help="The rule for ids (default: chosen by each file's name).",
+    help="The rule for ids (default: moviegraphs for files with such names).",
 )
 @click.option(
     "--kind",
