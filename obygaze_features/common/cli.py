@@ -261,7 +261,7 @@ levels_option = click.option(
     "concepts, or the folder of a manifest or of timelines that has them. By default, the levels "
     "of the manifest to be labelled, or else ObyGaze12's.",
 )
-"""The option of all commands that read labels."""
+"""The option for your own levels, which all commands that read labels have."""
 
 
 class LazyGroup(click.Group):
