@@ -489,7 +489,7 @@ def refuse_edited(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.suffix == ".eaf" and path.exists() and not _is_unchanged(path):
             raise OutputExists(
-                f"{path} was edited, or was not written by obygaze. "
+                f"{path} has annotations that obygaze did not write, or that were edited later. "
                 "It is never replaced, even with --overwrite. Choose another folder"
             )
 
