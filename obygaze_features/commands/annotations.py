@@ -179,8 +179,8 @@ def export(
     contains the levels and concepts with their meanings, the data set's name, source, licence and
     citation, and the exact times of segments that you do not move. In ELAN, you choose levels and
     concepts from lists, in the colours of the .pfsx files. With --manifest, the tier "to discuss"
-    shows where annotators differ. An .eaf file that was edited, or that obygaze did not write, is
-    never replaced; CSV files are replaced with --overwrite.
+    shows where annotators differ. CSV files and unchanged .eaf files are replaced with
+    --overwrite; .eaf files that were edited, or that obygaze did not write, are never replaced.
 
     \b
     Examples:

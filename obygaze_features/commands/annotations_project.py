@@ -36,7 +36,7 @@ grid_option = click.option(
     "--grid",
     required=True,
     metavar="GRID",
-    help="A manifest of clips with start and end, or a length (60 or 0:01:00).",
+    help="A manifest of clips with start and end, or the length of a clip (60 or 0:01:00).",
 )
 
 
@@ -115,10 +115,10 @@ def merge(
     """Merge several annotators' label sets into one.
 
     The highest level wins, with every concept given by the annotators who chose that level. A clip
-    that only one annotator labelled keeps that annotator's labels, and its film is listed. The
-    command also prints how many clips have the highest level from all annotators, and how many from
-    any, among clips that all of them labelled. The merged label set becomes the manifest's default
-    unless the manifest already has one.
+    that only one annotator labelled keeps that annotator's labels, and its film is listed. Of
+    the clips that all annotators labelled, the command also counts those with the highest level
+    from all of them, and those with it from any of them. The merged label set becomes the
+    manifest's default unless the manifest already has one.
 
     \b
     Examples:

@@ -49,7 +49,7 @@ IMPORTED_AS = {
 }
 """The module to import for each package, if it is not the package's name.
 
-Importing all of transformers, sentence-transformers and umap takes many seconds. These modules
+Importing all of transformers, sentence-transformers and umap takes many seconds. Their modules here
 load only the compiled packages that tend to fail: numba, and torchvision if it is installed.
 """
 _IMPORT_EACH = """

@@ -140,7 +140,7 @@ def extract(
     them (a dead run holds its clips for two minutes).
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
-    embed both in one space; dinov2 and dinov3 accept only images. Texts need no folder.
+    embed both in one space; dinov2 and dinov3 accept only images. For texts, leave out --videos.
 
     Audio backbones (clap and others) and visual backbones fill their stores in the same pass. A
     clip without a sound track fails only for audio backbones.

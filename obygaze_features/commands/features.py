@@ -217,7 +217,7 @@ def saliency(
     "--variants",
     "with_variants",
     is_flag=True,
-    help="Also score each caption with man and with woman instead of [MASK] or its gendered word.",
+    help="Also score each caption with 'man' and 'woman' instead of [MASK] or its gendered word.",
 )
 @device_option
 @json_option
@@ -233,11 +233,11 @@ def caption_scores(
 ) -> None:
     """Score captions with a language model and a sentence encoder.
 
-    The scores are the input of obygaze bias gender-score. TABLE is a CSV file with the columns id,
+    The scores are input for `obygaze bias gender-score`. TABLE is a CSV file with the columns id,
     caption, object (the label of the object in the picture) and confidence (the classifier's
     confidence in that label); other columns are kept. OUTPUT has two more columns: probability (the
     mean probability of the caption's tokens) and similarity (of the caption to the object).
-    With --variants, OUTPUT also scores each caption with man and with woman in place of [MASK] or
+    With --variants, each caption is also scored with 'man' and with 'woman' in place of [MASK] or
     its noun for a person; captions where this is not possible are listed and left out.
 
     Captions that are too long for the language model are listed and left out; the exit code is then
@@ -385,7 +385,7 @@ def _describe_backbones() -> Iterator[str]:
     yield "Arrays of each family's first checkpoint (its other checkpoints differ in shape):"
     for family in families():
         yield _describe_family(family)
-    yield "From installed libraries: timm:NAME or torchvision:NAME; add .random or @LAYER to NAME"
+    yield "From libraries: timm:NAME, torchvision:NAME (NAME.random: untrained; NAME@LAYER: layer)"
 
 
 def _describe_family(family: Family) -> str:

@@ -116,7 +116,7 @@ class ImportGroup(click.Group):
                 result = function(**options)
             if not isinstance(result, getattr(of, self.makes)):
                 kind = type(result).__name__
-                raise self.error(f"{plugin} returned a {kind}, not a {self.makes}")
+                raise self.error(f"{plugin} must return a {self.makes} (got {kind})")
             self._refuse_unreadable(plugin, result)
             return result
 

@@ -78,8 +78,8 @@ manifests.add_command(import_)
 def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
     """Add the authors' splits and runs to a manifest.
 
-    SOURCE is the folder that contains balanced_level/ and movieset/ (LinearProbing/ in the authors'
-    repository contains the former). Import the manifest first.
+    SOURCE is the folder that contains balanced_level/, movieset/ or both (in the authors'
+    repository, LinearProbing/ contains balanced_level/). Import the manifest first.
 
     \b
     Example:
@@ -104,7 +104,7 @@ def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
 def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     """Save a new manifest, print a summary, and suggest the next command."""
     if not len(manifest):
-        raise ManifestError("the source has no items, so nothing was written")
+        raise ManifestError("the source has no items; nothing was written")
     manifest.save(output, overwrite=overwrite)
     echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:
@@ -172,7 +172,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     subtitle that spans several clips goes to the clip that contains most of it. Exits with code 3
     if files or subtitles could not be used.
 
-    Only the new manifest contains the words. A store extracted from it contains only numbers and
+    Only the new manifest contains the words. Stores extracted from it contain no words, so they
     can be shared.
 
     \b
@@ -317,9 +317,10 @@ def thesaurus(
 ) -> None:
     """Explain the levels and concepts of ObyGaze or your own scheme.
 
-    Prints the paper's five sub-constructs, the levels, and the meaning, instances, examples and
-    sources of every concept, or of just one CONCEPT. To annotate your own film, create a new ELAN
-    file from the template, and read your annotations with `obygaze annotations import elan`.
+    Prints the sub-constructs (five in the paper), the levels, and the meaning, instances, examples
+    and sources of every concept; with CONCEPT, only those of this concept. To annotate your own
+    film, create a new ELAN file from the template, and read your annotations with `obygaze
+    annotations import elan`.
 
     \b
     Examples:
@@ -359,7 +360,7 @@ def thesaurus(
 @manifests.command()
 @folder_argument("manifest")
 @click.option(
-    "--videos", type=PATH, required=True, help="The folder with the videos or a folder per film."
+    "--videos", type=PATH, required=True, help="The folder with videos, or with a folder per film."
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
@@ -434,7 +435,7 @@ def set_(manifest: Path, **texts: str | None) -> None:
     "of items.csv. There is one fold per group, unless you pass --folds.",
 )
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
-@click.option("--folds", type=int, help="The number of folds.  [default: 10]")
+@click.option("--folds", type=int, help="The number of folds.  [default: 10, or one per group]")
 @click.option("--seed", type=int, default=0, help="The seed of the split.")
 @click.option("--name", help="The split's name (default: leak-free, leave-film-out or similar).")
 @overwrite_option
@@ -450,9 +451,9 @@ def split(
     """Split a manifest's clips into folds.
 
     By default, the labelled clips are split, and the levels are spread evenly. With --by but not
-    --folds, all clips (or the clips that --labels labels) are split, into one fold per group.
+    --folds, all clips (or those in the label set --labels) are split, into one fold per group.
 
-    All experiments that use the split have the same folds, so training and test clips never mix.
+    All experiments that use the split have the same folds, so their scores can be compared.
     Use --by media if spans overlap in time (for instance, spans of two annotators), or if
     consecutive spans of a file are alike.
 
@@ -482,8 +483,8 @@ def split(
     )
     if near := describe_neighbours(loaded.items, new):
         echo(
-            f"WARNING: {near}; such clips are so alike that scores will be too high. With three "
-            "files or more, keep files whole (--by media), or set gap = 5 in the experiment",
+            f"WARNING: {near}; such clips are so alike that scores will be too high. Keep files "
+            "whole (--by media), or, with fewer than three files, set gap = 5 in the experiment",
             err=True,
         )
     if len(new.sizes) < 3:

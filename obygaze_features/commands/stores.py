@@ -120,15 +120,15 @@ def _describe_progress(report: Mapping[str, Any]) -> list[str]:
 @folder_argument("store")
 @click.option("--compress", is_flag=True, help="Compress each chunk: smaller, but slower to read.")
 @click.option(
-    "--allow-incomplete", is_flag=True, help="Finalise the store even if blocks are missing."
+    "--allow-incomplete", is_flag=True, help="Finalise the store even if rows are still to do."
 )
 @json_option
 def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool) -> None:
     """Make a complete store read-only, with few files and a dataset card.
 
-    Verifies the checksums of the small files that extraction wrote, and joins them into large ones.
-    README.md and croissant.json describe the data; checksums.json lists every file. A store that is
-    already final is not changed.
+    Verifies the checksums of the small files that extraction wrote, and joins the files into large
+    ones. README.md and croissant.json describe the data; checksums.json has the checksum of each
+    file. A store that is already final is not changed.
 
     \b
     Examples:
@@ -157,12 +157,12 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 @click.option("--licence", help="The licence of the features, such as CC-BY-4.0.")
 @click.option("--citation", help="The publication to cite.")
 @click.option("--name", help="The store's name.")
-@click.option("--published", metavar="DATE", help="The date of publication, such as 2026-11-23.")
+@click.option("--published", metavar="DATE", help="The publication date, such as 2026-11-23.")
 def set_(store: Path, **texts: str | None) -> None:
     """Edit a store's licence, citation, name or date.
 
-    The features stay unchanged. A final store gets a new card and new checksums in one step; push
-    the store again to update every copy.
+    The features stay unchanged. A final store gets a new card and new checksums in one step. Copies
+    that you pushed earlier stay as they are; push the store to a new address to share the change.
 
     \b
     Examples:
@@ -228,9 +228,9 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
     NAME.zarr.before-repair. Exits with code 3 if rows were dropped.
 
     A damaged final store is reopened and keeps every intact block; fill it and finalise it again.
-    No process may write to the store during a repair. Files that extraction does not make
-    (zarr.json, items.csv ...) are not repaired: restore them from a copy. Files left by killed
-    writers are harmless, and finalise leaves them out.
+    No process may write to the store during a repair. Damaged metadata and tables (zarr.json,
+    items.csv ...) are not repaired: restore them from a copy. Files left by killed writers are
+    harmless, and finalise leaves them out.
 
     \b
     Examples:
@@ -313,8 +313,8 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     """Compare two stores: attributes, reference clips, and common rows.
 
-    Rows are compared by cosine similarity; 1 means the same direction. Each store includes the
-    features of a synthetic reference clip: if the cosine of two labs' reference clips is close to
+    Rows are compared by cosine similarity; 1 means the same direction. Extracted stores include the
+    features of a synthetic reference clip, the probe: if the cosine of two labs' probes is close to
     1, the labs compute the same features. Exits with code 1 if the stores differ.
 
     \b

@@ -43,7 +43,7 @@ page_options = join_options(
     "--vector",
     type=PATH,
     metavar="FILE",
-    help="Find clips near a vector, in .npy, .json or .csv.",
+    help="Find clips near the vector in a file (.npy, .json or .csv).",
 )
 @click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
 @click.option("--frames", is_flag=True, help="Compare every frame, and report the best moment.")
@@ -75,7 +75,7 @@ def search(
     """Find the clips nearest to a text, a clip or a vector.
 
     Compares every finished row by cosine similarity; 1 means the same direction. A text is embedded
-    by the text tower of the stores' backbone, which must have the same weights that made the
+    by the text encoder of the stores' backbone, which must have the same weights that made the
     stores. All stores must come from the same backbone.
 
     \b

@@ -39,7 +39,7 @@ RESUMABLE = "Files already {} are kept; run the same command again to resume."
 
 @click.command()
 @folder_argument("store")
-@output_options("The zip file, NAME.zip.  [default: the store's name, here]", required=False)
+@output_options("The zip file.  [default: STORE.zip, in the current folder]", required=False)
 @json_option
 def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Pack a final store into a single zip file that can be read directly.
@@ -61,12 +61,12 @@ def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> No
 
 @click.command()
 @folder_argument("archive")
-@output_options("The store, NAME.zarr.  [default: the zip file's name, here]", required=False)
+@output_options("The store.  [default: the zip file's name, in the current folder]", required=False)
 @json_option
 def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Unpack a store from its zip file, and verify every file.
 
-    A zip file that contains anything `obygaze stores pack` does not write is refused: unexpected
+    Refuses a zip file that contains anything that `obygaze stores pack` does not write: unexpected
     names, links, compressed files, or files that the store does not list.
 
     \b
@@ -94,8 +94,8 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
     """Write a store as HDF5 or Parquet.
 
     Use this for programs that cannot read Zarr. An HDF5 file has one dataset per array; a Parquet
-    file has one row per clip and one column per array. Unfinished rows are NaN in HDF5 and null in
-    Parquet.
+    file has one row per clip and one column per array. Unfinished rows are NaN (or -1) in HDF5 and
+    null in Parquet.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     """Send a final STORE to a folder, to S3, or to the Hugging Face Hub.
 
     TARGET is a folder, into which the store is copied under its own name (as with cp), or NAME.zarr
-    to rename the copy. On the Hub, TARGET is a separate data set. Nothing is sent if the target
+    to rename the copy. On the Hub, each store has its own dataset. Nothing is sent if the target
     contains other files. The same command resumes an interrupted push. Finally, every uploaded file
     is verified.
 
@@ -219,7 +219,7 @@ def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
             stores = sorted(folder.glob("*.zarr")) or sorted(folder.glob("*/*.zarr"))
             path = stores[0].relative_to(folder).as_posix() if stores else "NAME.zarr"
             example = f"{url}/{quote(path)}"
-        echo(f"{folder} is served at {url} until Ctrl-C")
+        echo(f"{folder} is served at {url} until you press Ctrl-C")
         where = "this machine" if is_loopback(host) else "other machines"
         echo(f"on {where}: obygaze stores info {example}")
         if is_loopback(host):
@@ -250,12 +250,12 @@ _import_options = join_options(
                  help="A TOML or JSON file that describes the features: precision, and the tables "
                  "backbone (name, family, revision, weights_sha256, config) and preprocessing."),
     click.option("--backbone", metavar="NAME",
-                 help="The backbone that made the features; a name from obygaze features "
-                 "backbones, or any other name."),
+                 help="The backbone that made the features: a name from `obygaze features "
+                 "backbones`, or any other name."),
     click.option("--preprocessing", metavar="MODE", help="The preprocessing of the frames."),
     click.option("--precision", metavar="NAME", help="The number format of the computation."),
     names_option("--columns", metavar="NAME,...",
-                 help="The names of the columns of each vector, for arrays of this width."),
+                 help="The column names, for every array with exactly that many columns."),
     click.option("--retry-failed", is_flag=True, help="Retry rows that failed before."),
     json_option,
 )  # fmt: skip
@@ -270,7 +270,7 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
 
     A file holds a tensor, or a dictionary with a tensor under the array's name. Files whose shape
     or type differs from most are recorded as failed. Code in a file is never executed. A folder
-    becomes the array native unless you name an array.
+    becomes the array `native` unless you name an array.
 
     \b
     Examples:
@@ -293,9 +293,9 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
 def npy(paths: tuple[str, ...], **options: Any) -> None:
     """Import a NumPy matrix with ids, or folders of NumPy files.
 
-    A file or folder becomes the array native unless you name an array. For a file, --ids lists the
-    id of each row. A folder contains files FILM/STEM.npy; files whose shape or type differs from
-    most are recorded as failed. Files that hold Python objects are refused.
+    A file or folder becomes the array `native` unless you name an array. For a file, --ids lists
+    the id of each row. A folder contains files FILM/STEM.npy; files whose shape or type differs
+    from most are recorded as failed. Files that hold Python objects are refused.
 
     \b
     Examples:

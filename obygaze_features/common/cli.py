@@ -91,7 +91,7 @@ names_option = functools.partial(click.option, callback=split_names)
 
 
 def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    """Collect the values of ``--film``. Only `find_films` splits them, as titles have commas."""
+    """Collect the values of ``--film``. Only `find_films` splits them: titles may have commas."""
     names: list[str] = []
     for value in values:
         names += _read_names(value[1:]).splitlines() if value.startswith("@") else [value]
@@ -146,7 +146,7 @@ class Seconds(click.ParamType[float]):
         number = click.FLOAT.convert(value, param, ctx)
         is_in_range = self.least <= number <= MAX_TIME_S
         if not is_in_range or (self.above and number == self.least):
-            bound = f"above {self.least:g}" if self.above else f"from {self.least:g}"
+            bound = f"above {self.least:g} and up" if self.above else f"from {self.least:g}"
             self.fail(f"{value} is not a number {bound} to {MAX_TIME_S:g}.", param, ctx)
         return float(number)
 
@@ -261,7 +261,7 @@ levels_option = click.option(
     "concepts, or the folder of a manifest or of timelines that has them. By default, the levels "
     "of the manifest to be labelled, or else ObyGaze12's.",
 )
-"""The option of all commands that read labels."""
+"""The option for your own levels, which all commands that read labels have."""
 
 
 class LazyGroup(click.Group):
@@ -303,7 +303,7 @@ class RootGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command and its arguments; raise `UsageError` if an option's values differ."""
+        """Return the command and its arguments; raise `UsageError` if an option has two values."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             _refuse_repeats(command, ctx, rest)
@@ -401,7 +401,7 @@ def _describe_limit(error: BaseException) -> str:
 
 
 def _interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the signal exception that an error wraps, as errors from class bodies do."""
+    """Return the interrupt or termination that caused an error; None if neither did."""
     while error is not None and not isinstance(error, KeyboardInterrupt | _Terminated):
         error = error.__cause__
     return error
@@ -435,7 +435,7 @@ def _in_words(error: OSError) -> str:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """SIGINT as an exception. Plain KeyboardInterrupt in exec would end Python even if caught."""
+    """SIGINT as an exception. In `exec`, KeyboardInterrupt itself ends Python even if caught."""
 
 
 class _Terminated(BaseException):

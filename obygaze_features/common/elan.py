@@ -22,7 +22,7 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import format_size, format_time, sha256_of_text, shorten
 from obygaze_features.errors import ObygazeError, OutputExists, translate
 
-#: A film with a thousand segments takes half a megabyte.
+#: The maximum size of an ELAN file. A film with a thousand segments takes half a megabyte.
 MAX_BYTES = 16 << 20
 MAX_TIERS = 1000
 MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
@@ -489,7 +489,7 @@ def refuse_edited(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.suffix == ".eaf" and path.exists() and not _is_unchanged(path):
             raise OutputExists(
-                f"{path} has annotations that obygaze did not write, or that were edited since. "
+                f"{path} has annotations that obygaze did not write, or that were edited later. "
                 "It is never replaced, even with --overwrite. Choose another folder"
             )
 

@@ -62,7 +62,7 @@ _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
 """Backgrounds of figures; "none" is transparent."""
 EDGE = 6.0
-"""The margin between a figure's edge and its text in points, of which pages crop `CROP`."""
+"""The margin between a figure's edge and its text, in points. Pages crop it by `CROP`."""
 CROP = 4.0
 GAP, SEEN = 0.4, 0.75
 """The gap between bars on a time axis, and the smallest width visible on paper, in points."""
@@ -149,7 +149,7 @@ def figure_style() -> Iterator[None]:
 
 
 def level_colour_names(codes: Sequence[str]) -> list[str]:
-    """Return the name of each level's colour in figures and pages: higher levels are darker.
+    """Return the name of each level's colour in figures and pages; higher levels stand out more.
 
     ObyGaze12's Not Sure has its own colour. A class of several levels has the colour of its first
     level.
@@ -267,7 +267,7 @@ def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines:
 def caption(
     figure: Figure, title: str, text: str = "", keys: Mapping[str, str] | None = None
 ) -> int:
-    """Add a title above all axes, a legend for the first axes, and a text below; call `describe`.
+    """Add a title above all axes, a legend for the first axes, a text below, and a description.
 
     Returns the number of lines of small text that the legend takes.
     """
@@ -319,7 +319,7 @@ def plain(text: str) -> str:
 
 
 def check_figure_path(path: Path, *, overwrite: bool = False) -> None:
-    """Raise an error if a path does not have a figure's suffix, or if the file exists."""
+    """Raise an error if a path lacks a figure's suffix, or exists without `overwrite`."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path}: a figure's name must end in one of {', '.join(SUFFIXES)}")
     refuse_to_overwrite(path, overwrite=overwrite)

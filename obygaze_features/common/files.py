@@ -118,7 +118,7 @@ def sync_path(path: Path) -> None:
 
     Paths in an unfinished folder are skipped. On Windows, folders cannot be opened, but need not
     be, because renames are journalled. Only files that are open for writing can be flushed there,
-    so read-only files are skipped.
+    so files are opened for reading and writing.
     """
     is_folder, is_windows = path.is_dir(), sys.platform == "win32"
     if _is_in_unfinished(path / "name" if is_folder else path) or (is_folder and is_windows):
@@ -443,15 +443,15 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
     if lost:
         raise OutputExists(
             f"{old} contains {join_some(lost, 1)}, which the new folder lacks; "
-            "move it elsewhere, or choose another name"
+            "move such files elsewhere, or choose another name"
         )
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Swap two folders in one step, so that `path` always exists.
+    """Swap two folders.
 
-    Only Linux can do this (renameat2). Elsewhere it takes two steps; if the second fails, the first
-    is undone.
+    On Linux, this is one step (renameat2), so `path` always exists. Elsewhere, it takes two steps;
+    if the second fails, the first is undone.
     """
     try:
         _renameat2(new, path, _RENAME_EXCHANGE)

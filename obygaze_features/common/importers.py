@@ -1,4 +1,4 @@
-"""Importers, which are click commands that can also be called from Python as class methods."""
+"""Importers, which are click commands that can also be called from Python as static methods."""
 
 from __future__ import annotations
 

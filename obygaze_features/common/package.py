@@ -19,7 +19,7 @@ from obygaze_features.errors import ManifestError, MissingExtra, import_errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 WINDOWS_MEMORY = 4 * 2**30
-"""The memory to assume on Windows in bytes, where the free memory is not queried."""
+"""The free memory, in bytes, to assume on Windows, where it is not queried."""
 
 
 def obygaze_version() -> str:

@@ -55,7 +55,7 @@ def plugin_at(path: str, name: str = "") -> Plugin:
 
 @lru_cache(maxsize=1)
 def _distributions(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return the distributions of each package, which takes a quarter of a second."""
+    """Return the distributions of each package. This takes a quarter of a second."""
     return packages_distributions()
 
 
@@ -72,7 +72,7 @@ def load_object(path: str, error: type[ObygazeError], package: str = "") -> Any:
             raise  # an import inside the module failed
         remedy = "Install its package, or set PYTHONPATH to its folder"
         if package:  # it is installed
-            remedy = f"{package} has no such module. Correct its entry point, or the name"
+            remedy = f"{package} has no such module. Correct its entry point or its name"
         raise error(f"{path} cannot be imported ({first_line(problem)}). {remedy}") from None
     try:
         return attrgetter(name)(holder)

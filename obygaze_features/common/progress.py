@@ -1,4 +1,4 @@
-"""Show progress: a bar with an estimate or, without a terminal, a line now and then."""
+"""Show progress: a bar with an estimate or, without a terminal, a line every 30 seconds."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Lines:
         self.done, self.note = self.done + steps, note
 
     def write(self, ended: threading.Event) -> None:
-        """Print a line now and then, and a last one if the work took long enough."""
+        """Print a line every `LINE_EVERY_S`, and a last line if the work took that long."""
         is_over = False
         with contextlib.suppress(OSError, ValueError):  # standard error is closed
             while not is_over:

@@ -209,7 +209,7 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
 
 
 class _SharedCells:
-    """Replaces equal cells of a column with one string, as long as there are few different ones."""
+    """A cache that gives equal cells of a column one string, while few of them are distinct."""
 
     def __init__(self, width: int) -> None:
         self.rows = 0

@@ -144,7 +144,7 @@ class Items:
         """Return the row number of an id; raise `UnknownItem` if there is no such id."""
         if identifier not in self.row_of:
             remedy = did_you_mean([str(identifier)], self.ids)
-            raise UnknownItem(f"this manifest has no item {identifier!r}{remedy}")
+            raise UnknownItem(f"there is no item {identifier!r}{remedy}")
         return self.row_of[identifier]
 
     @property
@@ -161,8 +161,8 @@ class Items:
         """Return one of `columns`; raise `ManifestError` if the name is unknown."""
         if name not in (columns := self.columns):
             raise ManifestError(
-                f"unknown column {shorten(name)}{did_you_mean([name], columns)}; choose from "
-                f"{join_some(list(columns), 30)} (media is the file)"
+                f"unknown column {shorten(name)}; choose from {join_some(list(columns), 30)} "
+                f"(media is the file){did_you_mean([name], columns)}"
             )
         return columns[name]
 
@@ -326,7 +326,7 @@ class Items:
             ~(no_start | no_end | (forward & (self.ends <= MAX_TIME_S)))
         ).tolist():
             span = f"{self.starts[row]:g} to {self.ends[row]:g} seconds"
-            yield row, f"a span must end after it starts (got {span})"
+            yield row, f"a span must end after it starts (got {span}; times go from 0 to 1e9)"
 
     def _repeated_ids(self) -> Iterator[tuple[int, str]]:
         """Yield every row that repeats the id of an earlier row, ignoring case."""
@@ -406,7 +406,7 @@ def are_ids(names: Sequence[str]) -> bool:
 
 
 def safe_id(name: str) -> str:
-    """Convert a name to a valid id, dropping accents and replacing other marks by underscores.
+    """Convert a name to a valid id, dropping accents and replacing other marks with underscores.
 
     If letters of another script are lost, part of the name's hash is appended to keep ids distinct.
 

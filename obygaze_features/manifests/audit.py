@@ -20,12 +20,12 @@ from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
 
 @dataclass(frozen=True)
 class Leak:
-    """The test items of a split that are training items of another split or of its runs.
+    """The test items of a split that are also in the pool or a run of a training split.
 
     `where` is "pool" (every item of the training split outside its own test fold) or the name of a
-    run. `ids` are the test items found there; `by_class` maps each class to the number of `ids` and
-    of all test items. `neighbours` are the remaining test items that touch, or nearly touch, a
-    training item of the same file.
+    run. `ids` are the test items found there; `by_class` maps each class to its number of `ids` and
+    its number of test items. `neighbours` are the remaining test items that touch, or nearly touch,
+    a training item of the same file.
     """
 
     test: str
@@ -61,7 +61,7 @@ def audit(
     if not names:
         raise UsageError(
             f"the manifest {manifest.name!r} has no splits to audit; make one with: "
-            "obygaze manifests split"
+            "obygaze manifests split MANIFEST"
         )
     return [
         leak

@@ -43,11 +43,11 @@ class ManifestDiff:
     def describe(self, left: str, right: str) -> str:
         """Return the difference as text, with the first few ids of each kind."""
         if self.same:
-            return "No difference: same items in the same order, same labels and splits."
+            return "No difference: items, order, labels and splits are the same."
         lines = [
-            "the items are the same (equal digests), so both manifests fit the same stores"
+            "the digests are equal, so both manifests fit the same stores"
             if self.same_digest
-            else "the items differ (different digests), so the manifests cannot share stores"
+            else "the digests differ, so the manifests cannot share stores"
         ]
         fields = dict.fromkeys(name for changes in self.changed.values() for name in changes)
         for ids, text in (

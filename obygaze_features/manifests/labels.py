@@ -82,7 +82,7 @@ class Concept:
 
 @dataclass(frozen=True)
 class LabelScheme:
-    """The levels, from least to most objectifying, and the concepts of a label set.
+    """The levels, from lowest to highest, and the concepts of a label set.
 
     `sub_constructs` maps the name of each part of the annotated construct to a one-line
     description, as in the paper's table 1.
@@ -299,10 +299,10 @@ def name_key(text: str) -> str:
 def choose_scheme(name: str, levels: OwnLevels) -> LabelScheme | None:
     """Return the scheme for `levels`: a list becomes a scheme called `name`; a path is read.
 
-    A string with commas is a list of levels; a string without commas is a path. It can be the path
-    of a TOML or JSON file with a scheme as in manifests (where a level or a concept may be just a
-    string), of the header of a manifest, of timelines or of a label set, or of the folder that
-    contains such a header.
+    A string with commas is a list of levels; a string without commas is a path. The path leads to a
+    TOML or JSON file with a scheme as in manifests (a level or a concept may be just a string); to
+    the header of a manifest or of timelines, or the JSON file of a label set; or to the folder of a
+    manifest or of timelines.
     """
     if isinstance(levels, str) and "," in levels:
         levels = list(filter(None, map(str.strip, levels.split(","))))

@@ -410,7 +410,7 @@ class Manifest:
 
 
 def save_parts(folder: Path, parts: Sequence[Part], *, overwrite: bool = False) -> None:
-    """Add label sets, splits or runs to a manifest on disk; raise if any already exists."""
+    """Add label sets, splits or runs to a manifest on disk; raise if one exists already."""
     for part in parts:
         refuse_to_overwrite(folder / part.KIND / f"{part.name}.csv", overwrite=overwrite)
     for part in parts:

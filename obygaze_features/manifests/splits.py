@@ -338,7 +338,7 @@ def stratified(
     units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
     if folds > (count := len(set(units))):
         units_text = counted(count, group_noun(groups)) if groups else f"{count} labelled items"
-        raise UsageError(f"got {units_text} for {folds} folds, which is too few. Use fewer folds")
+        raise UsageError(f"{units_text} cannot make {folds} folds; use fewer folds")
     deal = _deal_groups if groups or gap else _deal_items
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {"method": "stratified by level", "labels": label_set.name}

@@ -60,7 +60,7 @@ def with_subtitles(
     if np.isnan(items.starts).all():
         raise ManifestError(
             f"{manifest.name} has no spans of films (columns start and end), which are needed to "
-            "find a clip's words. Make spans with: obygaze annotations project"
+            "find a clip's words. Import a table of spans: obygaze manifests import csv"
         )
     problems: list[str] = []
     texts = [""] * len(items)
@@ -157,8 +157,8 @@ def _read(
                 )
         except UsageError:
             problems.append(
-                f"{name}: ignored, because {film_name!r} is not an id, title or video of the "
-                "manifest. List its film in a table: --film-table TABLE.csv (columns film, file)"
+                f"{name}: ignored, because {film_name!r} is not the id, title or video of one "
+                "film. List its film in a table: --film-table TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:
             problems.append(f"{name}: ignored ({problem.reason})")

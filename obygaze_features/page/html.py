@@ -161,7 +161,7 @@ def draw_lanes(
 
 
 def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
-    """Return the pictures ``ID.jpg`` in a folder as base64 by id, without ids that have no file."""
+    """Return a folder's pictures ``ID.jpg`` as base64 by id; ids without a picture are left out."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; make one with: obygaze features thumbnails")
     paths = {path.name: path for path in folder.iterdir() if path.suffix == ".jpg"}

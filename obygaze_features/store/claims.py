@@ -2,7 +2,7 @@
 
 Claims only save work. Commit records keep a store consistent, because only one writer can publish
 the record of a block. If a writer is paused for longer than its lease, another writer may take its
-block; the paused writer finds that block's record when it resumes.
+block. When the paused writer resumes, it finds that block's record and discards its own rows.
 
 A claim is a file that is created exclusively. Its modification time is the heartbeat. Its age is
 measured by the file system's clock, which is the same for all machines that share the file system.

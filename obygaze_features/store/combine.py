@@ -63,7 +63,7 @@ def subset(
     films = films and find_films(films, titles_in(store.items))
     items = store.items.select(ids=ids, films=films)
     if not len(items):
-        raise UsageError(f"no item of {store.where} matches these films and ids")
+        raise UsageError(f"no item of {store.where} is selected; choose other films or ids")
     rows = np.array([row_of[item_id] for item_id in items.ids], np.intp)
     plan = Plan(items, [store], np.zeros(len(rows), np.intp), rows)
     attributes = {**store.attributes, "items_digest": items.digest, "n": len(items)}

@@ -119,7 +119,7 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
 
 
 _STATED = ("name", "family", "device", *fmt.CREDITS)
-"""Keys of the attribute `backbone` that may differ between records of the same backbone."""
+"""Keys of the attribute `backbone` that may differ between stores of the same backbone."""
 
 
 def _attribute_differences(

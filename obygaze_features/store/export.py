@@ -65,7 +65,7 @@ def export(
     specs = [array for array in store.specs if array in asked]
     if not specs:
         names = ", ".join(store.arrays)
-        raise UsageError(f"{store.where} has no pooled arrays; choose from {names}")
+        raise UsageError(f"{store.where}: no array is selected; choose from {names}")
     if write is _write_parquet:
         need("pyarrow.parquet", extra="views")
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:

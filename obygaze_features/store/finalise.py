@@ -81,8 +81,8 @@ def finalise(
         to_do = len(store.refresh().missing_rows())
         if to_do and not allow_incomplete:
             raise StoreError(
-                f"{store.path} lacks {to_do:,} of {len(store):,} rows. Run the extraction again to "
-                "compute them, or add --allow-incomplete to finalise without them"
+                f"{store.path} lacks {to_do:,} of {len(store):,} rows. Run the extraction or "
+                "import again to add them, or finalise without them: add --allow-incomplete"
             )
         confirm = refuse_if_written_since(store)
         with new_folder(

@@ -23,7 +23,7 @@ from obygaze_features.store.shards import ShardLayout
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""The maximum number of rows per block. A killed run loses at most one (170 s at 3 clips/s)."""
+"""The maximum number of rows per block. A killed run loses at most a block (170 s at 3 clips/s)."""
 BLOCKS = 500
 """The approximate number of blocks in a large store. A block has one file per array."""
 ATTRIBUTES = "obygaze"
@@ -52,7 +52,7 @@ CHUNK_BYTES = 64 * 2**10
 
 
 def default_block_rows(items: int) -> int:
-    """Return the rows per block of a new store. Large stores have larger blocks, so fewer files.
+    """Return the number of rows per block of a new store. Larger blocks mean fewer files.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Status(IntEnum):
     UNREADABLE = 3
     """The media file exists but cannot be decoded."""
     NOT_FINITE = 4
-    """The backbone computed a value that the array cannot store."""
+    """The backbone computed a value that the array cannot store, or skipped some frames."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def shard_name(spec: ArraySpec, shard: int) -> str:
 
 
 def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
-    """Return the path of a block's shard until it is moved into the array.
+    """Return the path at which a block's shard is kept until it is moved into the array.
 
     The name follows from the record, so the next process that opens the store can finish the move.
     """
@@ -287,7 +287,7 @@ def retired_name(block: int) -> str:
 
 
 def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:
-    """Return the same layout as `array_layout`, for reading and writing shards without Zarr."""
+    """Return the layout that `array_layout` sets, to read and write shards without Zarr."""
     return ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
 
 
@@ -408,7 +408,7 @@ def _one_chunk(name: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any
 
 
 def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
-    """Return the rows per shard and per chunk in a final store.
+    """Return the numbers of rows per shard and per chunk in a final store.
 
     Shards are large, so there are few files. Chunks are small, so reading one clip is cheap.
     """

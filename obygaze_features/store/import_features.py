@@ -49,7 +49,7 @@ MAX_SAMPLED = 51
 """The maximum number of files that are sampled to find the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
-"""The maximum size, in bytes, of enlarged blocks, and the minimum number of blocks."""
+"""For enlarged blocks: the maximum size in bytes, and the minimum number of blocks."""
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",
@@ -78,7 +78,7 @@ def import_features(
     Parameters
     ----------
     source
-        A folder with one file per clip (``FILM/STEM.pth`` or ``.npy``), or one file with a row per
+        A folder with one file per clip (``FILM/STEM.pth`` or ``.npy``), or a file with one row per
         item (``.npy``, ``.h5``). Pass ``{array: path}`` to import several arrays.
     manifest
         The manifest, or its folder. The store has a row for each of its items.
@@ -94,9 +94,10 @@ def import_features(
     recipe
         A TOML or JSON file that describes how the features were made.
     backbone, preprocessing, precision
-        The facts of a recipe in a few words. Facts that are omitted are recorded as unknown.
+        The name of the backbone, the preprocessing and the number format, in place of a recipe.
+        Facts that are omitted are recorded as unknown.
     columns
-        The column names of every array that has this number of columns.
+        The column names, for every array with as many columns as there are names.
     retry_failed
         Retry rows that failed in an earlier run.
     """
@@ -107,7 +108,7 @@ def import_features(
     for name, file in named.items():
         if not isinstance(file, str | os.PathLike):
             raise UsageError(
-                f"{name}: features must be in a file (got a {type(file).__name__}). "
+                f"{name}: features must be in a file (got {type(file).__name__}). "
                 'Save them first: numpy.save("X.npy", X)'
             )
     paths = {name: Path(file) for name, file in named.items()}
@@ -172,11 +173,11 @@ def _open_source(
     has_ids = is_folder or kind == "hdf5"
     slips = {
         "does not exist; pass a folder or file of features": not first.exists(),
-        f"cannot be imported; pass a file of another kind ({', '.join(KINDS)})": kind is None,
-        f"already holds all arrays (got {len(paths)} files); import each file into its own store": (
+        f"cannot be imported; pass a file that ends in one of {', '.join(KINDS)}": kind is None,
+        f"must be imported alone (got {len(paths)} files); import each file into its own store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),
-        "already has ids; use --ids and --in-order only for files without ids": (
+        "needs no ids; use --ids and --in-order only for .npy files with one row per item": (
             ids is not None and has_ids
         ),
     }
@@ -234,7 +235,7 @@ def _fill_store(
 
 
 def _block_rows(arrays: Sequence[ArraySpec], items: int) -> int:
-    """Return the rows per block of an import, which is larger than usual if rows are small.
+    """Return an import's number of rows per block, which is larger than usual for small rows.
 
     Each block costs several flushes to disk, and importing a lost block again is cheap.
     """
@@ -296,7 +297,7 @@ class ClipFolder:
                 self.files[row] = files[0]
         if not self.files:
             raise StoreError(
-                f"no file found for any of the {len(manifest.items)} items of {manifest.name}: "
+                f"no file matches any of the {len(manifest.items)} items of {manifest.name}: "
                 f"{self.missing[0]}"
             )
         shape, self.dtype = self._most_common()
@@ -346,7 +347,7 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
     """
     import torch
 
-    reason = "not a PyTorch file, or is older than PyTorch 1.6 ({}); if you trust it, load and "
+    reason = "not a PyTorch file, or its format is older than PyTorch 1.6 ({}); if you trust it, "
     with translate(StoreError, "it is", f"{reason}save it again"), zipfile.ZipFile(path) as archive:
         is_compressed = any(info.compress_type for info in archive.infolist())
     if is_compressed:
@@ -364,7 +365,7 @@ def _load_pth(path: Path, name: str) -> NDArray[Any]:
         keys = ", ".join(shorten(str(key)) for key in list(tensor)[:3])
         raise StoreError(f"it is a dictionary without the key {name} (got {keys or 'no keys'})")
     if not isinstance(tensor, torch.Tensor):
-        raise StoreError(f"it holds a {type(tensor).__name__}, not a plain tensor")
+        raise StoreError(f"it must hold a plain tensor (got {type(tensor).__name__})")
     # With strides, a tensor of any size can be backed by a few bytes.
     if tensor.numel() * tensor.element_size() > path.stat().st_size:
         raise StoreError("it claims more numbers than the file can hold")

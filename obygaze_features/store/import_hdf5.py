@@ -27,7 +27,7 @@ from obygaze_features.store.import_rows import (
 MAX_TEXT_BYTES = 2**28
 """The maximum size of an HDF5 dataset of strings."""
 MAX_ROW_BYTES = 2**30
-"""The maximum size of a row or chunk. HDF5 reads each whole, and a file can claim any size."""
+"""The maximum size of a row or chunk. HDF5 reads it whole, and a file can claim any size."""
 CACHE_BYTES = 64 * 2**20
 """The size of the HDF5 chunk cache, so that a chunk of many rows is decompressed only once."""
 
@@ -53,7 +53,7 @@ def read_hdf5(path: Path) -> RowSource:
 
 
 def _read_exported(path: Path, file: Any, ids: list[str]) -> RowSource:
-    """Open all rows of a store in a file that `export` wrote."""
+    """Open a file that `export` wrote, with all rows of the store."""
     recipe = exported_recipe(ATTRIBUTES, _read_texts(file, ATTRIBUTES, ())[0])
     sources, reasons = (_read_texts(file, name, (len(ids),)) for name in (SOURCES, REASONS))
     without: dict[int, Failed | None] = {}

@@ -64,15 +64,16 @@ class RowSource:
     recipe
         The recipe that the features were made with, if the file is an exported store.
     without
-        The failure of each row without features; None if the row is still to do.
+        The failure of each row without features, by row number; None if the row is still to do.
     source_of
         A function that returns the fingerprint of a row's source.
     probe
         The features of the probe, by array.
     kind
-        The kind of source, as named in the meaning of the arrays.
+        The kind of source, for the meaning of the arrays ("imported from ..."); by default, the
+        file's suffix.
     columns
-        The column names of every matrix that has this number of columns.
+        The column names, for every matrix with as many columns as there are names.
     """
 
     path: Path
@@ -107,7 +108,7 @@ class RowSource:
     def _find_slips(self, manifest: NamedItems) -> Iterator[str]:
         for name, rows in self.matrices.items():
             if len(rows.shape) < 2:
-                yield f": {name} is not a matrix (got {list(rows.shape)})"
+                yield f": {name} is not a matrix with one row per item (got {list(rows.shape)})"
             if rows.shape[0] != len(self.ids):
                 yield (
                     f": {name} has {rows.shape[0]:,} rows but {len(self.ids):,} ids; pass one id "
@@ -120,7 +121,7 @@ class RowSource:
             names = ", ".join(
                 f"{name} has {counted(width, 'column')}" for name, width in widths.items()
             )
-            yield f": {names} (got {counted(len(self.columns), 'column name')})"
+            yield f": {names} (got {counted(len(self.columns), 'column name')}); name each one"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
             yield f"has several rows for {shorten(twice)}; keep only one row per id"
@@ -163,7 +164,7 @@ class RowSource:
     def _read_together(
         self, numbers: Sequence[int], arrays: Mapping[str, ArraySpec]
     ) -> dict[str, NDArray[Any]] | None:
-        """Read some rows of each matrix together; return None if a row does not fit its array."""
+        """Read some rows of each matrix together; return None if they must be read one by one."""
         are_arrays = all(isinstance(rows, np.ndarray) for rows in self.matrices.values())
         if not are_arrays or min(numbers) < 0 or not self.without.keys().isdisjoint(numbers):
             return None
@@ -180,7 +181,7 @@ class RowSource:
 
 @contextlib.contextmanager
 def errors_named(where: object, kind: str = "") -> Iterator[None]:
-    """Prefix errors with a file's name, and turn library errors into a one-line `StoreError`."""
+    """Prefix a `StoreError` with a file's name, and turn library errors into such an error."""
     try:
         yield
     except FileNotFoundError:
@@ -229,7 +230,7 @@ def map_npy(path: Path) -> NDArray[Any]:
 
 def read_ids(path: Path) -> list[str]:
     """Read ids from a text file with one id per line, or from a CSV file with an ``id`` column."""
-    with errors_named(path, "ids; save them as UTF-8"):
+    with errors_named(path, "a list of ids in UTF-8"):
         lines = path.read_text(encoding="utf-8-sig").splitlines()
         rows = [[line] for line in lines if line.strip()]
         if path.suffix.lower() == ".csv":
@@ -279,7 +280,7 @@ def stated_recipe(
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe from a TOML or JSON file with the same keys as a store's attributes."""
     data = read_bytes(path, UsageError)
-    reason = "is not a valid recipe in TOML, or in JSON if named .json ({})"
+    reason = "is not a valid recipe ({}); write it in TOML, or in JSON and name it .json"
     with translate(StoreError, path, reason):
         text = data.decode()
         if path.suffix.lower() != ".json":

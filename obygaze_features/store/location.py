@@ -107,13 +107,14 @@ class Location:
     def refuse_if_changed(self) -> None:
         """Raise `StoreUnreadable` if the store was replaced or removed.
 
-        Locations call this after each read, so that all data comes from the pinned store.
+        Locations call this after reading, unless they know otherwise that the data comes from the
+        pinned store.
         """
         if self.identity is not None and self.identity != self.identify():
             raise StoreUnreadable(
                 self.where,
-                "has been replaced since it was opened (finalised, repaired or overwritten); open "
-                "it again",
+                "has been replaced since it was opened (for example, finalised or repaired), or "
+                "removed; open it again",
             )
 
 
@@ -271,7 +272,7 @@ def is_url(address: str | Path) -> TypeGuard[str]:
 
 
 def is_store_name(name: str) -> bool:
-    """Return True if a store may have a file with this name: relative, with safe characters."""
+    """Return True if a name is valid for a file of a store: a relative path, in safe characters."""
     return _STORE_NAME.fullmatch(name) is not None
 
 

@@ -122,7 +122,7 @@ class _Header(msgspec.Struct):
 def remedy(location: Location) -> str:
     """Return the remedy that ends a message about a damaged store."""
     if isinstance(location, Folder) and location.where == str(location.path):
-        return f"run: obygaze stores repair {location.where}"
+        return f"restore the file from a copy, or run: obygaze stores repair {location.where}"
     return "download the store again, or tell its owner"
 
 
@@ -172,7 +172,7 @@ def read_attributes(location: Location) -> dict[str, Any]:
         raise (NewerStore if is_newer else StoreError)(
             location.where,
             f"has format version {version!r:.20}, but this obygaze only reads up to version "
-            f"{fmt.FORMAT_VERSION}",
+            f"{fmt.FORMAT_VERSION}; update obygaze, or ask the store's owner",
         )
     check_attributes(file, ours)
     return ours

@@ -46,7 +46,7 @@ PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
 
 DICTIONARY_ROWS = 2**17
-"""The maximum number of ids to look up in a dictionary: faster than `RowIndex`, but larger."""
+"""The maximum number of ids in a dictionary, which is faster but larger than `RowIndex`."""
 _CUT_URL = re.compile(r"(https?|s3|hf):/+")
 """A pattern for the start of a URL that lost a slash because it was passed as a path."""
 Rows = NDArray[np.intp]
@@ -115,7 +115,7 @@ class Store:
         """The store's folder. Raises `StoreError` for a zip file or a URL, which are read-only."""
         if not isinstance(self.location, Folder):
             raise StoreError(
-                f"{self.where} is read-only. To change or push it, download it first with: "
+                f"{self.where} is read-only. To change, pack or push it, first make a copy: "
                 f"obygaze stores pull {self.where} -o NAME.zarr"
             )
         return self.location.path
@@ -368,8 +368,8 @@ class Store:
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
         """Return the rows among `rows` (default: all rows) that are still to do.
 
-        With `retry_failed`, failed rows are included. A final store with failed rows then raises
-        `StoreError`, because its rows cannot be computed again.
+        With `retry_failed`, failed rows are included. Raises `StoreError` if the store is final and
+        has failed rows, because they cannot be computed again.
         """
         if retry_failed and self.is_final and self.failures:
             raise final_error(self.path, "is final, so its failed rows cannot be retried")
@@ -417,7 +417,7 @@ class Store:
         manifest: Manifest | Path | str | None = None,
         labels: str | None = None,
     ) -> StoreDataset:
-        """Return an array for ``torch.utils.data.DataLoader``, as a `StoreDataset`.
+        """Return an array as a `StoreDataset`, for ``torch.utils.data.DataLoader``.
 
         Parameters
         ----------
@@ -442,7 +442,7 @@ class Store:
         films: Collection[str] | str | None = None,
         overwrite: bool = False,
     ) -> Store:
-        """Make an open store from some of the items, in the same order.
+        """Make an open store from some of this store's items, in this store's order.
 
         Parameters
         ----------
@@ -468,9 +468,9 @@ class Store:
         """Export the store to HDF5 or Parquet, using bounded memory.
 
         An HDF5 file has one dataset per array, with HDF5's own checksum (Fletcher-32) for each
-        chunk. Rows that are not done are NaN, or -1 in integer arrays. A Parquet file has one row
-        per clip and one column per array: a flat list of fixed size, with the shape in the column's
-        metadata. Rows that are not done are null.
+        chunk. In it, rows that are not done are NaN, or -1 in integer arrays. A Parquet file has
+        one row per clip and one column per array: a flat list of fixed size, with the shape in the
+        column's metadata. In it, the features of rows that are not done are null.
 
         Parameters
         ----------
@@ -548,7 +548,7 @@ class Store:
     ) -> Store:
         """Change the name, licence, citation or publication date (like ``2026-11-23``).
 
-        The card of a final store is updated, too. The date is written to ``croissant.json``.
+        The card of a final store is updated, too. Its ``croissant.json`` contains the date.
 
         The store is swapped in one step for a copy that shares its feature files, so the store is
         complete at every moment.
@@ -629,7 +629,7 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
 
 
 def location_of(address: str | Path) -> Location:
-    """Return the location of an address, without checking that anything exists there."""
+    """Return the location of an address, without checking that it has a store."""
     if is_url(address):
         if redact_url(address).endswith(".zip"):
             where = redact_url(address)

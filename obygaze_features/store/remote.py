@@ -1,4 +1,4 @@
-"""Read a store behind a URL in byte ranges, several in parallel, all from the pinned store."""
+"""Read a store behind a URL in byte ranges, several in parallel, all of the same version."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Remote(Location):
         return None
 
     def pin(self) -> None:
-        """Pin the store: later reads check files against its checksum list, or else by version."""
+        """Pin the store: later reads verify a file by its listed checksum, or else its version."""
         super().pin()
         self._checksums, self._versions = {}, {}
         if isinstance(self.identity, bytes):

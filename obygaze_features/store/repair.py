@@ -67,7 +67,7 @@ def repair(
     No process may be writing to the store. A damaged final store is replaced by an open store with
     all intact blocks. With `reopen`, an undamaged final store is also replaced, so that missing
     rows can be filled. Replaced and dropped files are kept next to the store. Raises
-    `StoreUnreadable`, and changes nothing, if the system cannot read a file now.
+    `StoreUnreadable`, and changes nothing, if the system cannot read a file.
 
     Parameters
     ----------

@@ -247,7 +247,7 @@ class HubFiles(HttpFiles):
         constants = need("huggingface_hub.constants", extra="remote")
         if constants.HF_HUB_OFFLINE:
             where = redact_url(address)
-            raise StoreError(f"{where} cannot be read: HF_HUB_OFFLINE is set; unset it")
+            raise StoreError(f"{where} cannot be reached: HF_HUB_OFFLINE is set; unset it")
         endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
         token = need("huggingface_hub", extra="remote").get_token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -292,7 +292,7 @@ class ShardReader:
         return offsets // self._step
 
     def _view(self) -> NDArray[Any] | None:
-        """Return all chunks as one array if they are evenly spaced (as obygaze writes them)."""
+        """Return all chunks as one array if they are evenly spaced, otherwise None."""
         step = self._step
         offsets, sizes = self.index[self.present].T
         last = int(offsets.max()) + step if len(offsets) else 0

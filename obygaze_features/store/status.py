@@ -30,8 +30,8 @@ def report_progress(folder: Path | str) -> list[dict[str, Any]]:
     - the numbers of ``rows``, ``done``, ``failed`` and ``to_do``;
     - ``running``, the number of blocks that each active machine has claimed;
     - ``rows_per_second``, measured over the blocks of the last hour while a machine is active,
-      otherwise the speed of the last extraction;
-    - ``seconds_left`` at this speed.
+      otherwise the speed of the last extraction; None if the store is final or its speed unknown;
+    - ``seconds_left`` at this speed; None if there is no speed.
     """
     folder = Path(folder)
     require_folder(folder, "a folder of stores", UsageError)

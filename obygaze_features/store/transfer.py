@@ -70,7 +70,7 @@ class Packed(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """The address that a store was pushed to, and the number of files that were sent."""
+    """The result of a push: the address, and the store's files, of which `sent` were sent now."""
 
     where: str
     files: int

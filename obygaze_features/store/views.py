@@ -105,7 +105,7 @@ class StoreDataset:
     ``level`` (its code) and ``label`` (the index of the level in `classes`).
 
     A pickled dataset holds the store's path or URL, so any number of workers may be forked or
-    spawned. Each opens the store itself. Raises `StoreUnreadable` if the store was replaced.
+    spawned. Each worker opens the store itself, and raises `StoreUnreadable` if it was replaced.
 
     Examples
     --------

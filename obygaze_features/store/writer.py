@@ -196,9 +196,9 @@ class StoreWriter:
 def require_resumable(
     store: Store, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
 ) -> None:
-    """Raise `StoreError` if a run would compute rows differently from those already in a store.
+    """Raise `StoreError` unless a run with this manifest and recipe can continue a store.
 
-    Without a recipe, only the items are compared.
+    Without a recipe, only the items are compared, and `block_rows` if it is passed.
     """
     if store.is_final and not store.status.all():
         raise final_error(store.path, "is final, so its missing rows cannot be computed")
@@ -214,7 +214,7 @@ def require_resumable(
 
 
 def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List the differences between two recipes that make their rows incompatible."""
+    """List how two recipes differ, as far as this makes their rows incompatible."""
     subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "items": lambda recipe: recipe["items_digest"],
         "backbone weights": lambda recipe: recipe["backbone"]["weights_sha256"],
@@ -232,7 +232,7 @@ def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> lis
 
 
 def _describe_pair(stored: Any, now: Any) -> str:
-    """Describe two different values by their texts, or two mappings by the keys that differ."""
+    """Describe two different values by their texts, or mappings by the keys that differ."""
     if isinstance(stored, Mapping) and isinstance(now, Mapping):
         keys = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
         if len(keys) > 1:
@@ -241,7 +241,7 @@ def _describe_pair(stored: Any, now: Any) -> str:
     texts = [value if isinstance(value, str) else json.dumps(value) for value in (stored, now)]
     # Digests are shortened, names are not.
     there, here = (re.sub("^([0-9a-f]{12})[0-9a-f]{20,}$", r"\1...", text) for text in texts)
-    return f"{there} in the store, {here} here"
+    return f"{there} there, {here} here"
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:

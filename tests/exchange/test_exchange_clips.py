@@ -156,7 +156,7 @@ def test_pth_files_may_hold_only_plain_tensors(tmp_path):
         "claims": (torch.ones(1).expand(10**12), "claims more numbers than the file can hold"),
         "other": ({"other": tensor}, "a dictionary without the key native (got 'other')"),
         "lines": ({"a\nb": tensor}, "without the key native (got 'a\\nb'"),
-        "list": ([tensor], "a list, not a plain tensor"),
+        "list": ([tensor], "must hold a plain tensor (got list)"),
         "number": (torch.tensor(1.0), "it holds no numbers"),
         "complex": (torch.ones(6, dtype=torch.complex64), "type complex64"),
         "float8": (tensor.to(torch.float8_e5m2), "a tensor of an unsupported type"),

@@ -42,7 +42,7 @@ SLIPS = [
     (1, "export toy.zarr -o X.h5", "X.h5 already exists"),
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; choose from native, frames"),
-    (2, "export odd.zarr -o output.parquet", "no pooled arrays; choose from more"),
+    (2, "export odd.zarr -o output.parquet", "no array is selected; choose from more"),
     (2, "import pth nowhere", "nowhere does not exist"),
     (1, "import pth empty", "for any of the 40 items", "no tt1/tt1_0.pth in empty"),
     (1, "import pth text", "could be read: tt1/tt1_0.pth: it is not a PyTorch file"),
@@ -118,7 +118,7 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
     ({}, {}, "no source"),
     ("nowhere.mat", {}, "nowhere.mat does not exist"),
     ("key.toml", {}, "key.toml cannot be imported"),
-    ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 already holds all arrays"),
+    ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 must be imported alone"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
 ], ids=str)  # fmt: skip
 def test_invalid_arguments_write_nothing(source, options, fact, workspace, monkeypatch):

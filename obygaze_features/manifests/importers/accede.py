@@ -80,7 +80,7 @@ def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str =
         active, and clips with scores below ``-threshold`` are negative or calm.
     scale
         The scale of values in ``ACCEDEranking.txt``: from 1 to 5 (the score is then (v - 3) / 2,
-        which is our assumption, because the files do not state the scale), or scores from -1 to 1.
+        which is an assumption, because the files do not state the scale), or scores from -1 to 1.
     """
     folder = Path(source)
     if not 0 <= threshold < 1:

@@ -62,7 +62,7 @@ def import_manifest(
     """Read any CSV table of clips, with or without labels.
 
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-    and concepts are recognised; map other names with --column. If there are no ids, or ids are
+    and concepts are recognised; map other names with --column. If there are no ids, or they are
     file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
     concepts in a cell with a bar: Body|Look. A row without a level is an unlabelled clip. Spans of
     a file (start, end) that have no film belong to the film that the file is named after.
@@ -83,7 +83,7 @@ def import_manifest(
     delimiter
         The character between cells (default: detected from the header).
     levels
-        Your levels, from least to most objectifying (concepts are taken from the table); or a
+        Your levels, from lowest to highest (concepts are then taken from the table); or a
         `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines (default:
         ObyGaze12's).
     name
@@ -93,7 +93,7 @@ def import_manifest(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError(
-            f"source must be the path of a file (got a {type(source).__name__}). "
+            f"source must be the path of a file (got {type(source).__name__}). "
             'Save the table first: table.to_csv("clips.csv", index=False)'
         )
     source = Path(source)

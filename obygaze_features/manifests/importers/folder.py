@@ -26,7 +26,7 @@ NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 @click.option(
     "--ids",
     type=click.Choice(["moviegraphs", "names"]),
-    help="The rule for ids (default: chosen by each file's name).",
+    help="The rule for ids (default: moviegraphs for files with such names).",
 )
 @click.option(
     "--kind",
@@ -40,8 +40,8 @@ def import_manifest(
 
     SOURCE contains the files, or one folder per film or group of images. Folders may be nested.
     A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is next to it.
-    tt0108160_scene_1.avi becomes tt0108160-001, as in the annotations, except with --ids names.
-    To add labels afterwards, see obygaze manifests label --help.
+    tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12, except with --ids names.
+    To add labels afterwards, see `obygaze manifests label --help`.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ from obygaze_features.manifests.manifest import Manifest
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
 """The templates of Wolfe et al. (2023), common prompts for CLIP."""
 SHIPPED = ("emotion", "professions")
-"""The test batteries that come with obygaze."""
+"""The batteries of association tests that come with obygaze."""
 ARTICLES = ("letter", "always-a")
 """The rules for the article before a stimulus: "an" before a vowel, or always "a"."""
 _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
