@@ -201,7 +201,7 @@ def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
     """Serve the stores in a FOLDER to other machines until you press Ctrl-C.
 
     Without --host, only this machine can reach the address. Anyone who can reach it can read every
-    file in the folder, so use a separate folder. Nobody can write to it.
+    file in the folder except hidden files, so use a separate folder. Nobody can write to it.
 
     \b
     Examples:

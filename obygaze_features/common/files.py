@@ -601,8 +601,8 @@ def check_format(
     number = content.get("format_version")
     if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= version:
         raise error(
-            f"{where} has format version {number!r}, but this obygaze only reads up to {version}; "
-            "update obygaze (pip install --upgrade obygaze)"
+            f"{where} has format version {number!r}, but this version of obygaze only reads up to "
+            f"{version}; update obygaze (pip install --upgrade obygaze)"
         )
     return content
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
-from obygaze_features.common.text import shorten
+from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import BlockTaken, StoreError, UsageError, translate
 from obygaze_features.items.items import Item, NamedItems
 from obygaze_features.items.media import MediaFolder, expected_stem
@@ -316,7 +316,8 @@ class ClipFolder:
             else:
                 kinds[values.shape, values.dtype] += 1
         if not kinds:
-            raise StoreError(f"{self.path}: none of {len(sample)} files could be read: {problem}")
+            tried = counted(len(sample), "file")
+            raise StoreError(f"{self.path}: none of {tried} could be read, such as: {problem}")
         return kinds.most_common(1)[0][0]
 
     def __getitem__(self, row: int) -> NDArray[Any]:

@@ -197,7 +197,9 @@ class ZipArchive(Location):
         """Read a whole file, and verify its checksum in the zip file."""
         data = self.map(name).bytes.tobytes()
         if zlib.crc32(data) != self._info(name).CRC:
-            raise StoreError(f"{self.join(name)} does not match its checksum in the zip file")
+            raise StoreError(
+                f"{self.join(name)} does not match its checksum in the zip file; copy it again"
+            )
         return data
 
     def read_part(self, name: str, start: int, length: int) -> bytes:

@@ -171,7 +171,7 @@ def read_attributes(location: Location) -> dict[str, Any]:
         is_newer = isinstance(version, int) and version > fmt.FORMAT_VERSION
         raise (NewerStore if is_newer else StoreError)(
             location.where,
-            f"has format version {version!r:.20}, but this obygaze only reads up to version "
+            f"has format version {version!r:.20}, but this version of obygaze only reads up to "
             f"{fmt.FORMAT_VERSION}; update obygaze, or ask the store's owner",
         )
     check_attributes(file, ours)

@@ -29,6 +29,10 @@ from obygaze_features.store.location import is_url
 TIMEOUT_S = 30
 """Seconds without any data after which a connection counts as lost."""
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
+CREDENTIALS = (
+    "check the folder's permissions, or set credentials: https://USER:PASSWORD@HOST/...; for S3, "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
+)
 _HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
 """Limits on the retries of s3fs. Without them, s3fs takes 30 s to give up on a dead endpoint."""
@@ -358,6 +362,5 @@ def _describe(problem: Exception) -> str:
     if isinstance(status, int):  # the server's own message may repeat secrets from the request
         message = f"the server answered {status} {responses.get(status, '')}".strip()
     if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in text:
-        remedy = "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
-        return f"{message}; {remedy}AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
+        return f"{message}; {CREDENTIALS}"
     return f"{message}; check the address and the network, and run the same command again"

@@ -334,7 +334,7 @@ DAMAGE = [
     ("clips.csv", lambda t: t.replace("tt0,tt0", "tt0,tt9", 1), ["csv was changed after"]),
     ("predictions.csv", lambda t: t.replace(",0.", ",0.0", 1), ["csv was changed after"]),
     ("run.json", lambda t: t.replace('"format_version": 7', '"format_version": 9'),
-     ["format version 9, but this obygaze only reads up to 7"]),
+     ["format version 9, but this version of obygaze only reads up to 7"]),
     ("run.json", lambda t: t.replace('"format_version": 7', '"format_version": 6'),
      ["format version 6", "Run the experiment again: obygaze models run"]),
     ("run.json", edit(lambda r: r["scores"][0]["fits"].append(99)), ["are not from the same fits"]),

@@ -154,7 +154,10 @@ def metadata(name, **values):
 
 
 FORGED = {
-    "newer": (*attribute(format_version=2), "format version 2, but this obygaze only reads up to"),
+    "newer": (
+        *attribute(format_version=2),
+        "format version 2, but this version of obygaze only reads up to",
+    ),
     "other rows": (*attribute(n=8), r"array of \[9, 3\] float32 \(expected 8×3"),
     "escape": (*attribute(arrays={"../x": {}}), r"matching regex .*\$.arrays"),
     "array codecs": (*metadata("native", codecs=[]), r"\$.codecs"),
