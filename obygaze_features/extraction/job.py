@@ -286,7 +286,7 @@ def check_media(manifest: Manifest, rows: Rows, media: Path) -> None:
     if located.missing and not located.found and not located.ambiguous:
         noun = "image" if items[0].kind != "clip" else "clip"
         count = counted(len(located.missing), noun)
-        raise VideoError(f"{media} has none of the {count} of {manifest.name}: {located.hint}")
+        raise VideoError(f"{media} has no file for the {count} of {manifest.name}: {located.hint}")
 
 
 def recipe_of(backbone: Backbone) -> Recipe:

@@ -30,8 +30,8 @@ TIMEOUT_S = 30
 """Seconds without any data after which a connection counts as lost."""
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 CREDENTIALS = (
-    "check the folder's permissions, or set credentials: https://USER:PASSWORD@HOST/...; for S3, "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
+    "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login; for a folder, check its permissions"
 )
 _HF_ADDRESS = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@([\w./-]+?))?(/[^@]*)?")
 _S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}

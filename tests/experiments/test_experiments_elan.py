@@ -140,7 +140,7 @@ def test_foreign_files_are_not_replaced(model, store, tmp_path):
     document = next(films.glob("*.eaf"))
     document.write_text(document.read_text().replace(">Sure<", ">sure<").replace("clip", "Clip"))
     before = contents(tmp_path)
-    refused(run_obygaze(*ask, "--overwrite"), "edited since")
+    refused(run_obygaze(*ask, "--overwrite"), "were edited later")
     assert contents(tmp_path) == before
 
 

@@ -200,7 +200,7 @@ SLIPS = {
     "size": (ONE, None, {"max_gpu_memory": "GB"}, UsageError, "such as 20GB"),
     "no GPU": (ONE, None, {"max_gpu_memory": "20GB"}, UsageError, "needs a CUDA device"),
     "kinds": (MIXED, None, {}, UsageError, "text is of kind 'text'"),
-    "folder": (clips("other.mp4"), None, {}, VideoError, "none of the 1 clips"),
+    "folder": (clips("other.mp4"), None, {}, VideoError, "no file for the 1 clip"),
 }  # fmt: skip
 
 

@@ -143,7 +143,7 @@ BROKEN = {
     "def load(source): pass": r"is not a click command; put @click.command\(\) above it",
     f"{COMMAND}\n@click.option('--output')\n{LOAD}: pass": "x: rename the option output, which has",
     f"{COMMAND}\n{LOAD}: return {{}}['key']": r"mylab 0.1.0: KeyError: 'key' \(mylab/x.py:11\)",
-    f"{COMMAND}\n{LOAD}: return []": "x:load of mylab 0.1.0 must return a Manifest (got list)",
+    f"{COMMAND}\n{LOAD}: return []": r"x:load of mylab 0.1.0 must return a Manifest \(got list\)",
     f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([]))": "has no items",
     f"{COMMAND}\n{LOAD}: return of.Manifest('x', [1])": r"x:load of mylab 0.1.0: AttributeError: ",
     f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([Item('a')]), licence=5)": (

@@ -259,7 +259,7 @@ def test_few_films_or_none_give_no_interval(tmp_path, films, reason):
     page = page_of_run(run, tmp_path)
     assert run.record.lacks_interval == reason
     assert not any(any(scores.interval.values()) for scores in run.record.scores)
-    assert "95% intervals" not in page.text
+    assert "95% intervals in brackets" not in page.text
     assert f"{reason[0].upper()}{reason[1:]}." in page.text
     named = re.findall(r"clips of (\d+) films are", page.text)
     count = len({*films} - {""})

@@ -163,7 +163,7 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
-    assert "15 of Easy Negative or Hard Negative vs Sure, 5 of them Sure" in show(alarms, small)[0]
+    assert "15 for Easy Negative or Hard Negative vs Sure, 5 of them Sure" in show(alarms, small)[0]
     assert "too few clips to say" in show(findings, small)[2]
     # They come first, and the paper's numbers are next to ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
@@ -240,7 +240,7 @@ def test_a_score_at_chance_is_called_so(results):
     unclear = show(findings, with_f1(films, 0.79, groups=by_film))
     assert f"may be no better than guessing (F1 positive 0.79; {guess} 0." in unclear[0]
     classes = show(findings, results["classes"])
-    assert re.search(r"clips correctly, on average over films .*Annotators gave", " ".join(classes))
+    assert re.search(r"clips correctly.*, on average over films .*Annotators gave", " ".join(classes))
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     by_file = show(findings, with_record(results["films"], films=files))
