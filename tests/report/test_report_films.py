@@ -204,7 +204,7 @@ def test_any_label_scheme_has_a_page(tmp_path):
     text = Page(om.report(one_level, tmp_path / "one.html").read_text(encoding="utf-8")).text
     assert "1 of 1 clip is Sure" in text
     for wrong, error, remedy in (
-        ([manifest, timelines], ExperimentError, "one manifest"),
+        ([manifest, timelines], ExperimentError, "one label source"),
         (bare, UsageError, "manifests label"),
     ):
         with pytest.raises(error, match=remedy):
