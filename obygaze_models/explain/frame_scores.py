@@ -241,7 +241,7 @@ def place_frames(
             axis = Axis(name_film(item.film, item.media))
         if item.media != (media := media_of.setdefault(axis, item.media)):
             raise ExperimentError(
-                f"film {axis.film}: the clips are from two files with different time axes "
+                f"film {axis.film}: the clips are from two files, whose times cannot be compared "
                 f"({media or 'none'}, {item.media or 'none'}). Assign each file its own "
                 "film in the manifest"
             )
