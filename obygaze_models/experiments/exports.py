@@ -450,7 +450,7 @@ def _loss_events(protos: Any, history: Sequence[Mapping[str, float]]) -> Iterato
 
 
 def _layers(estimator: Any, path: Path) -> list[Layer]:
-    """Return an estimator's linear layers, for a ReLU between layers and a softmax at the end."""
+    """Return an estimator's linear layers, for use with ReLUs between them and a final softmax."""
     kind = type(estimator).__name__
     if kind == "StoreFusion" and estimator.stacker_ is None:
         (weight, offset), *others = _layers(estimator.models_[0], path)

@@ -198,7 +198,7 @@ def place_frames(
 ) -> FrameScores:
     """Assign a time span to each frame that has a time and a probability.
 
-    Frames of a clip at the same time are averaged.
+    Frames of the same clip that have the same time are averaged.
     """
     probabilities = predictions.probabilities
     if probabilities.ndim == 3:
