@@ -376,7 +376,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 'a single store with target = "ordered" or "number"'
             )
         if spec.threshold and (len(self.levels) > 2 or self.target != Classes.key):
-            return f"{CUT} needs two classes ({len(self.levels)} levels listed). Omit it in {name}"
+            return f"{CUT} needs two classes (got {len(self.levels)}). Leave it out of {name}"
         weighs = spec.takes_weights or find_entry(spec.name).before_balancing
         if self.is_soft and not weighs:
             return (

@@ -129,7 +129,7 @@ def test_mistyped_keys_and_files_are_named(tmp_path):
         (('levels = ["EN", "S"]',), NO_LEVELS, "three or more different levels (got EN, S)"),
         (('levels = ["EN", "HN", "S"]', 'protocol = "paper"'), NO_LEVELS, "for two classes"),
         (('levels = ["EN", "HN", "S"]', 'estimators = [{name = "mlp", threshold = "validation"}]'),
-         NO_LEVELS, "threshold needs two classes (3 levels listed). Omit it in mlp"),
+         NO_LEVELS, "threshold needs two classes (got 3). Leave it out of mlp"),
         (('levels = ["EN", "HN", "S"]', 'score = "f1"'), NO_LEVELS,
          "unknown score of several classes 'f1'; choose from f1_macro"),
         (('concepts = ["Look"]', 'score = "f1_macro"'), NO_LEVELS, "unknown score 'f1_macro'"),
