@@ -181,7 +181,7 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
     partitions = math.comb(len(scores), k)
     if partitions > MAX_PARTITIONS:
         raise BiasError(
-            f"groups of {k} and {len(scores) - k} have too many partitions to count. "
+            f"groups of {k} and {len(scores) - k} items have too many partitions to count. "
             "Use --p sampled"
         )
     step = 4 * float(np.abs(scores).sum()) or 1.0

@@ -146,7 +146,7 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
         if not missing:
             return items["id"].tolist()
     query = ",".join(f"{name}:{'|'.join(values)}" for name, values in selector.items())
-    raise BiasError(f"no item has the {missing[0]} (selected: {query})")
+    raise BiasError(f"no selected item has the {missing[0]} (selection: {query})")
 
 
 @dataclass(frozen=True)

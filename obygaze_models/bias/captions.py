@@ -121,7 +121,7 @@ class Rates:
         return "\n".join(lines)
 
     def notes(self) -> Iterator[str]:
-        """Yield warnings about captions, and about meaningless rates."""
+        """Yield warnings about missing captions, mixed intensities, and meaningless rates."""
         if self.blank:
             lines = counted(self.blank, "blank line or cell", "blank lines or cells")
             yield f"left out {lines} without a caption"

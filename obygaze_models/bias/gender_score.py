@@ -48,7 +48,7 @@ MEASURES = {
     "assigned": ("assigned by the score", "assigned", "tied"),
     "cooccurrence": ("co-occurrence", "captions of", "neither"),
 }
-"""Each measure's title in a figure, title in a table, and name for the captions left uncounted.
+"""Each measure's title in a figure, title in a table, and name for captions of neither gender.
 
 ``said`` is the mean gender score of captions that name a man, and of captions that name a woman.
 ``filled`` is the mean score of all captions with man filled in, and with woman filled in.
@@ -263,7 +263,7 @@ def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredC
             scores |= {f"score_{gender}": _score(table, f"_{gender}") for gender in GENDERS}
         genders = _genders(table)
         if genders is None and not has_variants:
-            raise BiasError(f"{path}: no caption names a man or a woman. Add a 'group' column")
+            raise BiasError(f"{path}: no caption mentions a man or a woman. Add a 'group' column")
         return ScoredCaptions(table, genders, scores)
 
 

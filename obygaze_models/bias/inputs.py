@@ -316,7 +316,7 @@ def _csv_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, lis
         header = next(reader, [])
         if not header or header[0].strip().lower() not in _ID_COLUMNS:
             raise BiasError(
-                f"{path}, line 1: no header. Name the first column id, and the others as you like"
+                f"{path}, line 1: no header. Add a line with column names, of which the first is id"
             )
         for row in reader:
             if row and row[0] in ids:

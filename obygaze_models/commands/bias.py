@@ -161,7 +161,7 @@ def eat(
     from obygaze_models.bias.inputs import manifest_columns, open_vectors
 
     if (battery is None) == (not sets):
-        raise UsageError("pass either a BATTERY or the --sets of a single test")
+        raise UsageError("pass either a BATTERY, or --sets for a single test")
     return run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
         open_vectors(store, array, pooling),

@@ -80,9 +80,9 @@ def explain(
     many stores as the model was trained on.
 
     Instead of IDs, --tcav and --significance use the annotated clips of --manifest that the model
-    has not seen. --tcav counts how often a network's logit rises along each concept, and
-    --significance ranks clips by each concept. Both compare the results with directions learned
-    from shuffled labels. To show their JSON on a page: obygaze report RUN --analysis FILE.
+    has not seen. --tcav counts the clips whose logit rises if they show slightly more of a concept,
+    and --significance ranks clips by each concept. Both compare the concept with directions that
+    are fitted to shuffled labels. To show their JSON on a page: obygaze report RUN --analysis FILE.
 
     \b
     Examples:
@@ -360,7 +360,7 @@ def evaluate_moments(
       obygaze models evaluate-moments moments.csv frames.csv timelines/mine --positives S,HN --json
     """
     if output and output.suffix.lower() in SUFFIXES:
-        raise UsageError("-o takes a CSV file here. To draw a figure: obygaze models moments -o")
+        raise UsageError("-o takes a CSV file. To draw a figure: obygaze models moments -o FILE")
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
     scored = om.evaluate_moments(

@@ -81,7 +81,7 @@ def write_run(
     echo_warnings(run.predictions.warnings)
     if count := sum(seen != "no" for seen in run.predictions.seen):
         seen = counted(count, "test clip was", "test clips were")
-        echo_warnings([f"{seen} used to train the model, so this ranking is no fair test"])
+        echo_warnings([f"{seen} used to train the model, so this ranking is not a fair test"])
     options = f" --labels {labels}" if labels else ""
     options += f" --split {split}" if split != SPLIT else ""
     echo(f"next: obygaze mediaeval score-run {for_shell(output)} {for_shell(manifest)}{options}")

@@ -267,7 +267,7 @@ class _MetricOption(click.Option):
     help="The score to show: {}.  [default: the metric of the first run's experiment]",
 )
 @click.option(
-    "--stores", is_flag=True, help="Show only what each store adds; needs each_store = true."
+    "--stores", is_flag=True, help="Show only what each store adds; for runs with each_store."
 )
 @click.option(
     "--pooled", is_flag=True, help="Score all clips together instead of averaging over films."
@@ -359,7 +359,7 @@ def curve(
 
     For each number of films, films are drawn at random from each training set. Each model is
     trained on their clips and tested as in a run. A score is the mean over the tested films, with
-    its 95% interval. The last columns show how it changes from each number of films to the next.
+    its 95% interval. The last columns show the change from the previous number of films.
 
     \b
     Examples:
@@ -372,7 +372,7 @@ def curve(
         sizes = None if films is None else [int(size) for size in films.split(",")]
     except ValueError:
         raise UsageError(
-            f"--films: not whole numbers (got {films}). Write, for example, 2,5,10."
+            f"--films must be whole numbers (got {films}). For example, write 2,5,10"
         ) from None
     drawn = om.learning_curve(experiment, sizes, draws=draws, log=lambda line: echo(line, err=True))
     if as_json:

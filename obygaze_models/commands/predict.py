@@ -188,7 +188,7 @@ def predict(
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
         if stores or band:
-            raise UsageError(f"{model} is a run, so leave out STORE and --band (or add --next N)")
+            raise UsageError(f"{model} is a run. Leave out --band, and STORE (unless with --next)")
         if annotations and not elan:
             raise UsageError("--annotations needs a folder for the copies. Add --elan FOLDER")
         written = predict_run(
@@ -261,7 +261,7 @@ def evaluate(
             echo(f"no features for {missing}, such as {join_some(scored.missing, 5)}")
     echo_warnings(scored.warnings)
     if scored.seen:
-        rest = "; only the rest test it" if scored.unseen.clips else ", so no score is a fair test"
+        rest = "; only the rest test it" if scored.unseen.clips else ", so no clip is a fair test"
         echo_warnings(
             [
                 f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "

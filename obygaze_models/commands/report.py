@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--analysis",
     "analyses",
     multiple=True,
-    help="JSON from models explain --tcav or --significance; repeatable.",
+    help="JSON from obygaze models explain --tcav or --significance; repeatable.",
 )
 @click.option(
     "--nearest",
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 )
 @path_option(
     "--frames",
-    help="Frame probabilities (frames.csv from models moments), drawn over time for each film.",
+    help="Probabilities of frames (frames.csv from obygaze models moments), drawn by film.",
 )
-@path_option("--moments", help="The moments found in those frames (moments.csv).")
+@path_option("--moments", help="The moments found in the frames of --frames (moments.csv).")
 @path_option(
     "--timelines",
     metavar="FOLDER",
@@ -85,8 +85,8 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
     if output is None:
         if has_pictures:
             raise UsageError(
-                "a page with pictures of films must not be shared, so it cannot go into a run "
-                "folder. Choose another path with -o"
+                "a page with pictures of films must not be shared, so it is not written to the "
+                "source folder by default. Choose a path with -o"
             )
         if len(folders) > 1:
             raise UsageError("several runs need an output file. Add -o report.html")
@@ -108,7 +108,7 @@ def _write_sheet(
     overwrite = options.pop("overwrite")
     if unused := [name for name, value in options.items() if value]:
         names = ", ".join(f"--{name.replace('analyses', 'analysis')}" for name in unused)
-        raise UsageError(f"--film cannot be combined with {names}. Leave out --film or the others")
+        raise UsageError(f"--film cannot be combined with {names}. Use --film alone, or remove it")
     if output is None:
         raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
     path = om.fact_sheet(run_folders(sources), films, output, shape=shape, overwrite=overwrite)

@@ -70,8 +70,8 @@ class ClipDataset:
     grouped_by
         The column of the items that `groups` comes from.
     stores
-        If there are several stores, their names and how many columns of X are from each, in order.
-        These columns are NaN for clips that the store lacks. See `StoreFusion`.
+        If there are several stores, their names and the number of columns of X from each, in order.
+        A store's columns are NaN for clips that it lacks. See `StoreFusion`.
     scheme
         The label scheme, which defines the levels and concepts.
     numbers
@@ -331,7 +331,7 @@ def join_clips(
     if absent := sorted(set(levels) - set(truth.levels)):
         raise ExperimentError(
             f"no clip of {manifest.name} has the level {absent[0]} "
-            f"(its levels: {', '.join(sorted(set(truth.levels)))})"
+            f"(the labels have: {', '.join(sorted(set(truth.levels)))})"
         )
     labelled = [clip for clip in manifest.ids if truth.level_of.get(clip) in levels]
     everything = [clip for clip in manifest.ids if clip in truth.level_of]

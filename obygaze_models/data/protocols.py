@@ -3,7 +3,7 @@
 ==================  ==================  ====================================================
 in an experiment    splitter
 ==================  ==================  ====================================================
-``leak-free``       `LeakFree`          the last fold is the test set; the others validate once each
+``leak-free``       `LeakFree`          the last fold is tested; each other fold validates once
 ``released``        `Released`          the authors' code and their split files
 ``paper``           `PaperSplit`        the text of the paper's version 1: eight training folds
 ``leave-film-out``  `LeaveFilmOut`      each film is left out and tested (Table 4)
@@ -330,7 +330,7 @@ class OfficialSplit(ByFolds):
         folds, last = self._column(y), self._last()
         if last < 1:
             raise ExperimentError(
-                "the split has 1 fold, but official sets need at least two: the last is for testing"
+                "the split has only 1 fold, but official sets need at least two (one for testing)"
             )
         train, validation = (folds >= 0) & (folds < max(1, last - 1)), folds == last - 1
         if last == 1:

@@ -44,7 +44,7 @@ POOLINGS: dict[str, Callable[[Array], Any]] = {
 
 
 MISSING = ("drop", "mean")
-"""The options for clips that a store lacks: leave them out, or use the store's mean."""
+"""The options for clips that a store lacks: leave them out, or use means of training clips."""
 
 
 class _StoreGroup:
@@ -145,7 +145,7 @@ def describe_missing(store: Store, ids: Sequence[str]) -> str:
     lacks = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items() if n]
     if not lacks:
         return ""
-    outcome = "the store's mean is used instead"
+    outcome = "the mean of the training clips is used instead"
     if group.missing == "drop":
         outcome = 'left out (missing = "mean" keeps them)'
     return f"{', '.join(lacks)}: {outcome}"

@@ -189,7 +189,7 @@ class _Numeric(Classes):
         return super().count(task, labels)._replace(positives=None)
 
     def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
-        """Score two guesses on a film: the mean of the other films, and the film's own mean."""
+        """Score two guesses on a film: the mean of all other clips, and the film's own mean."""
         means = {"mean of the other films": others, "mean of the film": labels}
         return {
             name: score_constant(labels, float(labels_of.mean()), self.key)
@@ -218,7 +218,7 @@ class Ordered(_Numeric):
     main = "weighted_kappa"
 
     def called(self, values: Array) -> Array:
-        """Return the rank of the nearest level, which may be above the highest."""
+        """Return the nearest rank, which may be above the rank of the highest level."""
         return np.maximum(np.rint(values), 0).astype(np.int64)
 
 

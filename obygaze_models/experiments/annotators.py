@@ -155,8 +155,8 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
     votes = run.annotations()
     if not votes:
         raise ExperimentError(
-            f"{run.folder}: the labels were not merged from several annotators. "
-            "Merge label sets: obygaze annotations merge MANIFEST"
+            f"{run.folder}: the labels were not merged from several annotators. Merge label sets "
+            "(obygaze annotations merge MANIFEST), and run the experiment on the merged labels"
         )
     levels = run.record.manifest.levels
     titles = {task.key: task.titles(levels) for task in run.record.tasks}
@@ -172,7 +172,7 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
         note, tier = row.note and replace(row.note, value=words_of_who), f"{row.tier}, divided"
         chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
-        raise ExperimentError(f"{run.folder}: annotators and models agree on all these clips")
+        raise ExperimentError(f"{run.folder}: no disagreement on clips with several annotators")
     return sorted(chosen, key=lambda row: -row.sureness)
 
 

@@ -78,7 +78,7 @@ def compare(
                 left_out.append(compared)
     if not comparisons:
         name = models[0] if models else refs[0].model
-        nothing = f"there is no model to compare with {name}. Add another run or another --model"
+        nothing = f"no model to compare with {name}. Add a run or model (--stores: each_store)"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     ranked = Comparisons(
         _adjust(comparisons, stores=stores),

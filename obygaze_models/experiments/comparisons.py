@@ -21,7 +21,7 @@ SIGNIFICANT = 0.05
 STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%", "p")
 ADDS = (
     "adds: the score on all stores minus the score without this store. Clips that a store lacks "
-    'are left out (with missing = "mean", they get the store\'s mean).'
+    'are left out (with missing = "mean", they get the mean of the training clips).'
 )
 
 

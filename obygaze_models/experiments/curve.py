@@ -198,7 +198,7 @@ def _restrict(
     trains, validates = (chance.permutation(films) for films in _films_of(plan, planned))
     if not _is_possible(planned, size, len(trains), len(validates)):
         raise ExperimentError(
-            f"{plan.experiment.name!r}: {planned.name} cannot learn from {size} films (got "
+            f"{plan.experiment.name!r}: {planned.name} cannot learn from {size} films (there are "
             f"{len(trains)} to train and {len(validates)} to validate on). Choose from 2 to "
             f"{_largest_size(plan, planned)} films."
         )

@@ -90,7 +90,7 @@ def moment_files(moments: Moments) -> dict[str, str]:
             rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
     if not rows:
         raise ExperimentError(
-            "no clip has a position in its film. Pass a manifest with times: --manifest FOLDER"
+            "no moment has a position in a film. Pass a manifest with times: --manifest FOLDER"
             if moments.moments
             else "there are no moments. Try a lower --threshold"
         )
@@ -181,7 +181,7 @@ def _places_by_file(
         exact = [match for match in matches if _key(match[0]) == key]
         claims[path] = "" if own == stem else own, exact or matches
     if folder and not claims:
-        raise ExperimentError(f"{folder} has no .eaf files. Pass a folder that has such files")
+        raise ExperimentError(f"{folder} has no .eaf files. Pass a folder that contains some")
     files = {}
     for path, (own, matches) in claims.items():
         films = {film for film, _ in matches}

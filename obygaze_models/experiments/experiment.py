@@ -93,7 +93,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "stores, joined as set by `fusion`; this key may also be called `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
-        description='`""` for ten new folds, or the name of a split. The fold column to use.',
+        description='`""` for new folds, or the name of a split. The fold column to use.',
         examples=["leak-free"])] = None
     positives: Annotated[tuple[_Name, ...], Meta(
         description="A list of levels. The levels to find, by code or name.",
@@ -144,7 +144,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="The name of a protocol, or a table with its name and options. How clips are "
         "divided into training, validation and test: `leak-free`, `released`, `paper`, "
         "`leave-film-out`, `split`, `official`, or a protocol of your own. By default `official` "
-        "if the split has this name, otherwise `split`: each fold is the test set once.",
+        "for the split `official` without `balance` and `gap`, otherwise `split`: each fold is the "
+        "test set once.",
         examples=["leave-film-out"])] = None
     groups: Annotated[_Name | None, Meta(
         description="The name of a column. `leave-film-out` and new folds keep groups whole, and "
@@ -159,11 +160,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "It affects only estimators that use validation clips.", examples=[3])] = None
     gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
         description="A number of seconds from 0 up. Clips within this distance of a test clip in "
-        "the same file are left out of training. New folds are then stretches of files.",
+        "the same file are left out of training. Without `groups`, new folds are then stretches "
+        "of files.",
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
         description='`"undersample"`, `"weights"` or `"none"`. How to balance the classes in '
-        "training; by default `undersample`, unless the protocol fixes the training clips.",
+        "training; by default `undersample` (`none` for the targets `number` and `concepts`), "
+        "unless the protocol fixes the training clips.",
         examples=["weights"])] = None
     missing: Annotated[_Name, Meta(
         description='`"drop"` or `"mean"`. What to do with clips that one of several stores '
@@ -304,7 +307,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
         keys = [key for key, default in joins.items() if getattr(self, key) != default]
         if keys and len(self.stores) < 2:
-            yield f"{' or '.join(keys)} needs several stores. Omit it, or add stores = [...]"
+            yield f"{' or '.join(keys)} needs several stores. Omit it, or list several stores"
 
     def _task_slips(self) -> Iterator[str]:
         """Yield a sentence for each conflict between classes or negatives."""
@@ -322,12 +325,12 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 yield f"{key} is missing. Add {key} = {_example(key)}"
         if self.negatives != "a" and not self.concepts:
             yield (
-                "negatives needs concepts. For the concepts of a bottleneck, add "
+                "negatives needs concepts. Remove it. For the concepts of a bottleneck, add "
                 f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} to estimators'
             )
         negatives_of_all = {level for test in self.test_negatives for level in test}
         for level in sorted({*self.positives} & ({*self.train_negatives} | negatives_of_all)):
-            yield f"level {level} is both positive and negative"
+            yield f"level {level} is both positive and negative. Remove it from one of the lists"
         if len(set(self.test_negatives)) < len(self.test_negatives):
             yield "test_negatives has a duplicate test set. Remove the duplicate"
 
@@ -380,7 +383,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         if self.is_soft and not weighs:
             return (
                 f"soft targets need sample weights, but {name} takes no sample_weight. Remove "
-                "the estimator, or use logistic or a scikit-learn estimator"
+                "the estimator, or use one that takes them, such as logistic"
             )
         return ""
 
@@ -471,7 +474,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     def title_of(self, model: str) -> str:
         """Return a model's name for use in tables: its title, or its name if it has no title.
 
-        The name of a variant that reads only some stores combines the titles of model and stores.
+        The name of a variant, which reads only some stores, consists of the model's and the
+        stores' titles.
         """
         spec = self.learners.get(model)
         if model in self.titles or spec is None or not spec.variant_of:

@@ -272,8 +272,8 @@ def export_files(
             lines.append(f"no file in {annotations} for {named}; only models' tiers are written")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
-                f"{counted(untimed, 'clip')} left out for ELAN: the manifest has no start and end "
-                "times in the film"
+                f"{counted(untimed, 'clip')} left out for ELAN: start and end in the film are "
+                "unknown"
             )
     return files, lines
 
@@ -427,7 +427,7 @@ def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> in
         if history := getattr(estimator, "history_", None):
             histories[Path(row["model"]) / row["folder"].name] = history
     if not histories:
-        raise ExperimentError(f"{folder} has no network with a loss history. Train one such as mlp")
+        raise ExperimentError(f"{folder} has no network with a loss history. Train an mlp")
     with new_folder(output, overwrite=overwrite) as logs:
         for name, history in histories.items():
             (logs / name).mkdir(parents=True)
@@ -450,7 +450,7 @@ def _loss_events(protos: Any, history: Sequence[Mapping[str, float]]) -> Iterato
 
 
 def _layers(estimator: Any, path: Path) -> list[Layer]:
-    """Return an estimator's linear layers, for a ReLU between layers and a softmax at the end."""
+    """Return an estimator's linear layers, for use with ReLUs between them and a final softmax."""
     kind = type(estimator).__name__
     if kind == "StoreFusion" and estimator.stacker_ is None:
         (weight, offset), *others = _layers(estimator.models_[0], path)

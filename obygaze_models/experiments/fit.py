@@ -423,7 +423,7 @@ def _features(data: ClipDataset, model: Any, reads: str) -> Array:
         keeps_nan = isinstance(model, StoreFusion) or not data.stores
         return data.X if keeps_nan else np.nan_to_num(data.X)
     if data.frames is None:
-        raise ExperimentError("the model reads frames, but the clips were loaded without frames")
+        raise ExperimentError("the model reads frames. Load the clips with frames=True")
     return data.frames
 
 

@@ -149,7 +149,7 @@ class FinishedFits:
         return len(self._kept)
 
     def load(self, planned: PlannedFit, data: ClipDataset) -> FitResult | None:
-        """Return a finished fit's result, or None if it is missing, is damaged or does not match.
+        """Return a finished fit's result; None if it is missing or damaged, or does not match.
 
         Raise `StoreUnreadable` if the files cannot be read at present, because they may be intact.
         """

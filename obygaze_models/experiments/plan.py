@@ -87,7 +87,7 @@ class Plan:
         The folds that can be fitted and tested, by training task.
     whole_from
         For leave-film-out, by training task: the number of the first fold without validation clips.
-        These folds are for estimators that do not use validation clips.
+        This fold and all later folds are for estimators that do not use validation clips.
     skipped
         The folds and tests that are skipped, with the reasons.
     """
@@ -314,7 +314,7 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     if unread := {*experiment.concept_stores.values()} - read:
         raise ExperimentError(
             f"{experiment.name!r}: concept_stores: no estimator learns concepts from "
-            f"{min(unread)}. Add an estimator such as pcbm-logistic, or remove its entry"
+            f"{min(unread)}. Add an estimator such as pcbm-logistic, or remove the store's entries"
         )
     near = _near(plan)
     for problem in plan.problems:
@@ -428,7 +428,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     if experiment.is_soft and len(annotators) < 2:
         raise ExperimentError(
             f"{experiment.name!r}: soft targets need several annotators, but {merged.name!r} was "
-            "not merged from any. List their label sets: "
+            "not merged from label sets in this manifest. List annotators' label sets: "
             'labels = ["annotator1", "annotator2"]'
         )
     experiment = experiment.in_codes(scheme)
@@ -479,7 +479,7 @@ def _check_features(data: ClipDataset, experiment: Experiment) -> None:
         named = ", ".join(data.ids[row] for row in broken[:5])
         clips = counted(len(broken), f"clip ({named}) has", f"clips (such as {named}) have")
         raise ExperimentError(
-            f"{clips} non-finite features. Verify the store and extract the affected clips again"
+            f"{clips} non-finite features. Verify the store, and extract these clips again"
         )
     if data.frames is not None:
         check_frames(data.frames, data.ids)
@@ -493,7 +493,7 @@ def _find_labels(experiment: Experiment, manifest: Manifest) -> str | None:
     merged = [n for n in manifest.label_names if {*manifest.labels(n).merged_from} == {*names}]
     if not merged:
         options = " ".join(f"--labels {manifest.labels(name).name}" for name in names)
-        remedy = f". Merge: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
+        remedy = f". Use: obygaze annotations merge {for_shell(experiment.manifest)} {options}"
         raise ExperimentError(
             f"{experiment.name!r}: {manifest.name} has no labels merged from {' and '.join(names)}"
             + (remedy if len(names) > 1 else f'. For one annotator, set labels = "{names[0]}"')
@@ -520,8 +520,9 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
 def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) -> tuple[str, ...]:
     """Return a fold's tests that can be scored, or () if no model can be trained on the fold.
 
-    Training needs clips of every class. Validation and each test need at least two classes. Skipped
-    folds and tests are added to the plan, with the reasons.
+    Training needs clips of every class. Validation and each test need at least two classes, but one
+    is enough for concepts that are learned by one fit. Skipped folds and tests are added to the
+    plan, with the reasons.
     """
 
     def skip(rows: Array, name: str, task: Task, classes: int | None, where: str = "") -> bool:

@@ -1,4 +1,4 @@
-"""The numbers published in the paper, and the rows of our tables that are comparable with them.
+"""The numbers published in the paper, and the runs whose scores are comparable with them.
 
 A number is comparable if the clips, the backbone's checkpoint, the kind of model, the levels and
 the average of F1 are the same as in the paper.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DATASET = "obygaze12"
 """The name of the manifest with the paper's clips."""
 AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
-"""The averages of F1 that the paper uses -> our keys for these metrics."""
+"""The paper's names for averages of F1 -> our keys for these metrics."""
 NETWORKS = ("mlp", "mlp-author")
 BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
 CHANCE = {"random": "Random", "all positive": "All positive"}
@@ -77,8 +77,8 @@ class Published:
 def slot_of(backbone: Mapping[str, Any]) -> str | None:
     """Return the key in `BACKBONES` for a store's backbone, or None. The checkpoint is ignored.
 
-    If a store does not record the family of its backbone, the backbone's name is used, because
-    older stores record the family as the name.
+    If a store does not record the family of its backbone, the backbone's name is used, because in
+    older stores this name is the family.
     """
     family = str(backbone.get("family") or backbone["name"])
     return next((slot for slot in BACKBONES if family in BACKBONES[slot].names), None)

@@ -242,7 +242,7 @@ class TestSet(_Part, frozen=True, kw_only=True):
 class FitScores(_Part, frozen=True, kw_only=True):
     """The mean and standard deviation of scores over fits, each scored on all its test clips.
 
-    The paper's tables have these means.
+    The paper's tables show such means.
     """
 
     mean: Scores
@@ -266,7 +266,7 @@ class ModelScores(_Part, frozen=True, kw_only=True):
     unnamed
         The number of clips that are left out because they are in no group.
     pooled
-        True if all clips are scored together, because there are fewer than two groups.
+        True if all clips are scored together, because fewer than two groups can be scored.
     cross_validated
         True if fits are trained on clips that other fits test, which widens intervals.
     over_fits
@@ -447,7 +447,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
 
     @property
     def fit_count(self) -> int:
-        """The largest number of fits of any estimator."""
+        """The largest number of fits of any model."""
         return max(len(scores.fits) for scores in self.scores)
 
 

@@ -139,7 +139,7 @@ def _keep_foreign_files(output: Path) -> None:
     if foreign := sorted(names - {*RUN_FILES, *EARLIER, "models", "report.html", FITS, HEADER}):
         raise OutputExists(
             f"{output} has {foreign[0]}, which is not part of a run. Move it elsewhere, or choose "
-            "another name"
+            "another output"
         )
 
 
@@ -188,7 +188,7 @@ class TrainedModel:
     drawn_away
         The number of clips that were left out to balance the classes.
     seen
-        The number of clips that the model has seen, including clips only for learning concepts.
+        The number of clips that the model has seen, including clips used only to learn concepts.
     join
         The numbers of labelled and used clips, and the clips that lack a label, a fold or features.
     facts
@@ -271,7 +271,7 @@ def train_model(
         if problem.train.target.missing(problem.train, labels[rows]):
             raise ExperimentError(
                 f"the {part} clips of {problem.train.key} lack some classes. Label at least "
-                "two clips of each class, in different folds of the split"
+                "two clips of each class, in different folds or films"
             )
     try:
         check_savable(spec.estimator)

@@ -215,7 +215,7 @@ class Run:
             if not names:
                 raise ExperimentError(
                     f"{self.folder}: no saved model reads frames. Add attention-probe or "
-                    "frame-mil to the estimators of its experiment"
+                    "frame-mil to the experiment's estimators, and run it again"
                 )
             if name is None and len(names) > 1:
                 option = "--estimator" if kind == "model" else "--task"
@@ -237,7 +237,7 @@ class Run:
         if not parts:
             raise ExperimentError(
                 f"{opened.where} has none of the run's test clips, and a run predicts only these. "
-                "Train a model and pass it instead of the run: obygaze models train"
+                "Train a model with obygaze models train, and pass it instead of the run"
             )
         averaged = average_frames(parts)
         warnings = [*averaged.warnings, *_untested_clips(opened.items, averaged.ids)]
@@ -263,7 +263,7 @@ class Run:
         if store is None and (remote := [address for address in recorded if is_remote(address)]):
             raise ExperimentError(
                 f"{self.folder}: the features are at {redact_url(remote[0])}. For safety, remote "
-                "stores named in a run are not opened. If you trust it, pass store=ADDRESS"
+                "stores named in a run are not opened. If you trust this one, pass store=ADDRESS"
             )
         return open_stores([*recorded] if store is None else store)
 
@@ -421,5 +421,5 @@ def _read_clips(path: Path) -> pd.DataFrame:
     clips = convert(content, list[Clip], path, f"run the experiment again: {MAKE}", strict=False)
     for clip in clips:
         if not (math.isfinite(clip.start or 0.0) and math.isfinite(clip.end or 0.0)):
-            raise ExperimentError(f"{path}: the clip {clip.id} has an infinite start or end")
+            raise ExperimentError(f"{path}: the start or end of clip {clip.id} is not finite")
     return clips_frame(clips)

@@ -77,13 +77,13 @@ class EstimatorSpec:
             accepted = keywords(self.estimator.fit)
             if self.negatives != "a" and "concepts" not in accepted:
                 raise ExperimentError(
-                    f"estimator {self.name!r} uses no concepts, so {AGAINST} = "
-                    f"{self.negatives!r} has no effect. Remove this option"
+                    f"estimator {self.name!r} uses no concepts, so the option {AGAINST} = "
+                    f"{self.negatives!r} has no effect. Remove it"
                 )
             if self.threshold and getattr(self.estimator, "_validation_teaches", False):
                 raise ExperimentError(
                     f"estimator {self.name!r} also learns from validation clips, so its "
-                    f"{CUT} cannot be chosen on them. Remove this option, or use logistic"
+                    f"{CUT} cannot be chosen on them. Remove it, or use another estimator"
                 )
 
     @cached_property

@@ -40,7 +40,7 @@ FITS = {
     "estimator": "str", "reads": "str", "folder": "str", "not_saved": "str",
     "cut": "str", "facts": "str",
 }  # fmt: skip
-"""The columns of ``fits.csv``. Cuts are read as text, because pandas may misread a last digit."""
+"""The columns of ``fits.csv``. ``cut`` is read as text, because pandas may misread a last digit."""
 _JSON = {"train_classes": dict[str, int], "validation_classes": dict[str, int], "facts": Facts}
 """The columns whose cells are JSON objects."""
 
@@ -116,7 +116,7 @@ COLUMNS = {
 """The columns of ``reasons.csv`` and their types."""
 NUMBERS = ["value", "part", "threshold"]
 KINDS = {"sum", "path", "sensitivity", "stores"}
-"""The kinds of reasons. Runs of earlier versions have ``sensitivity``: a network's derivatives."""
+"""The kinds of reasons. Only earlier versions wrote ``sensitivity``: a network's derivatives."""
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:

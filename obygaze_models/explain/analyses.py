@@ -119,14 +119,14 @@ def analyse(
             f"{source} is a {type(bank).__name__}, which has no learned concepts. Use a bottleneck"
         )
     if bank_about.get("features") != about.get("features"):
-        raise ExperimentError(f"the concepts of {source} were not learned from the same features")
+        raise ExperimentError(f"the concepts of {source} were learned from different features")
     seen, test = _read_clips(folder, (model, about), store, manifest, labels)
     if kind == "tcav":
         labels_of_test = learned_task(about).labels(test)
         test = test.select(labels_of_test == len(fitted.classes_) - 1)
     if not len(test):
         raise ExperimentError(
-            f"{folder} was trained on all labelled clips of {manifest}. Use the model of a run "
+            f"{folder} leaves no clips of {manifest} to test on. Use the model of a run "
             "(RUN/models/...), because runs hold out clips for testing"
         )
     result: Any
@@ -211,7 +211,7 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
                 )
                 for row in scores
             ),
-            f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises along the "
+            f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises with the "
             f"concept. Random: {counted(scores[0].runs, 'direction')} fitted to shuffled labels.",
         )
     ranks = analysis.significance

@@ -31,8 +31,8 @@ MAX_STEPS, MAX_HALVINGS, MAX_SLOPE = 100, 30, 1e-11
 class Factor:
     """A factor's coefficient in the log-odds of an error.
 
-    A coefficient above 0 means that errors are likelier with the factor. It is None if all or none
-    of the film's clips have the factor. The interval is None if at most half of the bootstrap
+    A coefficient above 0 means that errors are likelier with the factor. The coefficient is None if
+    all or none of the clips have the factor. The interval is None if at most half of the bootstrap
     samples have both wrong and right clips, or, for all films together, if there are fewer than
     five films.
     """

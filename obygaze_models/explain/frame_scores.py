@@ -200,7 +200,7 @@ def place_frames(
 ) -> FrameScores:
     """Assign a time span to each frame that has a time and a probability.
 
-    Frames of a clip at the same time are averaged.
+    Frames of the same clip that have the same time are averaged.
     """
     probabilities = predictions.probabilities
     if probabilities.ndim == 3:
@@ -243,7 +243,7 @@ def place_frames(
             axis = Axis(name_film(item.film, item.media))
         if item.media != (media := media_of.setdefault(axis, item.media)):
             raise ExperimentError(
-                f"film {axis.film}: the clips are from two files with different time axes "
+                f"film {axis.film}: the clips are from two files, whose times cannot be compared "
                 f"({media or 'none'}, {item.media or 'none'}). Assign each file its own "
                 "film in the manifest"
             )

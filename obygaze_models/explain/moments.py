@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 MIN_LENGTH_S, CLOSE_GAPS_S = 2.0, 5.0
 CLOSE_GAPS_SHARE = 0.1
-"""The length of the gaps to close in films and clips below 50 s, as a share of their length."""
+"""The limit for gaps to close in films and clips shorter than 50 s, as a share of their length."""
 EPSILON = 1e-12
 """The tolerance for rounding errors in the mean of equal thresholds."""
 MAX_ROWS_SHOWN = 20

@@ -1,6 +1,6 @@
 """The mean contributions of concepts to predictions, and their quality, over the fits of a run.
 
-A part is a concept's contribution to the log-odds. A positive part always speaks for the class.
+A part is a concept's contribution to the log-odds of a class. A positive part speaks for the class.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class Significance:
     random_auc, random_auc_95
         The mean and the 95th percentile of the AUC of the random directions.
     p, p_holm
-        The share of directions, including the concept's, that rank at least as well as the
-        concept's; and the same, corrected for the number of concepts (Holm).
+        The share of directions, including the concept's, that rank clips at least as well as the
+        concept's direction; and this share, corrected for the number of concepts (Holm).
     runs
         The number of random directions. No p is below 1 / (runs + 1).
     """
@@ -161,7 +161,7 @@ class TCAV:
         The mean and the standard deviation of the scores of the random directions.
     p, p_holm
         The share of directions, including the concept's, whose score is at least as far from one
-        half (two-sided); and the same, corrected for the number of concepts (Holm).
+        half (two-sided); and this share, corrected for the number of concepts (Holm).
     slope
         The mean slope of the logit along the direction, over the clips.
     slope_p, slope_p_holm

@@ -261,7 +261,7 @@ def is_defined(value: float | None) -> TypeGuard[float]:
 def scale_x(
     axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """Scale the x axis to `limits`; without them, or for values beyond them, to round numbers."""
+    """Scale the x axis to `limits`; without limits, or for values beyond, to round numbers."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
     values_shown = [*values, *(limits or ())] or [0.0, 1.0]

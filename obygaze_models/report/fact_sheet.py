@@ -80,7 +80,7 @@ def fact_sheet(
     sources
         See `report`.
     film
-        The film's id or title, or a pattern that matches no other film.
+        The film's id or title, or a pattern that matches only this film.
     output
         The path of a PDF, SVG or PNG file.
     shape

@@ -232,7 +232,7 @@ def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
 
 
 def _which(names: Sequence[str], total: int) -> str:
-    """Name the runs that a line applies to, or give their number if they are many; "" if all."""
+    """Name the runs that a line applies to, or give their number if they are many; "" for all."""
     if not names or len(names) == total:
         return ""
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"

@@ -1,4 +1,4 @@
-"""The table on a page's first screen, with each run's question, score and verdict."""
+"""The table on a page's first screen, with the question, score and verdict of each run."""
 
 from __future__ import annotations
 

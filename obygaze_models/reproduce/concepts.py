@@ -118,7 +118,7 @@ def fig3(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _scores_of_concepts(runs: Iterable[Run]) -> tuple[_Values, _Numbers, _Numbers]:
-    """Return each concept's F1, F1 of calling all clips positive, and share of positives."""
+    """Return each concept's F1, the F1 of calling all clips positive, and the positives' share."""
     ours: _Values = {}
     chance: _Numbers = {}
     shares: _Numbers = {}
@@ -220,7 +220,7 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
 
 
 def _questions(head: TreeArrays, concepts: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each question in the first levels, parents first."""
+    """Yield a line for each question in a tree's first levels, parents first."""
     for node in first_nodes(head, concepts, DEPTH - 1):
         left, right = head.left[node.number], head.right[node.number]
         if left != -1:

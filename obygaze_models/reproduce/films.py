@@ -137,7 +137,7 @@ def _labels_by_film(run: Run) -> dict[str, dict[str, int]]:
     draws=True,
 )
 def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Regress errors on concepts and levels, from predictions on the films left out."""
+    """Regress errors of predictions for left-out films on concepts and levels."""
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]

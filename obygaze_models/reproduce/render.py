@@ -189,7 +189,7 @@ class Table:
 
 
 def without_vain_comparison(table: Table) -> Table:
-    """Remove the differences from the paper's numbers if alarms make our numbers meaningless."""
+    """Remove the differences from the paper if alarms make our numbers meaningless."""
     if not table.alarms:
         return table
 
@@ -247,8 +247,8 @@ def to_screen(table: Table) -> str:
 def _shown_blocks(table: Table) -> list[Block]:
     """Return the blocks to show on a terminal: the last blocks of a single protocol.
 
-    The protocol is leak-free if possible. Blocks with several scores are merged. If nothing was
-    trained, return all blocks with our numbers.
+    The protocol is leak-free if possible. Blocks with the same rows but different scores are
+    merged. If nothing was trained, return all blocks with our numbers.
     """
     blocks = [block for block in table.blocks if block.rows]
     protocols = [block.protocol for block in blocks]
@@ -281,7 +281,7 @@ def _merge_scores(blocks: Sequence[Block]) -> Block:
 
 
 def summary(table: Table) -> str:
-    """Summarise the differences between our numbers and the paper's in a line."""
+    """Summarise a table's differences, such as our numbers minus the paper's, in a line."""
     blocks = _shown_blocks(table)
     if not blocks:
         return f"{table.heading}: nothing to show"

@@ -72,7 +72,7 @@ class Reproduction:
 
     @property
     def needs(self) -> dict[str, dict[str, list[str]]]:
-        """A mapping from each need to tables and the parts that are missing without it."""
+        """The missing parts of each table, by what they need."""
         needs: dict[str, dict[str, list[str]]] = {}
         for table in self.tables:
             for missing in table.missing:
@@ -102,7 +102,7 @@ def reproduce(
     overwrite: bool = False,
     log: Callable[[str], None] = lambda _: None,
 ) -> Reproduction:
-    """Make tables (as text, CSV, LaTeX and JSON) and figures (as SVG and PDF).
+    """Make the paper's tables (as text, CSV, LaTeX and JSON) and figures (as SVG and PDF).
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class _Row:
 
     @property
     def kind(self) -> str:
-        """The kind of model, "networks" or "bottlenecks". The two can have different test folds."""
+        """The kind of model, "networks" or "bottlenecks". These can have different test folds."""
         return "networks" if self.model == "mlp" else "bottlenecks"
 
     @property
@@ -91,7 +91,7 @@ _HOW_TO_READ = (
 )
 _LEAKAGE = (
     "Both protocols use the network from the paper's text. They have different training and test "
-    "clips, and thus different numbers of test clips that were also trained on. They balance "
+    "clips, and so different numbers of test clips that were also trained on. They balance "
     "classes differently (by folds, or by sampling). For PCBM, the released number is from one "
     "fit, and the leak-free number is a mean of nine fits. A test fold has about a hundred clips, "
     "so see the report's intervals over films for the influence of chance. Leaks show as "
@@ -171,7 +171,7 @@ def _bottlenecks(context: ReproductionContext, negatives: Levels) -> Iterator[di
 
 
 def _make(context: ReproductionContext, runs: Runs, *, name: str) -> Artifacts:
-    """Make the table and, if both protocols were run, a comparison of released and leak-free."""
+    """Make the table and, if both protocols were run, compare released and leak-free numbers."""
     settings = context.settings()
     blocks: list[Block] = []
     for setting in settings:

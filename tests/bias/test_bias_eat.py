@@ -49,7 +49,7 @@ def eat(obygaze, images, prompts):
 
 def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path):
     result = eat("professions", code=3)
-    assert "NOTE: medicine is left out: no item has the profession 'medicine'" in result.stderr
+    assert "medicine is left out: no selected item has the profession 'medicine'" in result.stderr
     lines = result.stdout.splitlines()[2:]
     assert lines[1].endswith("+1.03*")
     assert "p over all partitions (924)" in lines[2]

@@ -28,7 +28,7 @@ SLIPS = {
         (SCORED + "a,man,.5,0,0_1\n", "confidence must be a number (got '0_1')"),
         (SCORED + "a,wman,.5,0,.5\n", "unknown group 'wman'; did you mean woman?"),
         ("P(c),P_man,sim_man\n.5,.5,0\n", "'probability_woman', 'similarity_woman'"),
-        ("caption,P,sim,P(c)\na dog,.125,0,.5\n", "no caption names a man or a woman"),
+        ("caption,P,sim,P(c)\na dog,.125,0,.5\n", "no caption mentions a man or a woman"),
     ],
     "ratings t.csv": [
         ("image_id,group,ann\na,x,nude\n", "line 2: unknown label 'nude' of ann"),

@@ -180,7 +180,7 @@ def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
     oracle = LogisticRegression(solver="liblinear").fit(scaled[seen], truth[seen])
     predicted, out = om.predict(model, stores), tmp_path / "all.csv"
     answer = run_obygaze("models", "predict", model, *stores, "-o", out, code=0)
-    assert f"{SILENT.sum()} clips lack hear: the store's mean is used instead" in answer.stderr
+    assert f"{SILENT.sum()} clips lack hear: the mean of the training clips" in answer.stderr
     assert out.read_text(encoding="utf-8") == predicted.to_csv()
     shares = predicted.probabilities
     np.testing.assert_allclose(shares, oracle.predict_proba(scaled), atol=1e-3)
