@@ -22,6 +22,7 @@ BENCHMARKS = (
     "intervals",
     "cross_validation",
     "sequences",
+    "leaks",
     "reproduction",
     "rehearsal",
     "association",

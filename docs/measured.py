@@ -61,6 +61,18 @@ def cross_validation_table(name: str) -> str:
     return markdown_table(["lowest coverage (plain t interval)", *worlds], [*rows.values()])
 
 
+def leaks_table(name: str) -> str:
+    """Return the AUROC of each model on each test set."""
+    rows: dict[str, list[str]] = {}
+    tests: dict[str, None] = {}
+    for result in Results.load(name):
+        protocol, model, test = result.name.removesuffix(" (chance)").split(", ")
+        tests[test] = None
+        title = f"`{protocol}`, {model}"
+        rows.setdefault(title, [title]).append(f"{result.value:.2f}".removeprefix("0"))
+    return markdown_table(["", *tests], [*rows.values()])
+
+
 def counts_table(name: str) -> str:
     """Return the counts of a long test, with a row for each kind, and their sum."""
     counts = load_counts(name)
@@ -88,6 +100,7 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
 TABLES: Mapping[str, Callable[[str], str]] = {
     "intervals": coverage_table,
     "cross_validation": cross_validation_table,
+    "leaks": leaks_table,
     "fuzz": counts_table,
     "faults": counts_table,
     "interrupts": counts_table,

@@ -108,7 +108,8 @@ def _write_sheet(
     overwrite = options.pop("overwrite")
     if unused := [name for name, value in options.items() if value]:
         names = ", ".join(f"--{name.replace('analyses', 'analysis')}" for name in unused)
-        raise UsageError(f"--film cannot be combined with {names}. Use --film alone, or remove it")
+        remedy = f"Remove --film, or remove {names}"
+        raise UsageError(f"--film cannot be combined with {names}. {remedy}")
     if output is None:
         raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
     path = om.fact_sheet(run_folders(sources), films, output, shape=shape, overwrite=overwrite)

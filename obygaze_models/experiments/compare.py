@@ -78,7 +78,9 @@ def compare(
                 left_out.append(compared)
     if not comparisons:
         name = models[0] if models else refs[0].model
-        nothing = f"no model to compare with {name}. Add a run or model (--stores: each_store)"
+        nothing = f"no model to compare with {name}. Add a run or a model"
+        if stores:
+            nothing = "no run has models of each store. Add each_store = true to its experiment"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     ranked = Comparisons(
         _adjust(comparisons, stores=stores),

@@ -330,7 +330,8 @@ def read_outside(path: Path) -> list[OutsideModel]:
                 raise ValueError(f"line {line}: {kind} must be {limits} (got {row[columns[0]]})")
             clips = model.table.setdefault((row.get("task", ""), fit), {})
             if row["id"] in clips:
-                raise ValueError(f"line {line}: duplicate {row['id']} in fit {row.get('fit', '')}")
+                within = f" in fit {fit}" if fit else ""
+                raise ValueError(f"line {line}: duplicate {row['id']}{within}")
             clips[row["id"]] = values
     except (ManifestError, ValueError) as problem:
         raise ExperimentError(f"{path} cannot be read: {problem}") from None

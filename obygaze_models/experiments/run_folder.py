@@ -421,5 +421,8 @@ def _read_clips(path: Path) -> pd.DataFrame:
     clips = convert(content, list[Clip], path, f"run the experiment again: {MAKE}", strict=False)
     for clip in clips:
         if not (math.isfinite(clip.start or 0.0) and math.isfinite(clip.end or 0.0)):
-            raise ExperimentError(f"{path}: the start or end of clip {clip.id} is not finite")
+            raise ExperimentError(
+                f"{path}: the start or end of clip {clip.id} is not finite. Run the experiment "
+                f"again: {MAKE}"
+            )
     return clips_frame(clips)

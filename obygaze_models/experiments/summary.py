@@ -346,10 +346,11 @@ def _legend(record: RunRecord) -> list[str]:
             "all these clips together. Predictions between two levels are not rounded."
         )
         return [fill(text, WIDTH)]
+    nouns = f"{group_noun(record.films.by)}s"
     text = (
         f"Annotators: {named}. Truth is Dawid and Skene's estimate from these labels. AUROC is a "
-        "mean over films; kappa and F1 are over all these clips together. Brier and log loss are "
-        "means over all annotators' labels"
+        f"mean over {nouns}; kappa and F1 are over all these clips together. Brier and log loss "
+        "are means over all annotators' labels"
         f"{UNCALIBRATED if record.balance != 'none' else ''}."
     )
     return [fill(text, WIDTH)]

@@ -153,7 +153,7 @@ def test_options_that_need_classes_are_refused_for_numbers(rated, keys, words):
 
 def test_missing_or_non_numeric_columns_are_named(rated, tmp_path):
     folder, *_ = rated
-    with pytest.raises(Exception, match="unknown column 'valance'; .*did you mean valence"):
+    with pytest.raises(Exception, match=r"unknown column 'valance'; .*did you mean valence"):
         om.run_experiment(numbers(folder, column="valance"), tmp_path / "a")
     with pytest.raises(ExperimentError, match="film of tt0-000 is not a number"):
         om.run_experiment(numbers(folder, column="film"), tmp_path / "b")

@@ -240,7 +240,8 @@ def test_a_score_at_chance_is_called_so(results):
     unclear = show(findings, with_f1(films, 0.79, groups=by_film))
     assert f"may be no better than guessing (F1 positive 0.79; {guess} 0." in unclear[0]
     classes = show(findings, results["classes"])
-    assert re.search(r"clips correctly.*, on average over films .*Annotators gave", " ".join(classes))
+    sentences = " ".join(classes)
+    assert re.search(r"clips correctly.*, on average over films .*Annotators gave", sentences)
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     by_file = show(findings, with_record(results["films"], films=files))
