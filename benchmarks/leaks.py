@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,10 @@ CHANCE = 0.5
 #: The limit of scores without leaks, as a ratio to chance; scores with leaks have none.
 LIMIT = 1.08
 SETS, WIDTH = 20, 256
-MODELS = {"MLP": "mlp", "nearest clip": {"name": "knn", "n_neighbors": 1}}
+MODELS: dict[str, str | dict[str, Any]] = {
+    "MLP": "mlp",
+    "nearest clip": {"name": "knn", "n_neighbors": 1},
+}
 TESTS = (("EN",), ("EN", "HN"))
 
 
@@ -65,10 +69,10 @@ def write_codes(folder: Path) -> None:
 
 def run_all(folder: Path, protocol: str) -> dict[str, list[float]]:
     """Return each model's AUROCs on each test set, one for each set of codes."""
-    aurocs = defaultdict(list)
+    aurocs: dict[str, list[float]] = defaultdict(list)
     for number in range(SETS):
         experiment = om.Experiment(
-            f"{protocol}, {number}", folder / "manifest", folder / "codes.zarr",
+            f"{protocol}, {number}", str(folder / "manifest"), str(folder / "codes.zarr"),
             array=f"codes{number}", labels="released", protocol=protocol,
             split=None if protocol == "released" else "", positives=("S",), train_negatives=("HN",),
             test_negatives=TESTS, estimators=tuple(MODELS.values()),
@@ -78,5 +82,7 @@ def run_all(folder: Path, protocol: str) -> dict[str, list[float]]:
         names = dict(zip(run.record.tests, map("+".join, TESTS), strict=True))
         for scores in run.record.scores:
             title = f"{titles[scores.model]}, {names[scores.test]} vs S"
-            aurocs[title].append(scores.mean["auroc"])
+            auroc = scores.mean["auroc"]
+            assert auroc is not None
+            aurocs[title].append(auroc)
     return aurocs
