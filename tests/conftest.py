@@ -49,8 +49,8 @@ settings.load_profile(os.environ.get("OBYGAZE_TIER", "test"))
 STARTED = pytest.StashKey[float]()
 USED: Counter[str] = Counter()  # seconds of computing of each room
 
-#: Files whose tests are independent of each other and long: each is its own group.
-SPLIT = {"test_docs"}
+#: Files and folders whose tests are independent of each other and long: each test is its own group.
+SPLIT = {"test_docs", "faults", "fuzz"}
 #: Folders whose files share expensive fixtures.
 TOGETHER = {"report", "golden"}
 #: Groups that take longest: they start first, so that no worker waits for them at the end.
@@ -79,7 +79,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = Path(nodeid.partition("::")[0])
-            if path.stem in SPLIT:
+            if path.stem in SPLIT or path.parent.name in SPLIT:
                 return nodeid
             return str(path.parent if path.parent.name in TOGETHER else path)
 
