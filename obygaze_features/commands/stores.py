@@ -127,8 +127,8 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     """Make a complete store read-only, with few files and a dataset card.
 
     Verifies the checksums of the small files that extraction wrote, and joins the files into large
-    ones. README.md and croissant.json describe the data; checksums.json lists the checksums of
-    files. A store that is already final is not changed.
+    ones. README.md and croissant.json describe the data; checksums.json lists the files'
+    checksums. A store that is already final is not changed.
 
     \b
     Examples:

@@ -6,8 +6,8 @@ block. When the paused writer resumes, it finds that block's record and discards
 
 A claim is a file that is created exclusively. Its modification time is the heartbeat. Its age is
 measured by the file system's clock, which is the same for all machines that share the file system.
-A block can be claimed again once the lease of its claim has expired. If the process that claimed it
-ran on this host, it can be claimed again as soon as that process has died.
+A block can be claimed again once the lease of its claim has expired, or as soon as the claiming
+process has died, if it ran on this host.
 """
 
 from __future__ import annotations

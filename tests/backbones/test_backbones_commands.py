@@ -184,7 +184,7 @@ OFFLINE = [
 @pytest.mark.gate
 @pytest.mark.parametrize(("name", "offline", "facts"), [
     ("someone/gated", "0", ["requires you to accept its terms", "pass gated=FOLDER"]),
-    ("someone/else", "0", ["someone/else is not on the Hugging Face Hub or is", "pass else=FOLDER"]),
+    ("someone/else", "0", ["someone/else is not on the Hugging Face Hub or", "pass else=FOLDER"]),
     ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
     # Unless requests are forbidden, the hub's client retries for about 20 seconds.
     pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
