@@ -321,7 +321,7 @@ def _removed_remarks(saved: SavedLabels) -> list[Remark]:
 
     action = "removed; merge again"
     return [
-        Remark(name, "", "", f"was merged from {join_some(sources)}, which were replaced", action)
+        Remark(name, "", "", f"was merged from {join_some(sources)} before labels changed", action)
         for name, sources in saved.removed.items()
     ]
 
