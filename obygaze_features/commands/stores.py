@@ -66,7 +66,7 @@ def stores() -> None:
 @store_argument("store")
 @json_option
 def info(store: Path | str, as_json: bool) -> None:
-    """Show a store's rows, arrays, backbone and fingerprints.
+    """Show a store's rows, arrays, backbone and digests.
 
     \b
     Examples:
