@@ -67,7 +67,7 @@ _LIKE_A_TOKEN = re.compile(rf"[^\s/]{{{MIN_TOKEN_LETTERS},}}")
 class ObygazeError(Exception):
     """An error with a one-line message: what is wrong, where, and what to do.
 
-    A message may quote a server, so secrets for the Hub and S3 are masked.
+    A message may quote a server, so secrets for the Hugging Face Hub and S3 are masked.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class BackboneError(ObygazeError, ValueError):
 
 
 class BrokenBackbone(BackboneError):
-    """The error raised if a backbone fails, or its arrays are invalid; the others can continue."""
+    """The error raised if a backbone fails or has invalid arrays; other backbones can continue."""
 
 
 class ClusterError(ObygazeError, ConnectionError):
@@ -269,7 +269,7 @@ def at(where: object, reason: object) -> str:
 
 
 def strike_tokens(message: str) -> str:
-    """Mask the secrets for the Hub and S3 that are set on this machine.
+    """Mask the secrets for the Hugging Face Hub and S3 that are set on this machine.
 
     Examples
     --------

@@ -128,7 +128,7 @@ def labels_to_merge(manifest: Manifest, names: Sequence[str] = ()) -> list[Label
     if len(thresholds) > 1:
         pairs = ", ".join(f"{name} at {threshold}" for threshold, name in thresholds.items())
         raise UsageError(
-            f"label sets have different thresholds ({pairs}); project again with the same one, or "
+            f"label sets have different thresholds ({pairs}); project again with one threshold, or "
             "choose the sets to merge: --labels A --labels B"
         )
     return chosen

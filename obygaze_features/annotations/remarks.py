@@ -31,7 +31,7 @@ class Remark:
     """Something unusual in a source or in a result.
 
     `where` is, for instance, a file and line. `done` says what was done: a segment was left out,
-    cut, or kept. Remarks with the same `code` are of the same kind and differ only in numbers.
+    cut, or kept. Remarks with the same `code` are of the same kind and differ only in details.
     Remarks without a code are of the same kind if `what` is the same.
     """
 

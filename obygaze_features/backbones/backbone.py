@@ -357,12 +357,12 @@ class KnownCheckpoint:
     arrays
         All arrays that a store can have.
     repository
-        The repository on the Hugging Face hub.
+        The repository on the Hugging Face Hub.
     write
         For checkpoints with random weights, a function that writes the checkpoint into an empty
         folder, given a seed.
     how_to_get
-        Instructions for users, if the checkpoint is neither on the hub nor has random weights.
+        Instructions for users, if the checkpoint is not on the Hub and has no random weights.
     credits
         The entries of `CREDITS` that are known.
     """

@@ -1,4 +1,4 @@
-"""Find checkpoints in folders, in the user's cache of random weights, and in the hub's cache."""
+"""Find checkpoints in folders, in the cache of random weights, and in the Hugging Face cache."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Checkpoint:
     path
         The folder or file of the checkpoint.
     revision, repository
-        The origin of the checkpoint, if it is from the hub.
+        The origin of the checkpoint, if it is from the Hub.
     known_name
         The name of the `KnownCheckpoint`, if it is one.
     """
@@ -54,7 +54,7 @@ class Checkpoint:
     known_name: str | None = None
 
     def fetch_tokenizer(self) -> None:
-        """Download the tokenizer if the checkpoint is from the hub and has none yet."""
+        """Download the tokenizer if the checkpoint is from the Hub and has none yet."""
         if self.repository and not has_tokenizer(self.path):
             fetch_files(self.repository, self.path.name, TOKENIZER_FILES)
 
@@ -83,7 +83,7 @@ def resolve(
     Parameters
     ----------
     spec
-        A path, a name in `checkpoints`, or ``OWNER/NAME`` on the hub. Prefix with ``NAME=`` to
+        A path, a name in `checkpoints`, or ``OWNER/NAME`` on the Hub. Prefix with ``NAME=`` to
         rename the checkpoint.
     checkpoints
         The known checkpoints, by name.
@@ -170,14 +170,14 @@ def prefetch(name: str) -> Path:
 
 
 def is_repository(text: str) -> bool:
-    """Return True if a text looks like a hub repository, ``owner/name``."""
+    """Return True if a text looks like a Hugging Face repository, ``owner/name``."""
     return _REPOSITORY.fullmatch(text) is not None and not text.startswith(".")
 
 
 def _fetch(
     repository: str, name: str, accept: Callable[[Path], object], required: Sequence[Sequence[str]]
 ) -> Path:
-    """Return the folder of a checkpoint in the hub's cache; download missing files.
+    """Return the folder of a checkpoint in the Hub's cache; download missing files.
 
     `name` is what the user calls it, for messages; `accept` and `required` are as in `resolve`.
     """
@@ -188,7 +188,7 @@ def _fetch(
 
 
 def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """Return a complete checkpoint's folder in the hub's cache, or None, without downloading."""
+    """Return a complete checkpoint's folder in the Hub's cache, or None, without downloading."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -252,7 +252,7 @@ def _try_download(repository: str, name: str, **options: Any) -> Path | None:
 
 @contextlib.contextmanager
 def _hub_errors(repository: str, name: str) -> Iterator[None]:
-    """Turn errors from the hub or the connection into a one-line `BackboneError`."""
+    """Turn errors from the Hub or the connection into a one-line `BackboneError`."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
@@ -279,14 +279,14 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
             f"hf auth login, {or_folder}"
         )
     if isinstance(problem, errors.RepositoryNotFoundError):
-        return f"{repository} is not on the hub, or is private; see {page}, {or_folder}"
+        return f"{repository} is not on the Hugging Face Hub or is private; see {page}, {or_folder}"
     if constants.HF_HUB_OFFLINE:
         reason = "HF_HUB_OFFLINE is set"
     else:
         reason = first_line(problem).rstrip(".")
     cache = os.fspath(constants.HF_HUB_CACHE)
     return (
-        f"{repository} is not in the hub's cache ({cache}) and cannot be downloaded ({reason}). "
+        f"{repository} is not in the Hub's cache ({cache}) and cannot be downloaded ({reason}). "
         f"On a machine that is online, run: obygaze features prefetch {name}, and copy its cache, "
         f"{or_folder}"
     )

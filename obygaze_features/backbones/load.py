@@ -45,10 +45,10 @@ def load_backbone(
     Parameters
     ----------
     spec
-        A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face hub; the path of a
+        A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face Hub; the path of a
         checkpoint with a known layout; the name of a plug-in's entry point, or ``module:Class``;
         ``timm:NAME`` or ``torchvision:NAME``. Prefix with ``NAME=`` to rename the store. Files that
-        are not in the hub's cache are downloaded. It can also be an object: a `Backbone`, a
+        are not in the Hub's cache are downloaded. `spec` can also be an object: a `Backbone`, a
         function that returns one, or a torch module with an attribute `transform`.
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).

@@ -179,7 +179,7 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
     for name, values in (("mean", own.mean), ("std", own.std), ("factor", (own.scale,))):
         is_number = all(isinstance(v, int | float) and abs(v) < MAX_SCALE for v in values)
         if not is_number or len(values) not in (1, 3) or (name != "mean" and not all(values)):
-            raise BackboneError(f"{path}: {name} must have a usable number per channel: {values}")
+            raise BackboneError(f"{path}: {name} needs a usable number per channel (got {values})")
 
 
 def processor_file(checkpoint: Path) -> Path:

@@ -254,7 +254,7 @@ def figure(
 
     Draws one figure per film, like the paper's figure 4: each annotator's segments, the levels of
     the clips below them, and then the merged levels. The higher the level, the taller the bar.
-    Needs the extra `report`.
+    Needs matplotlib: pip install 'obygaze[report]'.
 
     \b
     Examples:

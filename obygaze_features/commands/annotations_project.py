@@ -116,9 +116,9 @@ def merge(
 
     The highest level wins, with every concept given by the annotators who chose that level. A clip
     that only one annotator labelled keeps that annotator's labels, and its film is listed. Of
-    the clips that all annotators labelled, the command also counts those with the highest level
-    from all of them, and those with it from any of them. The merged label set becomes the
-    manifest's default unless the manifest already has one.
+    the clips that all annotators labelled, the command also counts how many have the highest level
+    from all of them, and from any of them. The merged label set becomes the manifest's default
+    unless the manifest already has one.
 
     \b
     Examples:
@@ -321,7 +321,7 @@ def _removed_remarks(saved: SavedLabels) -> list[Remark]:
 
     action = "removed; merge again"
     return [
-        Remark(name, "", "", f"was merged from {join_some(sources)}, which were replaced", action)
+        Remark(name, "", "", f"was merged from {join_some(sources)} before labels changed", action)
         for name, sources in saved.removed.items()
     ]
 

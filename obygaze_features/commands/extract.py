@@ -112,7 +112,7 @@ _ray_options = join_options(
     type=click.FloatRange(min=0, min_open=True),
     help="Stop cleanly after this many hours; the same command resumes later.",
 )
-@click.option("--part", metavar="I/N", help="Extract every Nth block from the Ith, for job arrays.")
+@click.option("--part", metavar="I/N", help="Extract blocks I, I + N and so on, for job arrays.")
 @_ray_options
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
 @click.option("--dry-run", is_flag=True, help="Only report the plan, with its size and duration.")
@@ -263,8 +263,8 @@ def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
         clips, largest = counted(sum(summary.unheard.values()), "clip"), max(summary.unheard)
         yield (
             f"{clips} had more windows of sound (up to {largest}) than --frames; they were "
-            "sampled evenly. Cut clips into spans, or use every window in a new folder, with audio "
-            f"backbones only: --frames {largest}"
+            "sampled evenly. Cut clips into spans, or extract all windows into a new folder (audio "
+            f"backbones only): --frames {largest}"
         )
     for track, count in summary.tracks.items():
         yield f"{counted(count, 'clip')} had several sound tracks: used {track} (see --audio-track)"

@@ -90,7 +90,7 @@ def probe(
 @features.command()
 @clip_options
 @output_option("The folder for the pictures, ID.jpg for each clip.")
-@click.option("--width", type=click.IntRange(16, 1920), default=160, help="In pixels.")
+@click.option("--width", type=click.IntRange(16, 1920), default=160, help="Width in pixels.")
 @json_option
 def thumbnails(
     manifest: Path, videos: Path, output: Path, width: int, as_json: bool, **options: Any

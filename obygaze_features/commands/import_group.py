@@ -148,7 +148,7 @@ class ImportGroup(click.Group):
         names = {param.name for param in importer.params}
         saving = self.options(name)(click.Command(None)).params[::-1]
         if clash := sorted(names & {param.name for param in saving}):
-            raise self.error(f"{name}: rename the option {clash[0]}, which has a built-in's name")
+            raise self.error(f"{name}: a built-in option is also called {clash[0]}; rename yours")
 
         def run(**options: Any) -> None:
             ours = {name: options.pop(name) for name in options.keys() - names}

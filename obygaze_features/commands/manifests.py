@@ -366,8 +366,8 @@ def thesaurus(
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
     """Look for each clip's video, and list missing and ambiguous files.
 
-    A clip's file is FILM/STEM.* or STEM.*, with any extension. Exits with code 3 if any files are
-    missing or ambiguous.
+    A clip's file is FILM/STEM.* or STEM.*, with the extension of any video or sound format. Exits
+    with code 3 if any files are missing or ambiguous.
 
     \b
     Example:

@@ -66,7 +66,7 @@ def stores() -> None:
 @store_argument("store")
 @json_option
 def info(store: Path | str, as_json: bool) -> None:
-    """Show a store's rows, arrays, backbone and fingerprints.
+    """Show a store's rows, arrays, backbone and digests.
 
     \b
     Examples:
@@ -118,7 +118,7 @@ def _describe_progress(report: Mapping[str, Any]) -> list[str]:
 
 @stores.command()
 @folder_argument("store")
-@click.option("--compress", is_flag=True, help="Compress each chunk: smaller, but slower to read.")
+@click.option("--compress", is_flag=True, help="Make chunks a little smaller, but slower to read.")
 @click.option(
     "--allow-incomplete", is_flag=True, help="Finalise the store even if rows are still to do."
 )
@@ -127,8 +127,8 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     """Make a complete store read-only, with few files and a dataset card.
 
     Verifies the checksums of the small files that extraction wrote, and joins the files into large
-    ones. README.md and croissant.json describe the data; checksums.json has the checksum of each
-    file. A store that is already final is not changed.
+    ones. README.md and croissant.json describe the data; checksums.json lists the files'
+    checksums. A store that is already final is not changed.
 
     \b
     Examples:
@@ -224,7 +224,7 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
     """Drop damaged blocks, so that extraction fills them again.
 
     Shows the rows that it would drop, and asks for confirmation; without a terminal it stops there,
-    unless you pass --yes. Replaced and dropped files are kept next to the store, in
+    unless you pass --yes. The replaced and dropped files of a damaged store are kept next to it, in
     NAME.zarr.before-repair. Exits with code 3 if rows were dropped.
 
     A damaged final store is reopened and keeps every intact block; fill it and finalise it again.

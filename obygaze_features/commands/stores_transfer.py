@@ -122,8 +122,8 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 
     TARGET is a folder, into which the store is copied under its own name (as with cp), or NAME.zarr
     to rename the copy. On the Hub, each store has its own dataset. Nothing is sent if the target
-    contains other files. The same command resumes an interrupted push. Finally, every uploaded file
-    is verified.
+    contains other files. The same command resumes an interrupted push. Every file that is sent is
+    verified.
 
     \b
     Examples:

@@ -43,7 +43,7 @@ EXPLANATIONS = {
     "short": "short: under 32 frames",
     "few seconds": "under 12 s, which only matters for xclip-lsmdc",
     "ends early": "the film ends before the span does",
-    "decoded in order": "decoded from the start of the file, as AVI requires",
+    "decoded in order": "decoded from the start of the file (-o TABLE.csv says why)",
     "no sound": "no sound track, which audio backbones need",
     "sound alone": "no pictures, so only audio backbones can use it",
 }

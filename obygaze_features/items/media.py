@@ -1,4 +1,4 @@
-"""Find items' media files by film folder and stem, with any extension.
+"""Find items' media files by film folder and stem, with the extension of any media format.
 
 A MovieGraphs scene gets the same id from an annotation, a file name or a folder.
 """

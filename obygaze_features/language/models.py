@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOKENS_PER_BATCH = 2048
-"""The maximum tokens in a batch. For each token, the output has a number per vocabulary entry."""
+"""The maximum number of tokens in a batch. Each token's output is as long as the vocabulary."""
 TEXTS_PER_BATCH = 64
 _ENCODER_OWNER = "sentence-transformers"
 _ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")

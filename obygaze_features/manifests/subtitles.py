@@ -157,7 +157,7 @@ def _read(
                 )
         except UsageError:
             problems.append(
-                f"{name}: ignored, because {film_name!r} is not the id, title or video of one "
+                f"{name}: ignored, as {film_name!r} is not the id, title or video of exactly one "
                 "film. List its film in a table: --film-table TABLE.csv (columns film, file)"
             )
         except ManifestError as problem:

@@ -51,7 +51,7 @@ def describe_thesaurus(scheme: LabelScheme, concepts: Sequence[Concept]) -> str:
     if len(concepts) == len(scheme.concepts):
         lines = (f"  {name}: {line}" for name, line in scheme.sub_constructs.items())
         if scheme.sub_constructs:
-            parts.append("\n".join(["Five parts of objectification (sub-constructs)", *lines]))
+            parts.append("\n".join(["Sub-constructs (parts of what is annotated)", *lines]))
         lines = (f"  {x.name} ({x.code}){x.about and f': {x.about}'}" for x in scheme.levels)
         parts.append("\n".join(["Levels", *lines]))
     parts += ["\n".join(_concept_lines(concept)) for concept in concepts]

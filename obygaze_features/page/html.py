@@ -46,7 +46,7 @@ def html(template: str, /, *parts: object, **named: object) -> Html:
 def document(title: str, body: Html, *, style: str = "", script: str = "") -> Html:
     """Return a page with `body`, which may contain JSON in script elements.
 
-    The page's security policy allows no requests, and no scripts except `script`.
+    The page's security policy allows no network requests, and no scripts except `script`.
 
     Parameters
     ----------

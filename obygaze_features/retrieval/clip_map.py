@@ -295,7 +295,7 @@ def _find_groups(
         names = dict.fromkeys(sorted(cells) if color == "film" else cells)
         return cells, {name: f"s{n % len(SERIES) + 1}" for n, name in enumerate(names)}
     if len(clips.sources) == 1:
-        raise UsageError(f"to color by {color}, pass the clips' manifest: --manifest MANIFEST")
+        raise UsageError(f"to colour by {color}, pass the clips' manifest: --manifest MANIFEST")
     scheme = manifest.label_scheme(labels)
     if color == "level":
         colours = dict(clips.levels.values())

@@ -191,7 +191,7 @@ def _check_stores(stores: Sequence[Store]) -> None:
             raise UsageError(
                 f"{store.where} has a different backbone ({backbone['name']}, weights "
                 f"{shorten_digest(backbone['weights_sha256'])}) from {first.where} "
-                f"({ours['name']}, {shorten_digest(ours['weights_sha256'])}); search one at a time"
+                f"({ours['name']}, {shorten_digest(ours['weights_sha256'])}); search one store only"
             )
 
 

@@ -6,8 +6,8 @@ block. When the paused writer resumes, it finds that block's record and discards
 
 A claim is a file that is created exclusively. Its modification time is the heartbeat. Its age is
 measured by the file system's clock, which is the same for all machines that share the file system.
-A claim is free once its lease has expired, or as soon as its process has died if that process ran
-on this host.
+A block can be claimed again once the lease of its claim has expired, or as soon as the claiming
+process has died, if it ran on this host.
 """
 
 from __future__ import annotations

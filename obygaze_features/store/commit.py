@@ -1,6 +1,6 @@
 """Write blocks to disk.
 
-Because of the order of these steps, a writer can be killed at any moment, and only one writer wins:
+In this order of steps, a kill at any moment does no damage, and only one of several writers wins:
 
 1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
 2. publish the commit record, under a name that only one writer can take. Now the block exists;

@@ -37,7 +37,7 @@ class Agreement:
     n
         The number of rows that are done in both stores.
     equal
-        The number of rows that are bitwise equal in both stores.
+        The number of rows whose values are all equal in both stores.
     mean, least
         The mean and the lowest cosine between the two stores' rows; None if there are no common
         rows.
@@ -63,7 +63,7 @@ class Difference:
     probe
         The cosine between the stores' probes for each array, if both stores have a probe.
     probes_equal
-        True if the probes are bitwise equal, or if neither store has one.
+        True if all values of the probes are equal, or if neither store has one.
     rows
         The agreement on common rows, by array.
     only_left, only_right

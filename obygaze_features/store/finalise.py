@@ -59,9 +59,9 @@ HUB_LICENCES = (
     "apache-2.0", "bsd-3-clause", "cc-by-4.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0",
     "cc-by-nc-sa-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "odbl", "pddl",
 )  # fmt: skip
-"""Licence ids that the Hub recognises. Other licences are shown by name."""
+"""Licence ids that the Hugging Face Hub recognises. Other licences are shown by name."""
 HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
-"""The Hub's size categories for datasets, by their upper limit of rows (exclusive)."""
+"""The Hugging Face Hub's size categories for datasets, by their row limit (exclusive)."""
 _CROISSANT = Path(__file__).with_name("croissant.json")
 """The file with the JSON-LD context of Croissant 1.0, and with descriptions of columns."""
 _MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
@@ -308,7 +308,7 @@ def _readme(store: Store, facts: Mapping[str, Any]) -> str:
 
 
 def _front_matter(facts: Mapping[str, Any]) -> str:
-    """Return the Hub's dataset metadata as YAML. Values are JSON strings, which are valid YAML."""
+    """Return the Hugging Face Hub's dataset metadata as YAML, with JSON strings as values."""
     rows, licence = facts["rows"]["all"], facts["licence"]
     values: dict[str, Any] = {
         "pretty_name": f"{facts['name']}: features of {facts['manifest']}",

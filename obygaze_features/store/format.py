@@ -25,7 +25,7 @@ BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
 """The maximum number of rows per block. A killed run loses at most a block (170 s at 3 clips/s)."""
 BLOCKS = 500
-"""The approximate number of blocks in a large store. A block has one file per array."""
+"""The maximum number of blocks if `MAX_BLOCK_ROWS` allows it. A block has one file per array."""
 ATTRIBUTES = "obygaze"
 """The key of obygaze's attributes in the Zarr group."""
 IDS = "ids"

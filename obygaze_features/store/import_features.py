@@ -85,7 +85,7 @@ def import_features(
     path
         The store to write, ``NAME.zarr``. An interrupted import is resumed.
     kind
-        ``npy``, ``pth`` or ``hdf5`` (default: inferred from the file's name).
+        ``npy``, ``pth`` or ``hdf5`` (default: inferred from the names of the files).
     ids
         The id of each row, if the file has no ids: a sequence of ids, such as a column of a table,
         or the path of a file that lists them.
@@ -173,7 +173,7 @@ def _open_source(
     has_ids = is_folder or kind == "hdf5"
     slips = {
         "does not exist; pass a folder or file of features": not first.exists(),
-        f"cannot be imported; pass a file that ends in one of {', '.join(KINDS)}": kind is None,
+        f"must end in one of {', '.join(KINDS)} (pass .pth files as a folder)": kind is None,
         f"must be imported alone (got {len(paths)} files); import each file into its own store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),

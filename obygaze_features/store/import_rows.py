@@ -121,7 +121,7 @@ class RowSource:
             names = ", ".join(
                 f"{name} has {counted(width, 'column')}" for name, width in widths.items()
             )
-            yield f": {names} (got {counted(len(self.columns), 'column name')}); name each one"
+            yield f": {names} (got {counted(len(self.columns), 'column name')}); name each column"
         if len(self._row_of) < len(self.ids):
             twice = next(id_ for row, id_ in enumerate(self.ids) if self._row_of[id_] != row)
             yield f"has several rows for {shorten(twice)}; keep only one row per id"
@@ -181,7 +181,7 @@ class RowSource:
 
 @contextlib.contextmanager
 def errors_named(where: object, kind: str = "") -> Iterator[None]:
-    """Prefix a `StoreError` with a file's name, and turn library errors into such an error."""
+    """Name the file in errors; turn errors of libraries into `StoreError` or `UsageError`."""
     try:
         yield
     except FileNotFoundError:

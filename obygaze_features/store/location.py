@@ -198,7 +198,7 @@ class ZipArchive(Location):
         data = self.map(name).bytes.tobytes()
         if zlib.crc32(data) != self._info(name).CRC:
             raise StoreError(
-                f"{self.join(name)} does not match its checksum in the zip file; copy it again"
+                f"{self.join(name)} does not match its checksum in the zip file; copy the zip again"
             )
         return data
 

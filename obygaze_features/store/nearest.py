@@ -23,7 +23,7 @@ from obygaze_features.store.format import ArraySpec, Status, frame_count, token_
 from obygaze_features.store.reader import Rows, Store
 
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
-"""The bytes of rows (as float32) that a thread compares at a time; more of them behind a URL."""
+"""The bytes of rows (as float32) that a thread compares at a time, locally and behind a URL."""
 NEIGHBOUR_ROWS = 512
 """The number of rows compared with all others at a time."""
 GROUP = 64

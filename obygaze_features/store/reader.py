@@ -531,8 +531,8 @@ class Store:
         ----------
         target
             A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name (to rename
-            it, end the folder or URL in ``NAME.zarr``), or a dataset on the Hub,
-            ``hf://datasets/OWNER/NAME``. Raises `StoreError` if the target has other content.
+            it, end the folder or URL in ``NAME.zarr``), or ``hf://datasets/OWNER/NAME``, a dataset
+            on the Hugging Face Hub. Raises `StoreError` if the target has other content.
         """
         from obygaze_features.store.transfer import push
 

@@ -28,7 +28,7 @@ from obygaze_features.store.schemes import (
 PAUSES_S = (0.1, 0.5, 1.5, 4.0)
 """Seconds to wait before each retry of a request that may succeed later."""
 MAX_WAIT_S = 60
-"""The longest pause, in seconds, that a server may ask for before a retry."""
+"""The maximum pause before a retry, in seconds, even if the server asks for a longer one."""
 MAX_REQUESTS = 8
 """The maximum number of simultaneous requests."""
 PIECE_BYTES = 8 * 2**20

@@ -1,8 +1,9 @@
 """Repair a store by dropping damaged blocks, which the next extraction computes again.
 
 Other damaged files (metadata, items, ids, tables) have to be restored from a copy of the store.
-No intact data is lost: replaced and dropped files are kept in a folder next to the store. They are
-linked there before the store is changed, so a repair can be interrupted anywhere and repeated.
+No intact data is lost: the replaced and dropped files of a damaged store are kept in a folder next
+to it. They are linked there before the store is changed, so a repair can be interrupted anywhere
+and repeated.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def repair(
 
     No process may be writing to the store. A damaged final store is replaced by an open store with
     all intact blocks. With `reopen`, an undamaged final store is also replaced, so that missing
-    rows can be filled. Replaced and dropped files are kept next to the store. Raises
-    `StoreUnreadable`, and changes nothing, if the system cannot read a file.
+    rows can be filled. Files of a damaged store that are replaced or dropped are kept next to it.
+    Raises `StoreUnreadable`, and changes nothing, if the system cannot read a file.
 
     Parameters
     ----------

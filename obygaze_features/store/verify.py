@@ -47,7 +47,8 @@ class Damage:
 def verify(address: Path | str) -> list[Damage]:
     """Read a whole store, open or final, and return a list of the damage. Nothing is changed.
 
-    Takes the same addresses as `open_store`. Raises `StoreError` if there is no store at all.
+    Takes the same addresses as `open_store`. Raises `StoreError` if there is no store, or if its
+    format is too new.
     """
     location = location_of(address)
     checksums, damage = {}, list[Damage]()

@@ -183,8 +183,9 @@ class StoreDataset:
     ) -> Iterator[list[Any]]:
         """Yield shuffled batches of rows from this dataset and from `others`, in bounded memory.
 
-        First, runs of 32 neighbouring rows are shuffled. Then the rows within each window of runs
-        are shuffled. Each window is read as a whole, so a store behind a URL needs few requests.
+        First, the order of runs of 32 neighbouring rows is shuffled. Then the rows within each
+        window of runs are shuffled. Each window is read as a whole, so a store behind a URL needs
+        few requests.
 
         Parameters
         ----------

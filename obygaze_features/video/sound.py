@@ -43,7 +43,7 @@ RATES = range(1_000, 1_000_001)
 MARGIN_S = 1.0
 """The extra seconds to keep around the last window if only the file's header states the end."""
 MAX_READINGS = 3
-"""The maximum number of readings of a clip.
+"""The maximum number of times that a clip is read.
 
 A seek may miss its start, and a header may misstate its end.
 """

@@ -108,7 +108,7 @@ def test_merges_are_removed_with_their_sources(obygaze, annotations, timelines, 
         annotations("merge", folder, *names("one", "two"), "--name", called)
     text = annotations(*project, "--overwrite")
     for called in ("ours", "theirs"):
-        assert f"{called}: was merged from one, two, which were replaced (removed" in text
+        assert f"{called}: was merged from one, two before labels changed (removed" in text
     assert of.Manifest.load(folder).label_names == ["one", "two"]
     for line in text.splitlines():
         if line.startswith("next: obygaze "):

@@ -175,7 +175,7 @@ def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
 
 
 OFFLINE = [
-    "microsoft/xclip-base-patch16-zero-shot is not in the hub's cache",
+    "microsoft/xclip-base-patch16-zero-shot is not in the Hub's cache",
     "obygaze features prefetch xclip-kinetics",
     "pass xclip-kinetics=FOLDER",
 ]
@@ -184,7 +184,7 @@ OFFLINE = [
 @pytest.mark.gate
 @pytest.mark.parametrize(("name", "offline", "facts"), [
     ("someone/gated", "0", ["requires you to accept its terms", "pass gated=FOLDER"]),
-    ("someone/else", "0", ["someone/else is not on the hub, or is", "pass else=FOLDER"]),
+    ("someone/else", "0", ["someone/else is not on the Hugging Face Hub or", "pass else=FOLDER"]),
     ("xclip-kinetics", "1", [*OFFLINE, "HF_HUB_OFFLINE is set"]),
     # Unless requests are forbidden, the hub's client retries for about 20 seconds.
     pytest.param("xclip-kinetics", "0", OFFLINE, marks=pytest.mark.faults),
@@ -209,7 +209,7 @@ def test_word_vectors_are_fetched_ahead_or_on_demand(serve_hub, copy, tmp_path):
     run_python(ABOUT, clips, hub.url)
     assert not WORDS & {path.name for path in clips.rglob("*")}
     offline = run_python(READ, clips, hub.url, offline="1", ends_with=1)
-    assert "BackboneError: someone/small is not in the hub's cache" in offline.stderr
+    assert "BackboneError: someone/small is not in the Hub's cache" in offline.stderr
     assert "obygaze features prefetch someone/small" in offline.stderr
     assert run_python(READ, clips, hub.url).stdout == "torch.Size([1, 32])\n"
 

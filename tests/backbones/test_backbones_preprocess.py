@@ -227,9 +227,9 @@ def test_the_clip_rule_equals_torchvision(size):
 @pytest.mark.parametrize(("changes", "facts"), [
     ({"image_mean": None}, "image_mean"),
     ({"crop_size": 64}, "the crop 64x64 is larger"),
-    ({"image_mean": ["x", "x", "x"]}, "mean must have a usable number"),
-    ({"image_mean": [float("nan")] * 3}, "mean must have a usable number"),
-    ({"image_std": [0, 0, 0]}, "std must have a usable number"),
+    ({"image_mean": ["x", "x", "x"]}, "mean needs a usable number"),
+    ({"image_mean": [float("nan")] * 3}, "mean needs a usable number"),
+    ({"image_std": [0, 0, 0]}, "std needs a usable number"),
     ({"size": {"shortest_edge": 2**31}}, "from 1 to 4096 pixels"),
     ({"crop_size": 0}, "from 1 to 4096 pixels"),
     ({"resample": 5}, "no usable value for 5"),

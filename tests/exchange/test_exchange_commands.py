@@ -117,7 +117,7 @@ def test_user_errors_are_one_line(code, command, facts, workspace, obygaze, monk
 @pytest.mark.parametrize(("source", "options", "fact"), [
     ({}, {}, "no source"),
     ("nowhere.mat", {}, "nowhere.mat does not exist"),
-    ("key.toml", {}, "key.toml cannot be imported"),
+    ("key.toml", {}, "key.toml must end in"),
     ({"native": "X.h5", "frames": "Y.h5"}, {}, "X.h5 must be imported alone"),
     ("X.h5", {"ids": ["tt1-001"]}, "X.h5"),
 ], ids=str)  # fmt: skip

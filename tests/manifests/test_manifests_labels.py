@@ -42,7 +42,7 @@ def test_tables_of_file_names_find_their_files(films, tmp_path, header):
     for columns in ({"id": "video"}, {"id": "video", "media": "video"}, {"media": "video"}):
         copy = from_rows(tmp_path, "video,label", *(f"{name},S" for name in FILES), columns=columns)
         assert list(copy) == list(manifest)
-        assert "ids: ep 1.mp4 is S1-ep_1" in copy.notes
+        assert "for example, the id of ep 1.mp4 is S1-ep_1" in copy.notes
 
 
 def test_names_of_files_become_ids(films, tmp_path):

@@ -141,7 +141,7 @@ BROKEN = {
     "raise OSError('no\\ngo')": r"mylab.x:load of mylab 0.1.0: OSError: no go \(mylab/x.py:1\)",
     "load = 3": "mylab.x:load of mylab 0.1.0 is not a click command",
     "def load(source): pass": r"is not a click command; put @click.command\(\) above it",
-    f"{COMMAND}\n@click.option('--output')\n{LOAD}: pass": "x: rename the option output, which has",
+    f"{COMMAND}\n@click.option('--output')\n{LOAD}: pass": "x: a built-in option is also called",
     f"{COMMAND}\n{LOAD}: return {{}}['key']": r"mylab 0.1.0: KeyError: 'key' \(mylab/x.py:11\)",
     f"{COMMAND}\n{LOAD}: return []": r"x:load of mylab 0.1.0 must return a Manifest \(got list\)",
     f"{COMMAND}\n{LOAD}: return of.Manifest('x', Items.of([]))": "has no items",

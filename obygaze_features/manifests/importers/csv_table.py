@@ -109,7 +109,7 @@ def import_manifest(
     files = ((all_items.media[row], all_items.ids[row]) for row in rows)
     named = next((pair for pair in files if media_stem(pair[0]) != pair[1]), None)
     if named:
-        notes.append("ids: {} is {}".format(*named))
+        notes.append("for example, the id of {} is {}".format(*named))
     notes += _describe_repeats(all_items, source)
     manifest = Manifest(name or source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:

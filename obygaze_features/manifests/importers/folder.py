@@ -26,7 +26,7 @@ NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 @click.option(
     "--ids",
     type=click.Choice(["moviegraphs", "names"]),
-    help="The rule for ids (default: moviegraphs for files with such names).",
+    help="The rule for ids (default: moviegraphs for files named as in MovieGraphs, else names).",
 )
 @click.option(
     "--kind",
@@ -85,7 +85,7 @@ def import_manifest(
             )
     ordered = sorted((item for item, _ in by_id.values()), key=_film_and_scene)
     items = Items.of([replace(item, kind=kind) for item in ordered])
-    note = f"ids: {items[0].media} is {items[0].id}"
+    note = f"for example, the id of {items[0].media} is {items[0].id}"
     return Manifest(safe_id(source.resolve().name), items, source="a folder", notes=[note])
 
 

@@ -118,7 +118,7 @@ def import_manifest(
         source=source.name,
         notes=[
             f"{stimuli} in {counted(per_stimulus, 'template')}",
-            f"ids: {shorten(example.text)} is {example.id}",
+            f"for example, the id of {shorten(example.text)} is {example.id}",
         ],
     )
 
