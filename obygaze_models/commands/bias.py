@@ -105,7 +105,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     metavar="NAME=SET",
     help="The sets x=, y=, a= and b= of a single test, instead of a battery; see above.",
 )
-@option("--array", default="native", help="The array of --store.")
+@option("--array", default="native", help="The array of --store to read.")
 @click.option("--pooling", help="For an array with several vectors per item: max, mean or first.")
 @option(
     "--ddof",
@@ -180,7 +180,7 @@ def _battery_of(sets: tuple[str, ...]) -> Battery:
     for text in sets:
         name, _, selector = text.partition("=")
         if name not in ("x", "y", "a", "b") or name in selectors:
-            raise UsageError(f"--sets {text}: pass x=SET, a=SET, b=SET (and y=SET) once each")
+            raise UsageError(f"--sets {text}: pass each of x=SET, a=SET, b=SET (and y=SET) once")
         selectors[name] = _selector(selector)
     if missing := sorted({"x", "a", "b"} - selectors.keys()):
         raise UsageError(f"--sets: {missing[0]} is missing. Add --sets {missing[0]}=SET")

@@ -1,4 +1,4 @@
-"""``obygaze reproduce``: the paper's tables and figures, with our numbers next to the paper's."""
+"""``obygaze reproduce``: the paper's tables and figures, with your numbers next to the paper's."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ LABEL_OF = "label of "
 DIVIDED = "divided"
 """The column that says who disagrees with the other raters (annotators and the model)."""
 Votes = dict[str, dict[str, dict[str, str]]]
-"""Test set -> clip -> annotator -> class (or level, if it belongs to no class)."""
+"""Each label's class (or its level, if it is in no class), by test set, clip and annotator."""
 
 
 def read_votes(path: Path, record: RunRecord) -> Votes:
@@ -151,7 +151,7 @@ def differing_clips(run: Run, test: str) -> set[str]:
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """Return the held-out predictions that raters disagree on, the most confident first."""
+    """Return the held-out predictions on which annotators or the model disagree, by confidence."""
     votes = run.annotations()
     if not votes:
         raise ExperimentError(

@@ -1,4 +1,4 @@
-"""Comparisons of models from one or several runs, on the clips that both were tested on."""
+"""Comparisons of models from one or several runs, on clips that both models were tested on."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def compare(
                 left_out.append(compared)
     if not comparisons:
         name = models[0] if models else refs[0].model
-        nothing = f"no model to compare with {name}. Add a run or model (--stores: each_store)"
+        nothing = f"no model to compare with {name}. Add a run or model (--stores needs each_store)"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     ranked = Comparisons(
         _adjust(comparisons, stores=stores),

@@ -1,7 +1,7 @@
 """Exports for other programs: spreadsheets, ELAN, ONNX and TensorBoard.
 
-Each film gets its own table or document. The rows are a model's predictions, or a run's held-out
-predictions. Held-out predictions of a clip come from fits that were not trained on it.
+Spreadsheets and ELAN get a table or document for each film, with a model's predictions or a run's
+held-out predictions. Held-out predictions of a clip come from fits that were not trained on it.
 """
 
 from __future__ import annotations

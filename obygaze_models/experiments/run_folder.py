@@ -56,7 +56,7 @@ FILES = ("predictions.csv", "clips.csv", "fits.csv", "reasons.csv")
 EARLIER = ("explanations.jsonl", "history.jsonl", "models.jsonl")
 """Files of runs in earlier formats."""
 RUN_FILES = (RECORD, *FILES, ANNOTATORS)
-"""All files of a run folder. `ANNOTATORS` is present only if labels were merged."""
+"""The files of a run folder, outside ``models``. `ANNOTATORS` exists only for merged labels."""
 Unused = Literal["", "no-features", "no-fold", "not-in-task", "not-in-labels"]
 """The reason why a run did not use a clip; empty if it did."""
 _NUMBER = re.compile(r"(?<!\d)(\d++)$")
