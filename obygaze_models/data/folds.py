@@ -326,7 +326,7 @@ def check_balance(balance: str | None) -> None:
 
 
 def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
-    """Return rows drawn at random, so that every class of `y` has as many as the smallest class.
+    """Return random rows, so that each class of `y` has as many rows as the smallest.
 
     Return all rows if the balance is not ``undersample``.
     """

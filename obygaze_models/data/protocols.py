@@ -358,7 +358,7 @@ class PaperSplit(ByFolds):
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
     whole folds, so that there are about as many negatives as positives. Fit r takes negatives
-    from fold r on, and continues with fold 0 after the last one. If negatives do not outnumber
+    from fold r on, and after the last training fold from fold 0 on. If negatives do not outnumber
     positives, all fits train on the same clips.
 
     Parameters

@@ -368,7 +368,7 @@ def evaluate(
     opened = open_for(about, store)
     task = learned_task(about)
     if task.target_key == CONCEPTS:
-        about.require_classes("a score")
+        about.require_classes("scoring concepts")
     if task.target_key == NUMBER:
         manifest = with_numbers(manifest, task.key)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
