@@ -271,11 +271,11 @@ def gender_score(scores: Path, cooccurrence: bool) -> _Measured:
 
     The co-occurrence of gender and object is shown as well. SCORES is a CSV table, your own or from
     obygaze features caption-scores, with a confidence column (or P(c)). To score original captions,
-    it needs the columns probability (or P) and similarity (or sim), and can have a group (man or
-    woman; by default, derived from the caption). To score both variants of a caption, it needs
-    probability_man, similarity_man, probability_woman and similarity_woman instead. With an object
-    column, the output has a line for each object. A .csv output has a row for each caption, and a
-    .json output has everything.
+    it needs the columns probability (or P) and similarity (or sim), and a group (man or woman) or a
+    caption to derive the group from. To score both variants of a caption, it needs probability_man,
+    similarity_man, probability_woman and similarity_woman instead. With an object column, the
+    output has a line for each object. A .csv output has a row for each caption, and a .json output
+    has everything.
 
     \b
     Examples:
