@@ -112,7 +112,7 @@ class Classes:
         return missing if len(task.classes) - len(missing) < enough else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the names of the prediction columns: one per class, or one for two classes."""
+        """Return the names of the prediction columns: one per class, or a single one for two."""
         if len(names) == 2:
             return [PROBABILITY]
         return [f"{PROBABILITY}_{name}" for name in names]

@@ -89,7 +89,7 @@ def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
 
 
 def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
-    """Yield a warning for each backbone with neither recorded weights nor preprocessing."""
+    """Yield a warning for each backbone whose weights and preprocessing are both unknown."""
     from obygaze_features.store.metadata import unknown_parts
 
     parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]

@@ -629,7 +629,7 @@ def _example(key: str) -> str:
 
 
 def _sentences(key: str) -> tuple[str, str]:
-    """Split a key's description into the kind of value (with an example) and its meaning."""
+    """Split a key's description into its kind of value (with an example) and its meaning."""
     text: str = experiment_fields()[key].type.__metadata__[-1].description
     kind, _, rest = text.partition(". ")
     kind, example = kind.rstrip("."), f"`{_example(key)}`"

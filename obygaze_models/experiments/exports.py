@@ -227,7 +227,7 @@ def export_files(
     concepts: Iterable[str],
     run: Run | None = None,
 ) -> tuple[dict[Path, str], list[str]]:
-    """Return the requested files (path -> text), and a line about each kind of file.
+    """Return the requested files (text by path), and a line about each kind of file.
 
     Parameters
     ----------

@@ -307,7 +307,7 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
 
 
 def _balance_warnings(experiment: Experiment) -> Iterator[RunWarning]:
-    """Yield warnings about estimators that have no class weights, if the experiment sets them."""
+    """Yield warnings about estimators that ignore the class weights that the experiment sets."""
     for name, spec in experiment.learners.items() if experiment.balance == "weights" else ():
         with suppress(PluginError):  # each fit reports it
             if class_weight_options(spec) is None:

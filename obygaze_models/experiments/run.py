@@ -296,7 +296,7 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
-    """Return a fold that trains on all clips.
+    """Return a fold that trains on all clips, except validation clips and official test sets.
 
     If `validate` is True, one or more of the last folds are held out for validation.
     """

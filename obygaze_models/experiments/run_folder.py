@@ -7,7 +7,7 @@
 ``fits.csv``            a row for each fit of each model: its clips, its folder, its choices
 ``reasons.csv``         each test clip's concept scores and their contributions
 ``annotators.csv``      the labels of the test clips by each of several annotators
-``models/``             a folder for each model, for `load_model`
+``models/``             a folder for each saved fit of each model, for `load_model`
 ======================  ==================================================================
 
 ``run.json`` has the digests of the CSV files, which are checked before the files are read.
@@ -168,7 +168,7 @@ class Run:
         return self._tables.reasons
 
     def annotations(self) -> Votes:
-        """Return annotators' labels: test set -> clip -> annotator -> class or level.
+        """Return the class or level from each annotator, by test set, clip and annotator.
 
         Return {} if the labels were not merged from several annotators.
         """

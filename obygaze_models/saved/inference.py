@@ -116,7 +116,7 @@ class Predictions:
     @overload
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None: ...
     def to_csv(self, path: str | Path | None = None, *, overwrite: bool = False) -> str | None:
-        """Write or return a CSV table of predictions, probabilities and seen_in_training.
+        """Write or return a CSV table of predictions, probabilities and ``seen_in_training``.
 
         Parameters
         ----------
