@@ -180,7 +180,7 @@ def _battery_of(sets: tuple[str, ...]) -> Battery:
     for text in sets:
         name, _, selector = text.partition("=")
         if name not in ("x", "y", "a", "b") or name in selectors:
-            raise UsageError(f"--sets {text}: pass x=SET, a=SET, b=SET and, if needed, y=SET once")
+            raise UsageError(f"--sets {text}: pass x=SET, a=SET, b=SET (y is optional) once each")
         selectors[name] = _selector(selector)
     if missing := sorted({"x", "a", "b"} - selectors.keys()):
         raise UsageError(f"--sets: {missing[0]} is missing. Add --sets {missing[0]}=SET")

@@ -269,7 +269,7 @@ def predict(
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and is_binary):
         raise ExperimentError(
             f"a band needs two ascending probabilities and a model with two classes (got {band} "
-            f"and a model of {about.description.task})"
+            f"and a model for {about.description.task})"
         )
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids
