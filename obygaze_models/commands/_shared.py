@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 PARTLY_DONE = 3
-"""The exit code if part of the work was skipped or its input is missing."""
+"""The exit code if part of the work was skipped, or if an input for it is missing."""
 option = partial(click.option, show_default=True)
 """`click.option` for an option whose help shows its default."""
 path_option = partial(click.option, type=PATH)
@@ -27,7 +27,7 @@ seed_option = option("--seed", type=click.IntRange(min=0), default=0, help="The 
 stores_argument = click.argument(
     "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS
 )
-"""The store, or the stores in the order that the model was trained on."""
+"""The store or stores, in the order in which the model was trained on them."""
 
 verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="Print all tables, notes and warnings."
@@ -72,5 +72,5 @@ def run_folders(runs: Sequence[Path]) -> list[Path]:
     headers = ("run.json", "manifest.json", "timelines.json")
     folders = [run.parent if run.name in headers else run for run in runs]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Pass each once")
+        raise UsageError(f"duplicate folder (got {', '.join(map(str, runs))}). Pass it once")
     return folders

@@ -105,7 +105,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     metavar="NAME=SET",
     help="The sets x=, y=, a= and b= of a single test, instead of a battery; see above.",
 )
-@option("--array", default="native", help="The array of --store.")
+@option("--array", default="native", help="The array of --store to read.")
 @click.option("--pooling", help="For an array with several vectors per item: max, mean or first.")
 @option(
     "--ddof",
@@ -180,7 +180,7 @@ def _battery_of(sets: tuple[str, ...]) -> Battery:
     for text in sets:
         name, _, selector = text.partition("=")
         if name not in ("x", "y", "a", "b") or name in selectors:
-            raise UsageError(f"--sets {text}: pass x=SET, a=SET, b=SET (and y=SET) once each")
+            raise UsageError(f"--sets {text}: pass x=SET, a=SET, b=SET (y is optional) once each")
         selectors[name] = _selector(selector)
     if missing := sorted({"x", "a", "b"} - selectors.keys()):
         raise UsageError(f"--sets: {missing[0]} is missing. Add --sets {missing[0]}=SET")
@@ -271,11 +271,11 @@ def gender_score(scores: Path, cooccurrence: bool) -> _Measured:
 
     The co-occurrence of gender and object is shown as well. SCORES is a CSV table, your own or from
     obygaze features caption-scores, with a confidence column (or P(c)). To score original captions,
-    it needs the columns probability (or P) and similarity (or sim), and can have a group (man or
-    woman; by default, derived from the caption). To score both variants of a caption, it needs
-    probability_man, similarity_man, probability_woman and similarity_woman instead. With an object
-    column, the output has a line for each object. A .csv output has a row for each caption, and a
-    .json output has everything.
+    it needs the columns probability (or P) and similarity (or sim), and a group (man or woman) or a
+    caption to derive the group from. To score both variants of a caption, it needs probability_man,
+    similarity_man, probability_woman and similarity_woman instead. With an object column, the
+    output has a line for each object. A .csv output has a row for each caption, and a .json output
+    has everything.
 
     \b
     Examples:

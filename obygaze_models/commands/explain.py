@@ -75,14 +75,15 @@ def explain(
     """Explain a MODEL's predictions for clips, or how it uses concepts.
 
     With IDs, a linear bottleneck shows each concept's contribution to the logit. The contributions
-    and the intercept add up to the logit. A tree shows which concepts it finds in the clip. A late
-    fusion shows each store's contribution. Other models, such as networks, give no reasons. Pass as
-    many stores as the model was trained on.
+    and the intercept add up to the logit. A tree shows which of its conditions on concepts the clip
+    meets. A late fusion shows each store's contribution. Other models, such as networks, give no
+    reasons. Pass as many stores as the model was trained on.
 
     Instead of IDs, --tcav and --significance use the annotated clips of --manifest that the model
-    has not seen. --tcav counts the clips whose logit rises if they show slightly more of a concept,
-    and --significance ranks clips by each concept. Both compare the concept with directions that
-    are fitted to shuffled labels. To show their JSON on a page: obygaze report RUN --analysis FILE.
+    has not seen. --tcav counts the positive clips whose logit rises if they show slightly more of a
+    concept, and --significance ranks clips by each concept. Both compare the concept with
+    directions that are fitted to shuffled labels. To show their JSON on a page: obygaze report RUN
+    --analysis FILE.
 
     \b
     Examples:
@@ -105,7 +106,7 @@ def explain(
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if analysis is not None:
         if ids:
-            raise UsageError(f"--{analysis} uses all annotated clips. Remove the IDs")
+            raise UsageError(f"--{analysis} uses the clips of --manifest. Remove the IDs")
         if manifest is None:
             raise UsageError(f"--{analysis} needs annotations. Add --manifest FOLDER")
         result = analyse(analysis, model, stores, manifest, concepts, **options)

@@ -72,7 +72,7 @@ def example(folder: Path, overwrite: bool) -> None:
 @models.command()
 @folder_argument("experiment")
 @path_option(
-    "-o", "--output", help="The run folder; by default runs/ and the experiment file's name."
+    "-o", "--output", help="The run folder; by default runs/NAME for an experiment NAME.toml."
 )
 @path_option(
     "--predictions",
@@ -82,7 +82,7 @@ def example(folder: Path, overwrite: bool) -> None:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Print what would be trained and tested, and how long it takes; write nothing.",
+    help="Print what would be trained and tested, and how long it would take; write nothing.",
 )
 @overwrite_option
 @verbose_option
@@ -156,7 +156,7 @@ def run(
 
 
 def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> None:
-    """Print what a run would do and skip, how long it takes, and the warnings about its scores."""
+    """Print what a run would do and skip, how long it would take, and warnings about its scores."""
     from msgspec import to_builtins
 
     from obygaze_models.experiments.messages import describe_plan, run_warnings
@@ -243,7 +243,7 @@ def _echo_estimators(estimators: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 class _MetricOption(click.Option):
-    """An option whose help lists all metrics. They are imported only to print the help."""
+    """An option whose help lists the metrics, which are imported only to print the help."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         from obygaze_models.scoring.metrics import METRICS, TREC
@@ -358,8 +358,9 @@ def curve(
     """Score an EXPERIMENT with fewer annotated films, to see if more films would help.
 
     For each number of films, films are drawn at random from each training set. Each model is
-    trained on their clips and tested as in a run. A score is the mean over the tested films, with
-    its 95% interval. The last columns show the change from the previous number of films.
+    trained on the clips of these films and tested as in a run. A score is the mean over the tested
+    films, with its 95% interval. The last columns show the change from the previous number of
+    films.
 
     \b
     Examples:

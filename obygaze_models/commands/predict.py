@@ -38,7 +38,7 @@ MAX_ROWS_SHOWN = 20
 @click.option("--estimator", help="The estimator to train.  [default: the experiment's first]")
 @click.option("--concept", help="The concept to learn, if there are several.  [default: the first]")
 @output_options(
-    "The model's folder; by default models/ and the experiment file's name.", required=False
+    "The model's folder; by default models/NAME for an experiment NAME.toml.", required=False
 )
 @json_option
 def train(
@@ -46,9 +46,9 @@ def train(
 ) -> None:
     """Train a model on all clips of an EXPERIMENT, to apply it to other clips.
 
-    If the estimator uses validation clips, one fold is held out for early stopping: the last fold
-    that has clips of every class, or the last few folds if no fold does. No clips are left to test
-    the model on, so run the experiment to see how well such a model performs. With the official
+    If the estimator uses validation clips, the last fold that has clips of every class is held out
+    for validation, or the last few folds if no single fold does. No clips are left to test the
+    model on, so run the experiment to see how well such a model performs. With the official
     protocol, the test set is left out, so the model is the same as the run's.
 
     \b
@@ -115,7 +115,7 @@ def _describe_training(model: TrainedModel) -> str:
 @path_option(
     "--annotations",
     metavar="FOLDER",
-    help="For a run with --elan: the annotators' .eaf files, copied with the models' tiers added.",
+    help="For a run with --elan: a folder of annotators' .eaf files; copies get the models' tiers.",
 )
 @click.option("--estimator", help="For a run: the estimator.  [default: all]")
 @click.option(
@@ -155,7 +155,7 @@ def predict(
     way. Pass several stores if the model was trained on several. Without an output option, the
     first clips are printed.
 
-    MODEL may also be a run, which needs no STORE. Its held-out predictions are written: each clip
+    MODEL can also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. Each row also has the film's title, and
     the level and concepts from the annotators. If the contributions of a model's concepts sum to
     the log-odds, they are written as well. With --next, a run needs a STORE: every fit of its model
@@ -312,4 +312,4 @@ def export(model: Path, tensorboard: bool, output: Path, overwrite: bool) -> Non
         echo(f"losses of {counted(fits, 'fit')} -> {output}; next: tensorboard --logdir {output}")
         return
     export_onnx(model, output, overwrite=overwrite)
-    echo(f"features in, probabilities out -> {output}")
+    echo(f"ONNX model (features to probabilities) -> {output}")

@@ -1,4 +1,4 @@
-"""``obygaze reproduce``: the paper's tables and figures, with our numbers next to the paper's."""
+"""``obygaze reproduce``: the paper's tables and figures, with your numbers next to the paper's."""
 
 from __future__ import annotations
 
@@ -101,9 +101,10 @@ def reproduce(
 
     Writes a folder with each table as text, CSV, LaTeX and JSON, figures as SVG and PDF, the run
     folders, and a report of these runs. Prints one line per table, with the result next to the
-    published numbers. For a single table, the leak-free part is printed as well. For tables 2 and
-    5, this part compares the released and leak-free results side by side. -v prints everything. The
-    exit code is 3 if a table has no new numbers because a store is missing.
+    published numbers. For a single table, the leak-free part is printed as well, or all of it if
+    nothing was trained. For tables 2 and 5, this part compares the released and leak-free results
+    side by side. -v prints everything. The exit code is 3 if a table has no new numbers because a
+    store is missing.
 
     \b
     Examples:

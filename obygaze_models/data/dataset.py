@@ -419,7 +419,7 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
     """Return a manifest with an added label set for the clips that have a number in a column.
 
     The column is read from the items and from the default label set, which takes precedence. The
-    new label set is named after the column.
+    new label set is named after the column and becomes the default.
     """
     cells = dict(zip(manifest.ids, manifest.items.columns.get(column, ()), strict=False))
     if manifest.label_names and (manifest.default_labels or len(manifest.label_names) == 1):

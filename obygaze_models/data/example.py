@@ -72,7 +72,7 @@ def load_example() -> Example:
 
 
 def copy_example(folder: Path, *, overwrite: bool = False) -> None:
-    """Copy the manifest, the store and the experiments into a new folder."""
+    """Copy the manifest, the store, the experiments and the README into a new folder."""
     with new_folder(folder, overwrite=overwrite, marker=EXPERIMENTS[0]) as new:
         for name in (MANIFEST, STORE):
             shutil.copytree(example_path(name), new / name, copy_function=shutil.copyfile)

@@ -28,7 +28,7 @@ size. ``none`` uses all clips without weights.
 """
 BALANCE: Balance = "undersample"
 """The default balance of all protocols that draw their training clips. With this balance, even
-models without class weights predict every class.
+models without class weights can learn the smaller classes.
 """
 RandomState = int | np.random.RandomState | None
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
 
     @classmethod
     def options(cls) -> list[str]:
-        """Return the keywords that an experiment may pass."""
+        """Return the keywords that an experiment can pass."""
         return [name for name in signature(cls).parameters if name not in cls.from_clips]
 
     @classmethod
@@ -201,7 +201,7 @@ class Splitter(BaseCrossValidator):  # type: ignore[misc]
     def _codes_without_groups(self, X: Any, y: Any, groups: Any) -> Array:
         if groups is not None:
             warnings.warn(
-                f"{type(self).__name__} ignores groups. Use LeaveFilmOut instead", stacklevel=3
+                f"{type(self).__name__} ignores groups. Use LeaveFilmOut for groups", stacklevel=3
             )
         return self._check(X, y)[0]
 
@@ -258,10 +258,10 @@ class ByFolds(Splitter):
 
 @dataclass(frozen=True)
 class Leak:
-    """The test clips of a fold that leak, because models fitted on the same fold have used them.
+    """The leaked clips of a fold's test set: those that models fitted on the same fold have used.
 
-    `train` and `validation` are the leaked clips in these sets. `otherwise` are clips that a model
-    used in another way, such as to learn concepts.
+    `clips` is the size of the test set. `train` and `validation` are the leaked clips in these
+    sets. `otherwise` are clips that a model used in another way, such as to learn concepts.
     """
 
     fold: int
@@ -326,7 +326,7 @@ def check_balance(balance: str | None) -> None:
 
 
 def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
-    """Return rows drawn at random, so that every class of `y` is as small as the smallest class.
+    """Return random rows, so that each class of `y` has as many rows as the smallest.
 
     Return all rows if the balance is not ``undersample``.
     """

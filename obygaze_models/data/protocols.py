@@ -18,8 +18,8 @@ whose cross-validation has no validation set and a single test set. There, `Leav
 `LeaveFilmOut` uses `groups` (the films). The others ignore them with a warning, like scikit-learn's
 `KFold`.
 
-The released files have a fold column for each pair of levels, so training clips of one pair are
-test clips of another. `obygaze_models.data.folds` counts these leaks.
+The released files have a fold column for each set of levels, so training clips of one set of levels
+are test clips of another. `obygaze_models.data.folds` counts these leaks.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ class PaperSplit(ByFolds):
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
     whole folds, so that there are about as many negatives as positives. Fit r takes negatives
-    from fold r on, continuing with the first fold after the last. If negatives do not outnumber
+    from fold r on, and after the last training fold from fold 0 on. If negatives do not outnumber
     positives, all fits train on the same clips.
 
     Parameters

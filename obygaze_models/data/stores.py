@@ -98,7 +98,7 @@ class _StoreGroup:
     def read_features(
         self, ids: Sequence[str], array: str, pooling: str | None
     ) -> tuple[list[str], Array]:
-        """Return the clips in all stores (or in any store), and their concatenated features."""
+        """Return the clips in all stores (or in any, if ``mean``), with concatenated features."""
         parts = [read_features(store, ids, array, pooling) for store in self.stores]
         joined = self._joined(*(set(have) for have, _ in parts))
         clips, columns = [clip for clip in ids if clip in joined], []

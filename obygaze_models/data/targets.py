@@ -46,7 +46,8 @@ NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 class Counts(NamedTuple):
     """The number of all clips, of clips in each class, and of positives if there are two classes.
 
-    For a target without classes, all clips count as a single class.
+    Ordered levels count as classes. For several concepts, `classes` has the clips that show each
+    concept. For numbers, all clips count as a single class.
     """
 
     clips: int
@@ -111,7 +112,7 @@ class Classes:
         return missing if len(task.classes) - len(missing) < enough else []
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the names of the prediction columns: one per class, or one for two classes."""
+        """Return the names of the prediction columns: one per class, or a single one for two."""
         if len(names) == 2:
             return [PROBABILITY]
         return [f"{PROBABILITY}_{name}" for name in names]
@@ -151,8 +152,8 @@ class Classes:
     def default_score(self, task: Task) -> str:
         """Return the score that ranks models, unless an experiment sets another.
 
-        For two classes, it is AUROC, because F1 is high even for a model that predicts positive for
-        all clips.
+        For two classes, it is AUROC, because F1 can be high even for a model that predicts positive
+        for all clips.
         """
         return "auroc" if task.is_binary else "f1_macro"
 
@@ -209,7 +210,7 @@ class _Numeric(Classes):
 class Ordered(_Numeric):
     """The target of ordered levels. A label is the rank of a level, from 0.
 
-    A prediction is a position on the scale from the lowest level (0) to the highest. It may be
+    A prediction is a position on the scale from the lowest level (0) to the highest. It can be
     slightly outside this range.
     """
 
@@ -218,7 +219,7 @@ class Ordered(_Numeric):
     main = "weighted_kappa"
 
     def called(self, values: Array) -> Array:
-        """Return the nearest rank, which may be above the rank of the highest level."""
+        """Return the nearest rank, which can be above the rank of the highest level."""
         return np.maximum(np.rint(values), 0).astype(np.int64)
 
 
@@ -293,7 +294,7 @@ class Concepts(Classes):
         return Counts(len(labels), None, dict(zip(task.class_keys, positives, strict=True)))
 
     def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
-        """Return all concepts if no clip shows any concept. Single concepts may be missing."""
+        """Return all concepts if no clip shows any concept, otherwise none."""
         return [] if (labels > 0).any() else task.class_titles
 
     def outputs_of(self, task: Task, test: Task, table: Array) -> Array:

@@ -141,7 +141,7 @@ def two_classes(
     'Easy Negative vs Sure'
     """
     if shared := sorted(set(positives) & set(negatives)):
-        raise ExperimentError(f"level {shared[0]} is both positive and negative")
+        raise ExperimentError(f"level {shared[0]} is both positive and negative. Use it once")
     classes = (
         _class_of("negative", negatives, names),
         _class_of("positive", positives, names),

@@ -24,7 +24,7 @@ _HEADINGS = {
     "skipped": "SKIPPED: ",
     "concepts": "CONCEPTS: ",
 }
-"""The heading of each kind of warning, by its code."""
+"""The headings of warnings, by code. Other kinds of warnings have no heading."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RunWarning:
     code
         The kind of warning, such as ``synthetic``, ``unknown-origin``, ``leak`` or ``skipped``.
     subject
-        The task, estimator or test set that the warning is about; empty for the whole run.
+        The task, estimator, test set or level that the warning is about; empty for the whole run.
     text
         A sentence for readers. Programs should use `code` and `subject`.
     """
@@ -50,7 +50,7 @@ class RunWarning:
 
     @property
     def voids_scores(self) -> bool:
-        """True if the scores are meaningless. Such warnings are printed before any score."""
+        """True if the scores are not valid results. Such warnings are printed before any score."""
         return self.code in _VOID
 
 
@@ -89,7 +89,7 @@ def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
 
 
 def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
-    """Yield a warning for each backbone with neither recorded weights nor preprocessing."""
+    """Yield a warning for each backbone whose weights and preprocessing are both unknown."""
     from obygaze_features.store.metadata import unknown_parts
 
     parts = [store[name].get("parts", [store[name]]) for name in ("backbone", "preprocessing")]
@@ -107,8 +107,9 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
     """Return one line per kind of warning, starting with those that can change a conclusion.
 
-    Warnings with the same text are joined into one line that names all their subjects. If several
-    texts have the same code, the line has the first text and the number of other texts.
+    Warnings with the same text are joined into one line, which names their subjects, or only the
+    first subject if there are more than `MAX_SUBJECTS`. If several texts have the same code, the
+    line has the first text and the number of other texts.
 
     Examples
     --------

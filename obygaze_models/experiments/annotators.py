@@ -42,7 +42,7 @@ LABEL_OF = "label of "
 DIVIDED = "divided"
 """The column that says who disagrees with the other raters (annotators and the model)."""
 Votes = dict[str, dict[str, dict[str, str]]]
-"""Test set -> clip -> annotator -> class (or level, if it belongs to no class)."""
+"""Each label's class (or its level, if it is in no class), by test set, clip and annotator."""
 
 
 def read_votes(path: Path, record: RunRecord) -> Votes:
@@ -126,7 +126,7 @@ def annotators_f1(
 
 
 def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
-    """Return the mean F1 over pairs of label sets, or None unless the task has two classes."""
+    """Return the mean F1 over pairs of label sets; None if undefined or not for two classes."""
     if not task.is_binary:
         return None
     negatives, positives = task.classes
@@ -151,7 +151,7 @@ def differing_clips(run: Run, test: str) -> set[str]:
 
 
 def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """Return the held-out predictions that raters disagree on, the most confident first."""
+    """Return the held-out predictions on which annotators or the model disagree, by confidence."""
     votes = run.annotations()
     if not votes:
         raise ExperimentError(

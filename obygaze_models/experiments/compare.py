@@ -1,4 +1,4 @@
-"""Comparisons of models from one or several runs, on the clips that both were tested on."""
+"""Comparisons of models from one or several runs, on clips that both models were tested on."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def compare(
         name = models[0] if models else refs[0].model
         nothing = f"no model to compare with {name}. Add a run or a model"
         if stores:
-            nothing = "no run has models of each store. Add each_store = true to its experiment"
+            nothing = "no model to compare: no run has each_store = true"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     ranked = Comparisons(
         _adjust(comparisons, stores=stores),

@@ -37,7 +37,7 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A model's score on a test set, by the number of annotated films.
+    """A model's score on a test set, for a number of annotated films.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def _restrict(
     if not _is_possible(planned, size, len(trains), len(validates)):
         raise ExperimentError(
             f"{plan.experiment.name!r}: {planned.name} cannot learn from {size} films (there are "
-            f"{len(trains)} to train and {len(validates)} to validate on). Choose from 2 to "
+            f"{len(trains)} to train on and {len(validates)} to validate on). Choose from 2 to "
             f"{_largest_size(plan, planned)} films."
         )
     held = _validating_films(planned, size, len(trains), len(validates))

@@ -97,8 +97,8 @@ def make_division(
         split = _named_split(experiment, manifest.split(experiment.split), name)
     elif name == OFFICIAL:
         raise ExperimentError(
-            f"{experiment.name!r}: the official protocol uses a benchmark's own sets. Set "
-            f'their fold column: split = "official" ({manifest.name} has '
+            f"{experiment.name!r}: the official protocol uses a benchmark's own sets. Name "
+            f'their fold column, such as split = "official" ({manifest.name} has '
             f"{', '.join(manifest.split_names) or 'none'})"
         )
     else:

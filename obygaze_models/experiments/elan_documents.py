@@ -74,7 +74,7 @@ def annotate(
 
 
 def moment_files(moments: Moments) -> dict[str, str]:
-    """Return an ELAN document for each film, as file name -> text.
+    """Return the text of an ELAN document for each film, by file name.
 
     Moments in clips without a position in a film are left out. Raise `ExperimentError` if no
     moment has a position in a film.
@@ -104,7 +104,7 @@ def elan_documents(
     annotations: Path | None = None,
     vocabularies: Vocabularies | None = None,
 ) -> tuple[dict[str, str], list[str]]:
-    """Return one document per media file (name -> text), and the films without annotators' files.
+    """Return a document per media file (text by name), and the films without annotators' files.
 
     Parameters
     ----------

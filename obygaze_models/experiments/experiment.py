@@ -90,7 +90,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A folder. The manifest with the labelled items.", examples=["mine"])]
     store: Annotated[_Name | _Names, Meta(
         description="A folder, a zip file or a URL. The store with the features. Or a list of "
-        "stores, joined as set by `fusion`; this key may also be called `stores`.",
+        "stores, joined as set by `fusion`; this key can also be called `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
         description='`""` for new folds, or the name of a split. The fold column to use.',
@@ -148,8 +148,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "test set once.",
         examples=["leave-film-out"])] = None
     groups: Annotated[_Name | None, Meta(
-        description="The name of a column. `leave-film-out` and new folds keep groups whole, and "
-        "scores are means over groups: `film`, `media` (file), or any column of `items.csv`.",
+        description="The name of a column: `film`, `media` (file), or any column of `items.csv`. "
+        "`leave-film-out` and new folds keep its groups whole, and scores are means over groups.",
         examples=["media"])] = None
     min_clips: Annotated[_Count | None, Meta(
         description="A whole number from 1 up. The number of clips of each class that a film or "
@@ -629,7 +629,7 @@ def _example(key: str) -> str:
 
 
 def _sentences(key: str) -> tuple[str, str]:
-    """Split a key's description into the kind of value (with an example) and its meaning."""
+    """Split a key's description into its kind of value (with an example) and its meaning."""
     text: str = experiment_fields()[key].type.__metadata__[-1].description
     kind, _, rest = text.partition(". ")
     kind, example = kind.rstrip("."), f"`{_example(key)}`"

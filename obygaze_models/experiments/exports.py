@@ -1,7 +1,7 @@
 """Exports for other programs: spreadsheets, ELAN, ONNX and TensorBoard.
 
-Each film gets its own table or document. The rows are a model's predictions, or a run's held-out
-predictions. Held-out predictions of a clip come from fits that were not trained on it.
+Spreadsheets and ELAN get a table or document for each film, with a model's predictions or a run's
+held-out predictions. Held-out predictions of a clip come from fits that were not trained on it.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def export_files(
     concepts: Iterable[str],
     run: Run | None = None,
 ) -> tuple[dict[Path, str], list[str]]:
-    """Return the requested files (path -> text), and a line about each kind of file.
+    """Return the requested files (text by path), and a line about each kind of file.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ FOLLOWS = {
     "leak": "Do not compare these scores with others. See Methods for the numbers of clips.",
     "neighbours": "Clips this close are often alike, so expect lower scores on other files.",
     "zeros": "Predictions for these clips come without reasons.",
-    "missing": "For these clips, models use only the other stores.",
+    "missing": "Clips that are kept are predicted from the other stores only.",
     "inner-folds": "Tuned settings may suit the training {group}s better than others.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The other clips have no scores.",
@@ -217,7 +217,7 @@ def _skipped_warnings(skipped: Sequence[Skipped]) -> list[RunWarning]:
         for (task, reason), own in list(by_reason.items())[:SHOWN]
     ]
     if (more := len(by_reason) - SHOWN) > 0:
-        warnings.append(RunWarning("skipped", "", f"{more} more, listed in run.json."))
+        warnings.append(RunWarning("skipped", "", f"{more} more reasons, listed in run.json."))
     return warnings
 
 
@@ -307,7 +307,7 @@ def _rare_verdicts(outcome: Outcome) -> Iterator[RunWarning]:
 
 
 def _balance_warnings(experiment: Experiment) -> Iterator[RunWarning]:
-    """Yield warnings about estimators that have no class weights, if the experiment sets them."""
+    """Yield warnings about estimators that ignore the class weights that the experiment sets."""
     for name, spec in experiment.learners.items() if experiment.balance == "weights" else ():
         with suppress(PluginError):  # each fit reports it
             if class_weight_options(spec) is None:
@@ -435,8 +435,8 @@ def _remedy(plan: Plan) -> str:
         keys = "groups and min_clips" if experiment.min_clips is not None else "groups"
         return (
             f"leave-film-out needs three {group_noun(plan.data.grouped_by)}s with clips of each "
-            f"class, for training, validation and test. Label more clips{leave_files_out(plan)}, "
-            "use an estimator without validation, such as logistic, or draw folds: protocol = "
+            f"class, for training, validation and test. Label more clips{leave_files_out(plan)}; "
+            "use an estimator without validation, such as logistic; or draw folds: protocol = "
             f'"split", split = "" and gap = 5 (seconds), without {keys}'
         )
     by_folds = issubclass(PROTOCOLS[division.protocol], ByFolds) and division.protocol != OFFICIAL

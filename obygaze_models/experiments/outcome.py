@@ -228,7 +228,7 @@ class FinishedFits:
     def become(self, output: Path, models: Collection[str], *, overwrite: bool = False) -> None:
         """Rename the folder to `output`, keeping its tables and the given models.
 
-        The fits are removed last, so that no fit is lost if the process is killed before.
+        The fits are removed last, so that no fit is lost if the process is killed before that.
         """
         final = {self.folder / MODELS / place for place in models}
         for path in (*self.folder.glob("*"), *self.folder.glob(f"{MODELS}/*/*")):

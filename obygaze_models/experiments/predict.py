@@ -157,7 +157,7 @@ TIER = "to annotate next"
 def predict_next(
     source: Path, stores: Stores, count: int, outputs: Outputs, *, estimator: str | None = None
 ) -> WrittenPredictions:
-    """Return the clips in a store to annotate next, chosen by a saved model or all fits of a run.
+    """Return the clips in a store to annotate next, chosen by a saved model or a run's fits.
 
     Clips that a fit has seen, or that a run has annotations for, are excluded. With several fits,
     clips are chosen by the mean probabilities, which are uncertain if the fits disagree. For
@@ -197,7 +197,7 @@ def predict_next(
         levels=about.description.levels, concepts=about.description.senses,
     )  # fmt: skip
     clips, of_films = counted(len(chosen), "clip"), counted(len(set(films[chosen])), "film")
-    text = [f"{clips} of {of_films}, by {counted(len(folders), 'fit')}"]
+    text = [f"{clips} of {of_films}, chosen by {counted(len(folders), 'fit')}"]
     first_rows = itertools.islice(written, outputs.max_rows)
     text += [f"  {row.cells['rank']}. {row.cells['clip']}" for row in first_rows]
     as_json = [dict(row.cells) for row in written]

@@ -2,7 +2,8 @@
 
 A table of predictions has a row for each model, test set, fit and clip. Its columns are ``model``,
 ``test``, ``fit``, ``id``, ``label`` (the number of the clip's class, or its key in files), and the
-``probability`` of the second of two classes, or a ``probability_KEY`` for each class.
+``probability`` of the second of two classes, or a ``probability_KEY`` for each class. Instead of
+probabilities, ordered levels have a ``position``, and numbers a ``value``.
 """
 
 from __future__ import annotations
@@ -62,14 +63,17 @@ def target_of(table: pd.DataFrame) -> Target:
 
 
 def probabilities_of(table: pd.DataFrame) -> Array:
-    """Return the probabilities of the second of two classes [N], or of all classes [N, C]."""
+    """Return the probabilities of the second of two classes [N], or of all classes [N, C].
+
+    For ordered levels and numbers, return the predictions [N].
+    """
     columns = target_of(table).columns_in(table.columns)
     values = table[columns].to_numpy(dtype=np.float64)
     return values[:, 0] if len(columns) == 1 else values
 
 
 def called_of(table: pd.DataFrame) -> Array:
-    """Return the most probable class of each row."""
+    """Return the predicted class, rank or number of each row."""
     return target_of(table).called(probabilities_of(table))
 
 
@@ -265,7 +269,7 @@ def score_guesses(
 
 @dataclass(frozen=True)
 class OutsideModel:
-    """The predictions of an external model: task and fold -> clip -> probabilities."""
+    """The predictions of an external model; `table` has them by task and fold, then by clip."""
 
     name: str
     path: Path

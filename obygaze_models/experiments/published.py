@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 DATASET = "obygaze12"
 """The name of the manifest with the paper's clips."""
 AVERAGES = {"weighted": "f1_weighted", "positive class": "f1"}
-"""The paper's names for averages of F1 -> our keys for these metrics."""
+"""The keys of the metrics, by the paper's names for averages of F1."""
 NETWORKS = ("mlp", "mlp-author")
 BOTTLENECKS = {"pcbm-tree": "PCBM-DT", "pcbm-logistic": "PCBM-LR"}
 CHANCE = {"random": "Random", "all positive": "All positive"}
-"""Our chance baselines -> the rows in the paper."""
+"""The paper's row for each chance baseline."""
 CHANCE_VERSIONS = {"f1": "v1", "f1_weighted": "v2"}
-"""Metric -> the version of the paper that has chance baselines for this average of F1."""
+"""The version of the paper that has chance baselines for each average of F1, by metric."""
 # Protocols that test one fold, as in Table 2.
 _ONE_FOLD = ("leak-free", "released", "paper")
 

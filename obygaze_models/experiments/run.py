@@ -73,7 +73,8 @@ def run_experiment(
     """Train and test the models of an experiment, and write a run folder.
 
     Finished fits are kept in ``OUTPUT.partial``, so the same call resumes a run that was
-    interrupted or killed. If the experiment or the store has changed, the run starts again.
+    interrupted or killed. If the experiment, its data or a library has changed, the run starts
+    again.
 
     Parameters
     ----------
@@ -295,7 +296,7 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
-    """Return a fold that trains on all clips.
+    """Return a fold that trains on all clips, except validation clips and official test sets.
 
     If `validate` is True, one or more of the last folds are held out for validation.
     """

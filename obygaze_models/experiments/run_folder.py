@@ -7,7 +7,7 @@
 ``fits.csv``            a row for each fit of each model: its clips, its folder, its choices
 ``reasons.csv``         each test clip's concept scores and their contributions
 ``annotators.csv``      the labels of the test clips by each of several annotators
-``models/``             a folder for each model, for `load_model`
+``models/``             a folder for each saved fit of each model, for `load_model`
 ======================  ==================================================================
 
 ``run.json`` has the digests of the CSV files, which are checked before the files are read.
@@ -56,7 +56,7 @@ FILES = ("predictions.csv", "clips.csv", "fits.csv", "reasons.csv")
 EARLIER = ("explanations.jsonl", "history.jsonl", "models.jsonl")
 """Files of runs in earlier formats."""
 RUN_FILES = (RECORD, *FILES, ANNOTATORS)
-"""All files of a run folder. `ANNOTATORS` is present only if labels were merged."""
+"""The files of a run folder, outside ``models``. `ANNOTATORS` exists only for merged labels."""
 Unused = Literal["", "no-features", "no-fold", "not-in-task", "not-in-labels"]
 """The reason why a run did not use a clip; empty if it did."""
 _NUMBER = re.compile(r"(?<!\d)(\d++)$")
@@ -168,7 +168,7 @@ class Run:
         return self._tables.reasons
 
     def annotations(self) -> Votes:
-        """Return annotators' labels: test set -> clip -> annotator -> class or level.
+        """Return the class or level from each annotator, by test set, clip and annotator.
 
         Return {} if the labels were not merged from several annotators.
         """

@@ -42,7 +42,7 @@ class EstimatorSpec:
 
     The estimator reads the stores in `use` (by default all), joined by `fusion`. Concepts in
     `concept_stores` are learned from the store named there. A variant reads fewer stores than the
-    entry named in `variant_of`. If `numbers` is True, the estimator may be a regressor.
+    entry named in `variant_of`. If `numbers` is True, the estimator can be a regressor.
     """
 
     name: str
@@ -124,7 +124,7 @@ class EstimatorSpec:
 
     @cached_property
     def uses_validation(self) -> bool:
-        """True if the estimator uses validation clips to stop, to choose settings or to learn."""
+        """True if the estimator uses validation clips to stop early, choose settings or learn."""
         names = self._ask(lambda estimator: keywords(estimator.fit), frozenset())
         return bool(self.threshold) or any(name.endswith("_val") for name in names)
 

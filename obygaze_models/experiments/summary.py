@@ -359,7 +359,8 @@ def _legend(record: RunRecord) -> list[str]:
 def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     """Return a table of each model's AUROC on each film, or the range over films if there are many.
 
-    F1 is not used, because it is high for any guess on films with many positive clips.
+    F1 is not used, because even guesses can have a high F1 on films with many positive clips. For
+    ordered levels and numbers, the scores are those that rank models.
     """
     main = "auroc"
     if record.task(test).target.is_numeric:

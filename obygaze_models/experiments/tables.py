@@ -5,7 +5,7 @@
 class is empty if the clip's features are all zero, as in a clip without speech. The row of an
 intercept has no value. Trees have no parts. They have a row for each question on a clip's path: the
 number of the ``step``, and whether the value was ``above`` the ``threshold``. Numbers have six
-significant digits.
+significant digits. For a late fusion, the stores take the place of the concepts.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ WHOLE = (-math.inf, math.inf)
 SEEN_RENAMED = "under another id"
 """The value for clips that overlap in time with clips that the model has seen under other ids."""
 SEEN_BY_OTHERS = "by other fits"
-"""The value for clips of cross-validated runs, used to train fits that do not predict the clip."""
+"""The value for clips of cross-validated runs that only fits for other clips may have seen."""
 # Exceptions raised for JSON that is invalid, too deep, or of the wrong type.
 _PROBLEMS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
@@ -76,7 +76,7 @@ class Features(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct):
-    """The keys of a description that obygaze reads. Users may add other keys."""
+    """The keys of a description that obygaze reads. Users can add other keys."""
 
     model: str = ""
     estimator: str = ""
@@ -250,7 +250,7 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     items
         The items of the store.
     ids
-        The ids of the clips among these items.
+        The ids of the clips to check, which must be among these items.
     """
     info = description_of(about)
     trained_on = frozenset(info.seen)

@@ -116,7 +116,7 @@ class Predictions:
     @overload
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None: ...
     def to_csv(self, path: str | Path | None = None, *, overwrite: bool = False) -> str | None:
-        """Write or return a CSV table with each clip's class, probabilities and seen_in_training.
+        """Write or return a CSV table of predictions, probabilities and ``seen_in_training``.
 
         Parameters
         ----------
@@ -191,7 +191,8 @@ class PartScore:
     scores
         The scores; None for undefined scores.
     baselines
-        The scores of guesses with the same share of positives; empty unless there are two classes.
+        The scores of guesses. For two classes, they have the same share of positives; for more
+        classes, there are none.
     """
 
     clips: int
@@ -268,7 +269,7 @@ def predict(
     if band is not None and not (0 <= band[0] <= band[1] <= 1 and is_binary):
         raise ExperimentError(
             f"a band needs two ascending probabilities and a model with two classes (got {band} "
-            f"and a model of {about.description.task})"
+            f"and a model for {about.description.task})"
         )
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids
@@ -289,7 +290,7 @@ def predict(
 
 
 def name_predictions(about: About, table: Array) -> Array:
-    """Return the predicted class, nearest level, or number of each clip, as text."""
+    """Return the predicted class, concepts, nearest level, or number of each clip, as text."""
     classes = np.array(about.description.classes, dtype=object)
     if about.target_key == NUMBER:
         return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
@@ -367,7 +368,7 @@ def evaluate(
     opened = open_for(about, store)
     task = learned_task(about)
     if task.target_key == CONCEPTS:
-        about.require_classes("a score")
+        about.require_classes("scoring concepts")
     if task.target_key == NUMBER:
         manifest = with_numbers(manifest, task.key)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
@@ -500,7 +501,7 @@ def _describe_clips(
 def require_clips(store: Store, ids: Sequence[str]) -> None:
     """Raise `ExperimentError` if a store lacks any of the clips."""
     if unknown := [clip for clip in ids if clip not in store]:
-        more = f" and {counted(len(unknown) - 1, 'other', 'others')}" if len(unknown) > 1 else ""
+        more = f" (nor {counted(len(unknown) - 1, 'other', 'others')})" if len(unknown) > 1 else ""
         near = find_closest(unknown[0], store.ids)
         hint = f"did you mean {near}?" if near else f"it has clips such as {store.ids[0]}"
         raise ExperimentError(f"{store.where} has no clip {unknown[0]}{more}; {hint}")

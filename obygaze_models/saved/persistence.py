@@ -112,7 +112,7 @@ def save_model(
     path
         The folder to create. It appears only when it is complete.
     about
-        A description as JSON: the features (backbone, weights, array, pooling) and the run.
+        A description as JSON values, such as the features (backbone, array, pooling) and the task.
     durable
         Flush the files to disk. Pass False within a folder from `new_folder`, which flushes all
         files itself.
@@ -316,7 +316,7 @@ def _path_of(kind: type) -> str | None:
 
 def _find_class(path: Any) -> Any:
     if not (isinstance(path, str) and path in OWN):
-        raise ExperimentError(f"{str(path)[:60]!r} is not a class in this version of obygaze")
+        raise ExperimentError(f"{str(path)[:60]!r} is not a class that obygaze can load")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 

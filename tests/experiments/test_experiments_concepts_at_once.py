@@ -88,7 +88,7 @@ def test_a_saved_model_names_the_concepts_of_a_clip(together, marked, obygaze, t
         assert row["prediction"] == "|".join(likely)
     words = ("models", "predict", folder, marked.store, "--json")
     assert {*json.loads(obygaze(*words, code=0).stdout)[0]["probabilities"]} == {*CONCEPTS}
-    refused(obygaze("models", "evaluate", folder, marked.store, marked.manifest), "a score needs")
+    refused(obygaze("models", "evaluate", folder, marked.store, marked.manifest), "concepts needs")
     page = tmp_path / "page.html"
     obygaze("report", together.folder, "-o", page, code=0)
     assert all(name in page.read_text(encoding="utf-8") for name in CONCEPTS)
