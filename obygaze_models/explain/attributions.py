@@ -147,7 +147,7 @@ def attribute(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> Attribution | None:
-    """Attribute predictions for clips X [N, D] to concepts or stores; return None if impossible.
+    """Attribute predictions for clips X [N, D] to concepts or stores; None for other models.
 
     Parameters
     ----------

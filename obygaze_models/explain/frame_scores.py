@@ -28,7 +28,7 @@ from obygaze_models.saved.inference import FramePredictions
 from obygaze_models.scoring.metrics import Array
 
 MAX_ROUNDING_US = 1000
-"""The maximum gap between adjacent clips, because the clips' times are rounded."""
+"""The maximum gap between clips that count as adjacent, because their times are rounded."""
 MAX_OUTSIDE_S = 1.0
 """The maximum time by which all frames of a clip may be outside the clip's span."""
 LOUDNESS_DB = 60.0

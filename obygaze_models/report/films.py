@@ -26,7 +26,7 @@ TICK_S = 1800
 class FilmStrip:
     """A film's id, title, lanes as SVG, and numbers by column.
 
-    `ticks` are the times below the lanes: pairs of a share of the width and a text.
+    `ticks` are the times below the lanes: the position (a share of the width) and the text of each.
     """
 
     film: str
@@ -58,7 +58,7 @@ class FilmStrips:
 
 
 def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
-    """Return the strips of the explorer's first run, or None if no clip has a film.
+    """Return the strips of the first screen's source; None for concepts, or if no clip has a film.
 
     Parameters
     ----------

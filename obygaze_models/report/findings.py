@@ -53,7 +53,7 @@ def findings(head: Headline) -> list[Html]:
 
 
 def _named(head: Headline) -> list[Html]:
-    """Name the model that the result is about, and the reason, if its run has several."""
+    """Name the model of the result, and why it was chosen, if the run has several models."""
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []

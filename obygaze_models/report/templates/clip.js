@@ -236,7 +236,7 @@ function play_parts(clip) {
     }
     store_folder(field.value.trim());
     const addresses = media_addresses(clip, folder);
-    play(addresses, screen, note, `This browser found no film that it can play in ${field.value.trim()} (it looked for files such as ${file_name(addresses[0])}).`);
+    play(addresses, screen, note, `This browser cannot play any film in ${field.value.trim()} (it looked for files such as ${file_name(addresses[0])}).`);
   };
   if (plays_on && field.value) queueMicrotask(submit);
   const form = make("form", { class: "play", submit }, make("label", {}, "Folder of your films ", field), make("button", { type: "submit" }, "Play"));

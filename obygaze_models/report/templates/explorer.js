@@ -170,7 +170,7 @@ function list() {
   const total = grouped(view.clips.ids.length);
   find("clips-status").textContent = listed.length
     ? `Showing ${grouped(shown)} of ${count(listed.length, "matching clip")} (${total} in all).`
-    : `None of ${total} clips matches.`;
+    : `None of the ${total} clips matches.`;
   find("clips-choice").textContent = choice();
   find("clips-table").hidden = !listed.length;
   if (find("play-list")) find("play-list").disabled = !listed.some(video_address);
