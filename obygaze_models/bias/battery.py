@@ -124,7 +124,7 @@ def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selecto
 def select(selector: Selector, tables: _Tables) -> list[str]:
     """Return the ids for a selector, from the first table with all its columns and values.
 
-    Raise `BiasError` if there is no such table: some value then has no item.
+    Raise `BiasError` if no table has them all, because the set would then lack a stimulus.
     """
     import pandas as pd
 

@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on a concept that a tree's path sets, in percentiles of clips.
+    """A condition that a tree's path sets on a concept, in percentiles of clips.
 
     Parameters
     ----------

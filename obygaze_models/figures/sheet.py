@@ -263,7 +263,7 @@ def is_defined(value: float | None) -> TypeGuard[float]:
 def scale_x(
     axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """Scale the x axis to `limits`. An end without a limit, or with values beyond it, is round."""
+    """Scale the x axis to `limits`. Ends without limits, or exceeded by values, are round."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
     values_shown = [*values, *(limits or ())] or [0.0, 1.0]

@@ -259,7 +259,7 @@ def _model(head: Headline, who: str) -> Html:
         target = html("of the {} that are {}", number(row.test.positives, form=","), top)
         who = who[0].lower() + who[1:]
     recall, precision = number(mean["recall"], form="%"), number(mean["precision"], form="%")
-    text = "{}{}{} finds {} {}{}; of the {} that it marks, {} are right.{}"
+    text = "{}{}{} finds {} {}{}; of the {} that it marks, {} are marked correctly.{}"
     return html(text, start, who, model, recall, target, row.averaged, noun, precision, ranks)
 
 

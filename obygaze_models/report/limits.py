@@ -202,7 +202,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
         total = sum(fits[model, number] for number in names)
         counts = Counter(concept for _, concept in marks)
         in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"Of {total:,} fits of {model}, these concepts {flaw}: {in_fits}. Reason: {reason}."
+        text = f"In {total:,} fits of {model}, these concepts {flaw}: {in_fits}. Reason: {reason}."
         lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
     return lines
 

@@ -1,4 +1,4 @@
-"""Table 4 and figure 6 (4 in version 2): scores of left-out films, and factors related to errors."""
+"""Table 4 and figure 6 (4 in version 2): scores of left-out films, and factors tied to errors."""
 
 from __future__ import annotations
 

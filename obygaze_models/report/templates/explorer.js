@@ -160,7 +160,7 @@ function film_line(clips) {
   const total = clips.filter(tested).length;
   if (!total) return `${share}${has_models ? `None of its ${count(clips.length, "clip")} was tested.` : ""}`;
   const wrong = clips.filter(differs).length;
-  return `${share}${total} of ${count(clips.length, "clip")} were tested; model and label differ on ${wrong} (${percent(wrong, total)}).`;
+  return `${share}Tested: ${total} of ${count(clips.length, "clip")}; model and label differ on ${wrong} (${percent(wrong, total)}).`;
 }
 
 function list() {
