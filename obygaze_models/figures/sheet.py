@@ -263,7 +263,7 @@ def is_defined(value: float | None) -> TypeGuard[float]:
 def scale_x(
     axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """Scale the x axis to `limits`. Ends without limits, or exceeded by values, are round."""
+    """Scale the x axis to `limits`; missing or exceeded limits become round numbers."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
     values_shown = [*values, *(limits or ())] or [0.0, 1.0]
