@@ -159,7 +159,7 @@ class FrameScores:
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
-    """Average each clip's frame probabilities over the models that predict it, sorted by id.
+    """Average each clip's frame probabilities over the models that predict it, and sort by id.
 
     A clip's threshold is the mean over the models that predict it, because another model's
     threshold may have been chosen on the clip's labels. A clip counts as seen if any of these

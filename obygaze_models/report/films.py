@@ -163,7 +163,7 @@ def _numbers_of_film(
 
 
 def _scores_of_film(row: ScoreRow, film: str) -> Scores:
-    """Return the scores on a film, or {} if it was not tested or lacks a class."""
+    """Return the scores on a film, or {} if the film was not tested or lacks a class."""
     if row.entry.pooled and row.run.record.films.tested == 1:
         return row.entry.mean
     return row.entry.groups.get(film, {})

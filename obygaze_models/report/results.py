@@ -39,7 +39,7 @@ class Result:
 
 
 def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
-    """Return a row for each test of each run's headline model, or [] if there would be only one.
+    """Return a row for each test of each run's headline model, or [] if there are fewer than two.
 
     The first screen's run comes first. If a run has many concepts, only those with the highest and
     the lowest score have a row.
@@ -170,7 +170,7 @@ def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
 def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
     """Compare a run's model with the first screen's; None if they cannot be compared.
 
-    They can be compared if they share clips and differ only in features.
+    They can be compared if they share clips, differ only in features, and have no leaks.
     """
     model, rival = head.row.model, run.record.headline_model
     try:
