@@ -109,8 +109,8 @@ def associate(x: Rows, y: Rows, a: Rows, b: Rows, settings: Settings = Settings(
 def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -> list[Association]:
     """Test for each row of X whether it is nearer to A than to B.
 
-    Here d is the mean cosine with A minus the mean cosine with B, in standard deviations over both.
-    T is the difference of the sums. p comes from partitions of A and B.
+    Here d is the mean cosine with A minus the mean cosine with B, in standard deviations of all
+    these cosines. T is the difference between their sums. p comes from partitions of A and B.
     """
     units = _unit_vectors({"X": x, "A": a, "B": b})
     return [_test(units["A"] @ row, units["B"] @ row, "A and B", settings) for row in units["X"]]

@@ -124,7 +124,7 @@ def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selecto
 def select(selector: Selector, tables: _Tables) -> list[str]:
     """Return the ids for a selector, from the first table with all its columns and values.
 
-    Raise `BiasError` if no item has one of the values, because the set would lack a stimulus.
+    Raise `BiasError` if no table has them all, because the set would then lack a stimulus.
     """
     import pandas as pd
 
@@ -328,7 +328,7 @@ def run_battery(
 def _published_model(
     battery: Battery, model: str | None, vectors: Vectors, texts: Vectors | None
 ) -> str | None:
-    """Return the model whose published numbers to show; raise if images and texts differ."""
+    """Return the model whose published numbers to show; raise if the stores' weights differ."""
     if model is not None and model not in battery.models:
         raise UsageError(unknown_name("published model", model, battery.models))
     if texts is not None and vectors.weights and texts.weights not in ("", vectors.weights):

@@ -30,7 +30,7 @@ MIN_COUNT = 100
 """The minimum number of occurrences in all captions; rarer words are left out."""
 DRAWS = 1000
 INTENSITIES = {"1", "2"}
-"""The intensities in file names. The authors do not say which is high, so the numbers are kept."""
+"""The intensities in the published file names. Their authors do not say which of them is high."""
 # The maximum number of bootstrap samples in memory at a time.
 _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
@@ -124,7 +124,7 @@ class Rates:
         """Yield warnings about missing captions, mixed intensities, and meaningless rates."""
         if self.blank:
             lines = counted(self.blank, "blank line or cell", "blank lines or cells")
-            yield f"left out {lines} without a caption"
+            yield f"left out {lines}"
         names = dict.fromkeys(rate["intensity"] for rate in self.rates)
         if {"high", "low"} & names.keys() and INTENSITIES & names.keys():
             listed = ", ".join(names)
@@ -135,8 +135,8 @@ class Rates:
         for name in self.lists:
             if not self.counted[name]:
                 yield (
-                    f"no word of {name} occurs {counted(self.minimum, 'time')}, so its rates mean "
-                    "nothing. Lower --minimum to count rarer words"
+                    f"no word of {name} occurs {counted(self.minimum, 'time')}, so the rates of "
+                    "this list mean nothing. Lower --minimum to count rarer words"
                 )
 
     def figure(self) -> Figure:

@@ -51,8 +51,8 @@ MEASURES = {
 """Each measure's title in a figure, title in a table, and name for captions of neither gender.
 
 ``said`` is the mean gender score of captions that name a man, and of captions that name a woman.
-``filled`` is the mean score of all captions with man filled in, and with woman filled in.
-``assigned`` counts the captions that score higher with man, and those that score higher with woman.
+``filled`` is the mean score of all captions with "man" filled in, and with "woman" filled in.
+``assigned`` counts the captions that score higher with "man", and with "woman".
 ``cooccurrence`` counts the captions that name a man, and those that name a woman.
 """
 MAX_OBJECTS = 20

@@ -189,7 +189,7 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
     is_table = values.ndim == 2 and len(values) > 0 and values.shape[1] >= 2
     if not is_table or not np.isfinite(values).all():
         raise BiasError(
-            f"alpha needs a number for each item from at least two raters (got {values.shape})"
+            f"alpha needs finite numbers [items, raters] of two raters or more (got {values.shape})"
         )
     raters = values.shape[1]
     total = float(values.sum(axis=1).var())
@@ -200,7 +200,7 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
 
 
 def _classify(table: Table) -> tuple[Table, int]:
-    """Replace the probabilities with the most probable class, and count the uneven images."""
+    """Turn probabilities into labels, and count the images where they do not sum to about 1."""
     require(table, CLASSES, "but the probabilities of all five classes are needed")
     if CLASSIFIER in table.columns:
         raise BiasError(

@@ -279,7 +279,7 @@ class AttentionProbe(_FrameProbe):
 
 @dataclass(eq=False, repr=False)
 class FrameMIL(_FrameProbe):
-    """A linear score for each frame. A clip's score is the mean of its frames' highest scores.
+    """A linear score for each frame. A clip's score is the mean of its `k` highest frame scores.
 
     The attributes are those of `AttentionProbe`.
 

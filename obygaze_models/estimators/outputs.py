@@ -68,7 +68,7 @@ def check_outputs(table: Array, shape: tuple[int, int], kind: str, where: str = 
     elif table.shape != shape or not np.isfinite(table).all():
         raise ExperimentError(
             f"{where} returned shape {table.shape}, or numbers that are not finite. "
-            f"Return finite numbers of shape {shape}."
+            f"Return finite numbers of shape {shape}"
         )
 
 

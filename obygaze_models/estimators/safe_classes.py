@@ -1,9 +1,9 @@
 """The classes that a loaded model may contain, and the checks of their arrays.
 
 scikit-learn's compiled code does not check the arrays of a fitted model, so a forged model could
-make it access memory outside of the arrays. Therefore, a model may only contain classes in `SAFE`,
-which predict with NumPy or torch. Trees are stored as `TreeArrays`; nearest neighbours are fitted
-again. Forests and kernel machines are excluded.
+make it access memory outside of the arrays. Therefore, apart from installed plug-ins, a model may
+only contain classes in `SAFE`, which predict with NumPy or torch. Trees are stored as `TreeArrays`;
+nearest neighbours are fitted again. Forests and kernel machines are excluded.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _check_state(name: str, state: Mapping[str, Any]) -> None:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ExperimentError(f"{name}.{key} has values that are not finite")
         sizes += array.shape
-    _size(name, "a clip", max(sizes) * _size(name, "n_frames_in_", state.get("n_frames_in_", 1)))
+    _size(name, "clip size", max(sizes) * _size(name, "n_frames_in_", state.get("n_frames_in_", 1)))
     if {"cavs_", "names_"} <= state.keys() and len(state["names_"]) != len(state["cavs_"]):
         raise ExperimentError(f"{name} has names that do not match its directions")
     for key, value in state.items():

@@ -65,8 +65,8 @@ class LinearSVMProbe(LinearClassifier):
         For each hyperplane, the C, the duality gap, and the share of training clips whose dual is
         at its bound; see `obygaze_models.estimators.svm_solver.LinearSVMFit`.
     temperature_
-        The divisor of the decision values, whose softmax (for two classes: sigmoid) gives the
-        probabilities. It minimises log loss on the clips used to choose C, or else on the
+        The divisor of the decision values before the softmax (for two classes: sigmoid) that gives
+        the probabilities. It minimises log loss on the clips used to choose C, or else on the
         training clips, where the probabilities are overconfident. No offset is added, so the
         probability on the hyperplane of two classes is 1/2.
     facts_

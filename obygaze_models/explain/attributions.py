@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on a concept that a tree's path sets, in percentiles of clips.
+    """A condition that a tree's path sets on a concept, in percentiles of clips.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def attribute(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> Attribution | None:
-    """Attribute predictions for clips X [N, D] to concepts or stores; return None if impossible.
+    """Attribute predictions for clips X [N, D] to concepts or stores; None for other models.
 
     Parameters
     ----------

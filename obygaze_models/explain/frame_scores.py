@@ -28,7 +28,7 @@ from obygaze_models.saved.inference import FramePredictions
 from obygaze_models.scoring.metrics import Array
 
 MAX_ROUNDING_US = 1000
-"""The maximum gap between adjacent clips, because the clips' times are rounded."""
+"""The maximum gap between clips that count as adjacent, because their times are rounded."""
 MAX_OUTSIDE_S = 1.0
 """The maximum time by which all frames of a clip may be outside the clip's span."""
 LOUDNESS_DB = 60.0
@@ -159,7 +159,7 @@ class FrameScores:
 
 
 def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
-    """Average each clip's frame probabilities over the models that predict it, sorted by id.
+    """Average each clip's frame probabilities over the models that predict it, and sort by id.
 
     A clip's threshold is the mean over the models that predict it, because another model's
     threshold may have been chosen on the clip's labels. A clip counts as seen if any of these

@@ -60,8 +60,8 @@ class MeasureScore:
         The model's score: for frames, the mean over films; for moments, the score of all films'
         moments together. None if undefined.
     interval
-        The 95% interval of `value`, by the jackknife over films; None if there are fewer than five
-        films.
+        The 95% interval of `value` over films: a t interval for frames, by the jackknife for
+        moments. None if there are fewer than five films.
     constant
         The score of a scorer that gives all frames the same probability, and covers each unbroken
         stretch of clips with one moment.
@@ -264,8 +264,8 @@ def _check_films(
     if seen:
         clips = set(table.ids)
         notes.append(
-            f"the model was trained on {len(seen):,} of {counted(len(clips), 'clip')}, whose "
-            "scores are not a fair test"
+            f"the model was trained on {len(seen):,} of {counted(len(clips), 'clip')}; scores on "
+            "clips used in training are not a fair test"
         )
     return notes
 

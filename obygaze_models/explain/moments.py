@@ -403,6 +403,6 @@ def _describe(moments: Moments, axis: Axis, count: int) -> str:
     if moments.min_length is not None:
         by_default = moments.close_gaps is None
         gap = f"{CLOSE_GAPS_S if by_default else moments.close_gaps:g} s"
-        gap += " (a tenth of short clips)" if by_default else ""
+        gap += " (in short clips, a tenth of their length)" if by_default else ""
         text += f"; gaps under {gap} closed, moments under {moments.min_length:g} s dropped"
     return text

@@ -198,7 +198,7 @@ def _fill(
 def panel_plot(
     groups: Sequence[Sequence[str]], panel: Panel, *, title: str, description: str
 ) -> Figure:
-    """Draw groups of named rows, aligned between figures with the same groups.
+    """Draw groups of named rows, which align across figures with the same groups.
 
     If no row has more than one dot, the dots' numbers are printed beside them.
     """

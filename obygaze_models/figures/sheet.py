@@ -71,7 +71,7 @@ def sheet_width() -> float:
 
 @dataclass(frozen=True)
 class Series:
-    """A series and its colour. `hatched` (or hollow) series share the colour of another series."""
+    """A series and its colour. `hatched` series have hollow dots, and can share a colour."""
 
     label: str
     colour: str
@@ -172,6 +172,8 @@ class Sheet:
     ----------
     title, description
         The figure's title, and a description for those who cannot see it.
+    height
+        The height of the rows, in points.
     keys
         The entries of the legend.
     axis
@@ -261,7 +263,7 @@ def is_defined(value: float | None) -> TypeGuard[float]:
 def scale_x(
     axes: Axes, values: Sequence[float], limits: Limits | None, *, percent: bool = False
 ) -> None:
-    """Scale the x axis to `limits`; without limits, or for values beyond, to round numbers."""
+    """Scale the x axis to `limits`; missing or exceeded limits become round numbers."""
     from matplotlib.ticker import AutoLocator, MaxNLocator, PercentFormatter
 
     values_shown = [*values, *(limits or ())] or [0.0, 1.0]

@@ -190,7 +190,8 @@ class RunScore:
     clips, positives
         The numbers of labelled test clips and, if the measure is a ranking, of positive clips.
     missing
-        The labelled test clips that are not in the run. They lower the score.
+        The labelled test clips that are not in the run. They lower the score, except negative clips
+        in a ranking.
     outside
         The clips in the run that are not labelled test clips. A ranking counts them as negative,
         as in trec_eval.

@@ -149,7 +149,7 @@ class Annotators:
 
 
 def load_annotators(source: Source) -> Annotators | None:
-    """Load the annotators' labels; None without a usable manifest or a second annotator."""
+    """Load the annotators' labels; None if there are fewer than two, or no usable manifest."""
     manifest, names = source.manifest, source.annotators
     if manifest is None or len(names) < 2:
         return None
@@ -243,7 +243,7 @@ def gamma_interval(pairs: Sequence[Pair], distances: Distances) -> tuple[float, 
 
     Neighbouring clips are alike, so whole parts are left out instead of single clips. The interval
     is computed for log(1 - gamma), which is unbounded. Return None if there are too few clips, or
-    if all disagreement is in a single part.
+    if at most one part has any disagreement.
     """
     rated = []
     for pair in pairs:
@@ -339,7 +339,7 @@ def overlap(source: Source, annotators: Annotators | None) -> list[tuple[int, st
     else:
         by_number, all_of_them = Counter(map(sum, gave)), len(names)
         parts = [
-            (by_number[n], f"{n} of {all_of_them} annotators", f"n{min(n, 6)}")
+            (by_number[n], f"by {n} of {all_of_them} annotators", f"n{min(n, 6)}")
             for n in range(all_of_them, 0, -1)
         ]
     return parts if any(clips for clips, *_ in parts) else []

@@ -160,8 +160,8 @@ def _detected_figure(
     if len(models) > len(kinds):
         kinds.append(_learned_how(runs))
     text = (
-        "How often each model rates a test clip with the concept above one without it.{} The line "
-        "is chance.{}"
+        "How often each model rates a test clip with the concept above one without it.{} The "
+        "vertical line is chance.{}"
     )
     caption = html(text, "".join(kinds), "".join(notes))
     return _figure(by_sense(names), panel, "Detected by a model", caption)
@@ -196,7 +196,7 @@ def _figure(
 
 
 def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None:
-    """Draw the factors of the headline model's errors; None if the model has no errors."""
+    """Draw the factors of the headline model's errors; None if nothing can be compared."""
     row = head.row
     if row.run.kind == "concepts":
         return None
@@ -239,8 +239,8 @@ def _errors(head: Headline, concepts: Sequence[str]) -> tuple[Html, Html] | None
     shares = [f"{is_wrong[at == code].mean():.0%} of {levels[code]}" for code in tested]
     caption = html(
         "{} is wrong on {} of {} test clips ({}). A dot to the right means that it is wrong more "
-        "often on such clips than on clips that are the same in all other rows{}. At 1, the odds "
-        "of an error are multiplied by 2.7; at −1, they are divided by 2.7.",
+        "often on the row’s clips than on clips that are the same in all other rows{}. At 1, the "
+        "odds of an error are multiplied by 2.7; at −1, they are divided by 2.7.",
         row.subject,
         number(wrong, form=","),
         number(len(clips), form=","),
@@ -268,8 +268,8 @@ def _detected_by(
 ) -> dict[str, dict[str, Dot]]:
     """Return the AUROC of each concept for each model.
 
-    The interval is one standard deviation over fits for the first bottleneck of `run`, and the 95%
-    interval for single-concept models.
+    For the first bottleneck of `run`, lines reach one standard deviation over fits to each side.
+    For single-concept models, they are 95% intervals.
     """
     detected: dict[str, dict[str, Dot]] = {}
     for model, by_concept in [*measured.items()][:1]:

@@ -191,8 +191,8 @@ def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
     neighbours = find_neighbours(store, ids)
     if not neighbours:
         raise ExperimentError(
-            f"{store.where} contains none of the page's clips, such as {ids[0]}. Pass a store that "
-            "has these clips"
+            f"{store.where} has none of the page's clips (the first is {ids[0]}). Pass a store "
+            "that has these clips"
         )
     index = {clip: number for number, clip in enumerate(ids)}
     matches = [neighbours.get(clip, []) for clip in ids]

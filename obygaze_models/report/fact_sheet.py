@@ -114,12 +114,12 @@ class FilmFacts:
 
     @cached_property
     def marked(self) -> MarkedFilms:
-        """The shares of all films."""
+        """The shares of marked clips in all films."""
         return marked_films(self.head.source, self.head.annotators)
 
     @cached_property
     def shares(self) -> FilmShares | None:
-        """The shares of this film; None if the film's annotators share no clip."""
+        """The shares of marked clips in this film; None if its annotators share no clip."""
         return next((film for film in self.marked.films if film.film == self.film), None)
 
     @cached_property

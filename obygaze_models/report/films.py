@@ -26,7 +26,7 @@ TICK_S = 1800
 class FilmStrip:
     """A film's id, title, lanes as SVG, and numbers by column.
 
-    `ticks` are the times below the lanes: pairs of a share of the width and a text.
+    `ticks` are the times below the lanes: the position (a share of the width) and the text of each.
     """
 
     film: str
@@ -58,7 +58,7 @@ class FilmStrips:
 
 
 def film_strips(head: Headline, ordered: Sequence[Clip]) -> FilmStrips | None:
-    """Return the strips of the explorer's first run, or None if no clip has a film.
+    """Return the strips of the first screen's source; None for concepts, or if no clip has a film.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def _numbers_of_film(
 
 
 def _scores_of_film(row: ScoreRow, film: str) -> Scores:
-    """Return the scores on a film, or {} if it was not tested or lacks a class."""
+    """Return the scores on a film, or {} if the film was not tested or lacks a class."""
     if row.entry.pooled and row.run.record.films.tested == 1:
         return row.entry.mean
     return row.entry.groups.get(film, {})

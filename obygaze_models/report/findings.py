@@ -53,7 +53,7 @@ def findings(head: Headline) -> list[Html]:
 
 
 def _named(head: Headline) -> list[Html]:
-    """Name the model that the result is about, and the reason, if its run has several."""
+    """Name the model of the result, and why it was chosen, if the run has several models."""
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
@@ -259,7 +259,7 @@ def _model(head: Headline, who: str) -> Html:
         target = html("of the {} that are {}", number(row.test.positives, form=","), top)
         who = who[0].lower() + who[1:]
     recall, precision = number(mean["recall"], form="%"), number(mean["precision"], form="%")
-    text = "{}{}{} finds {} {}{}; of the {} that it marks, {} are right.{}"
+    text = "{}{}{} finds {} {}{}; of the {} that it marks, {} are marked correctly.{}"
     return html(text, start, who, model, recall, target, row.averaged, noun, precision, ranks)
 
 

@@ -38,7 +38,7 @@ GAMMA = (
 )
 LOG_ODDS = (
     "the logarithm of the odds of a level. At 0, both answers are equally likely. Each increase "
-    "of 1 multiplies the odds by 2.7. Each concept, or each store, has a part; the parts sum to it"
+    "of 1 multiplies the odds by 2.7. The log-odds are a sum with a part for each concept or store"
 )
 BOTTLENECK = (
     "post-hoc concept bottleneck model: it measures concepts and decides only by these "

@@ -23,8 +23,8 @@ MAX_LIMITS = 3
 def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
     """Return the alarms that change the conclusion.
 
-    An alarm is about synthetic features, features of unknown origin, leaks, few test clips, or a
-    single tested film.
+    An alarm is about synthetic features, features of unknown origin, leaks, little test data, or
+    a single tested film.
     """
     record, row = head.run.record, head.row
     # Include alarms of all runs, because any meaningless score on the page needs an alarm.
@@ -36,7 +36,7 @@ def alarms(head: Headline, runs: Sequence[ReportRun]) -> list[str]:
         smallest = min(row.test.classes, key=row.test.classes.__getitem__)
         title = row.run.record.words(row.entry.test)[smallest]
         lines.append(
-            f"Few test clips: {row.test.clips:,} for {row.task.title}, "
+            f"Little test data: {row.test.clips:,} clips for {row.task.title}, "
             f"{row.test.classes[smallest]:,} of them {title}, from {row.entry.films:,} "
             f"{row.run.group_noun}s. "
             "Other clips could give a very different score."
@@ -62,7 +62,7 @@ def limits(head: Headline) -> list[str]:
             f"how the model does on {noun}s other than {join_some([*films.titles.values()])}",
             films.tested == 1 and bool(films.untested),
         ),
-        ("how large the score is: the test clips are too few", bool(head.row.few)),
+        ("how large the score is: there is too little test data", bool(head.row.few)),
         (
             "that the model ranks clips better than guessing"
             if METRICS[_guessed(head)].ranks
@@ -114,14 +114,14 @@ def _guessed(head: Headline) -> str:
 
 
 def _is_no_better(head: Headline) -> bool:
-    """Return True if the model is not better than guessing, although there are enough clips."""
+    """Return True if there is enough test data, but the model is not shown to beat guessing."""
     metric, row = _guessed(head), head.row
     is_seen = row.best_guess(metric) is not None and not row.too_few(metric)
     return is_seen and not row.beats_guess(metric)
 
 
 def _untested(head: Headline) -> str:
-    """Name the levels that the headline model's test set leaves out; "" if it tests no levels."""
+    """Name the levels that the headline model's test set leaves out; "" for other tasks."""
     if head.run.kind != "levels":
         return ""
     tested = head.row.task.levels
@@ -178,7 +178,7 @@ def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
 
 
 def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
-    """Return the concepts that are unreliable or left out: a line for each model and reason."""
+    """Return notes on concepts that are unreliable or left out: one for each model and reason."""
     lacks: dict[tuple[str, str, str], list[tuple[ReportRun, str]]] = {}
     fits: Counter[tuple[str, int]] = Counter()
     for run in runs:
@@ -202,7 +202,7 @@ def concept_notes(runs: Sequence[ReportRun]) -> list[Caution]:
         total = sum(fits[model, number] for number in names)
         counts = Counter(concept for _, concept in marks)
         in_fits = ", ".join(f"{name} in {count}" for name, count in counts.items())
-        text = f"Of {total:,} fits of {model}, these concepts {flaw}: {in_fits}. Reason: {reason}."
+        text = f"In {total:,} fits of {model}, these concepts {flaw}: {in_fits}. Reason: {reason}."
         lines.append(Caution(text, runs=_which(list(names.values()), len(runs))))
     return lines
 

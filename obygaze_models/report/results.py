@@ -39,10 +39,10 @@ class Result:
 
 
 def results(head: Headline, tables: Sequence[ScoreTable]) -> list[Result]:
-    """Return a row for each test of each run's headline model, or [] if there is a single row.
+    """Return a row for each test of each run's headline model, or [] if there are fewer than two.
 
-    The first screen's run comes first. If a run has many concepts, only the best and the lowest
-    have a row.
+    The first screen's run comes first. If a run has many concepts, only those with the highest and
+    the lowest score have a row.
     """
     if not head.rows:
         return []
@@ -168,7 +168,10 @@ def differences(head: Headline, runs: Sequence[ReportRun]) -> list[Html]:
 
 
 def _compare_with(run: ReportRun, head: Headline) -> Comparison | None:
-    """Compare a run's model with the first screen's model; None if more than features differ."""
+    """Compare a run's model with the first screen's; None if they cannot be compared.
+
+    They can be compared if they share clips, differ only in features, and have no leaks.
+    """
     model, rival = head.row.model, run.record.headline_model
     try:
         compared = compare(head.run.run, run.run, models=[model, rival])

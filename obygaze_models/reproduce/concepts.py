@@ -153,7 +153,7 @@ def _one_sided(runs: Sequence[Run], where: str) -> Iterator[RunWarning]:
     if all_positive or none_positive:
         text = (
             f"{where}: of {len(called)} vectors, {all_positive} have all test clips on the "
-            f"positive side and {none_positive} on the negative side, so the F1 means nothing. "
+            f"positive side and {none_positive} on the negative side, so their F1 means nothing. "
             "See the AUROC in the runs."
         )
         yield RunWarning("one-sided", where, text)
@@ -210,8 +210,8 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
                 count="test clips",
             )
     text = (
-        f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in the "
-        "reading of the text, and raw decision values in the reading of the code. Trees of "
+        f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in trees "
+        "as in the paper's text, and raw decision values in trees as in its code. Trees of "
         "different fits ask different questions, so check how much scores vary before you rely on "
         "a tree."
     )

@@ -74,7 +74,7 @@ class Needs:
 
     @contextmanager
     def lacking(self, part: str) -> Iterator[None]:
-        """Record a part as missing if the block raises `Unavailable`."""
+        """Record a part as missing if the body of the ``with`` statement raises `Unavailable`."""
         try:
             yield
         except Unavailable as problem:

@@ -1,4 +1,4 @@
-"""Table 4 and figure 6 (figure 4 in version 2): scores of left-out films, and factors of errors."""
+"""Table 4 and figure 6 (4 in version 2): scores of left-out films, and factors tied to errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def films_left_out(context: ReproductionContext) -> Needs:
     "table4", "Table 4", "each film left out in turn, X-CLIP, HN-S/ENHN-S", needs=films_left_out
 )
 def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Tabulate each film's mean and deviation over the films used for early stopping."""
+    """Tabulate each film's mean score, and its deviation over the films used for early stopping."""
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]
@@ -92,7 +92,7 @@ def table4(context: ReproductionContext, runs: Runs) -> Artifacts:
         "The paper does not say which average of F1 Table 4 has, so its number is listed "
         "below both of our averages. The paper's Table 2 has the weighted F1 for such networks.",
         f"Clips: {run.record.split or 'all that are EN, HN or S'}. A film is tested if it has "
-        f"{FILM_CLIPS} clips of each class in training (films tested: {len(by_film)}).",
+        f"at least {FILM_CLIPS} clips of each class to learn (films tested: {len(by_film)}).",
         "Deviations are over the films used for early stopping, not over test clips, so they say "
         "little about the uncertainty of a film's score.",
     ]
@@ -137,7 +137,7 @@ def _labels_by_film(run: Run) -> dict[str, dict[str, int]]:
     draws=True,
 )
 def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
-    """Regress errors of predictions for left-out films on concepts and levels."""
+    """Regress errors in predictions for left-out films on concepts and levels."""
     if not runs:
         return Artifacts([Table()])
     run: Run = runs[TEST]

@@ -223,7 +223,7 @@ def to_text(table: Table) -> str:
 
 
 def to_screen(table: Table) -> str:
-    """Format our and the paper's numbers for a terminal, in at most `WIDTH` columns.
+    """Format our numbers and the paper's for a terminal, in at most `WIDTH` columns.
 
     The text file by `to_text` has everything, including all protocols, guesses, intervals and
     notes.
@@ -298,7 +298,7 @@ def summary(table: Table) -> str:
         values = [value for _, value in pairs]
         middle, low, high = (format_signed(v) for v in (median(values), min(values), max(values)))
         numbers = counted(len(values), "number")
-        parts.append(f"{subject} by {middle} (median of {numbers}, {low} to {high})")
+        parts.append(f"{subject} is {middle} (median of {numbers}, {low} to {high})")
     return f"{title}: {'; '.join(parts) or f'{rows}, none with a published number'}"
 
 

@@ -140,13 +140,13 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it predicted."
         if self.too_few or rater.interval is None:
-            return f"{start}; these agree with {others}: {self.too_few or f'one {noun} only'}."
+            return f"{start}; these agree with {others}: {self.too_few or f'too few {noun}s'}."
         low, high = rater.interval
         signed = (format_signed(v).replace("-", minus) for v in (rater.difference, low, high))
         numbers = "mean difference {} (95% {} to {}), on {}".format(*signed, self.which_clips)
         if low <= 0 <= high:
             films = counted(self.films, noun)
-            return f"{start}; these agree with {others}. {films} show no difference ({numbers})."
+            return f"{start}; these agree with {others}. {films} are inconclusive ({numbers})."
         verdict = "less" if high < 0 else "more"
         numbers = numbers[0].upper() + numbers[1:]
         return (

@@ -422,7 +422,7 @@ def _confusion(labels: Array, predictions: Array, classes: int, weights: Array) 
 
 
 def _f1(confusion: Array) -> Array:
-    """Return each class's F1 [draws, classes]; NaN for classes without clips or predictions."""
+    """Return each class's F1 [draws, classes]; NaN for classes that do not occur at all."""
     hits = np.diagonal(confusion, axis1=1, axis2=2)
     return _ratio(2 * hits, confusion.sum(axis=1) + confusion.sum(axis=2))
 

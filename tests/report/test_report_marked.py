@@ -90,7 +90,7 @@ def test_the_overlap_adds_up_for_any_number_of_annotators(page, labels, tmp_path
     marks = Counter("".join(column).count("S") for column in zip(*levels.values(), strict=True))
     bar = Page(part(three, 'class="overlap"', "</figure>")).text
     for number in (3, 2, 1):
-        assert f"{2 * marks[number]} {number} of 3 annotators" in bar
+        assert f"{2 * marks[number]} by {number} of 3 annotators" in bar
     dots = part(three, '<svg class="dumbbell"', "</svg>")
     assert re.findall(r'class="(s\d)"', dots) == ["s1", "s2", "s3"]
     assert "a 75%, b 50%, c 50%" in dots

@@ -301,7 +301,7 @@ def test_the_terminal_shows_one_table_per_protocol():
         "published, and ours minus it 0.90 -0.30",
     ]  # fmt: skip
     assert render.summary(created) == (
-        "Table 9, leak-free: ours minus the paper's by -0.35 (median of 2 numbers, -0.40 to -0.30)"
+        "Table 9, leak-free: ours minus the paper's is -0.35 (median of 2 numbers, -0.40 to -0.30)"
     )
     assert render.summary(replace(created, blocks=blocks[:1])).startswith("Table 9, released: ")
 

@@ -126,7 +126,7 @@ function path_parts(row, marked) {
     const [concept, low, high] = why.conditions[at];
     const bounds = joined([low === null ? "" : `${low}% or more`, high === null ? "" : `${high}% or less`], " and ");
     return make("li", {}, make("strong", {}, condition_words(why, at)), marked.includes(why.concepts[concept]) ? marked_sign() : null,
-      `: more of it than in ${percentile}% of the clips; the tree asks for ${bounds}`);
+      `: more of it than in ${percentile}% of the clips; the tree requires ${bounds}`);
   });
   return [
     soft("The tree reached its verdict through these concepts. Percentages refer to the clips that the tree was tested on."),
@@ -209,7 +209,7 @@ function play(addresses, screen, note, trouble) {
     if (!video.isConnected) return; // another folder has been typed since
     video.hidden = true;
     note.textContent = location.protocol === "file:" ? trouble
-      : "Browsers play files only on pages opened from this computer. Save the page and open it from your disk.";
+      : "Browsers play local files only on pages opened from this computer. Save the page and open it from your disk.";
   });
   screen.replaceChildren(video);
   plays_on = true;
@@ -236,7 +236,7 @@ function play_parts(clip) {
     }
     store_folder(field.value.trim());
     const addresses = media_addresses(clip, folder);
-    play(addresses, screen, note, `This browser found no film that it can play in ${field.value.trim()} (it looked for files such as ${file_name(addresses[0])}).`);
+    play(addresses, screen, note, `This browser cannot play any film in ${field.value.trim()} (it looked for files such as ${file_name(addresses[0])}).`);
   };
   if (plays_on && field.value) queueMicrotask(submit);
   const form = make("form", { class: "play", submit }, make("label", {}, "Folder of your films ", field), make("button", { type: "submit" }, "Play"));

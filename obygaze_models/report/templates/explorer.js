@@ -160,7 +160,7 @@ function film_line(clips) {
   const total = clips.filter(tested).length;
   if (!total) return `${share}${has_models ? `None of its ${count(clips.length, "clip")} was tested.` : ""}`;
   const wrong = clips.filter(differs).length;
-  return `${share}${total} of ${count(clips.length, "clip")} were tested; model and label differ on ${wrong} (${percent(wrong, total)}).`;
+  return `${share}Tested: ${total} of ${count(clips.length, "clip")}; model and label differ on ${wrong} (${percent(wrong, total)}).`;
 }
 
 function list() {
@@ -170,7 +170,7 @@ function list() {
   const total = grouped(view.clips.ids.length);
   find("clips-status").textContent = listed.length
     ? `Showing ${grouped(shown)} of ${count(listed.length, "matching clip")} (${total} in all).`
-    : `None of ${total} clips matches.`;
+    : `None of the ${total} clips matches.`;
   find("clips-choice").textContent = choice();
   find("clips-table").hidden = !listed.length;
   if (find("play-list")) find("play-list").disabled = !listed.some(video_address);

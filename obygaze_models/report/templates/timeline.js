@@ -99,7 +99,7 @@ function timeline(film, clips) {
     lane(film.intervals.length ? "Found moments" : "No moments found", LANE_HEIGHT.moment, count(film.intervals.length, "moment"),
       film.intervals.map((moment) => rect("moment", moment.start, 1, moment.end - moment.start, LANE_HEIGHT.moment - 2)));
     if (with_frames.some((span) => span.frames.some((frame) => frame.loud))) {
-      lane("Loudness", LANE_HEIGHT.sound, "Loudness of the sound, from 60 dB below the loudest",
+      lane("Loudness", LANE_HEIGHT.sound, "Loudness of the sound. The foot of the lane is 60 dB below the loudest sound.",
         with_frames.map((span) => frame_mark(span, LANE_HEIGHT.sound, "loud")));
     }
   }
