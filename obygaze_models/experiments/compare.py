@@ -80,7 +80,7 @@ def compare(
         name = models[0] if models else refs[0].model
         nothing = f"no model to compare with {name}. Add a run or a model"
         if stores:
-            nothing = "no model to compare: no run has each_store = true"
+            nothing = "no model to compare. Add each_store = true to an experiment, and run it"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     ranked = Comparisons(
         _adjust(comparisons, stores=stores),
