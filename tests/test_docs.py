@@ -251,7 +251,7 @@ ZOO = ("reference/configuration", "reference/run", "reference/model", "explanati
 PRINTED[ZOO] = """True ['concepts', 'synthetic']
 5
 (1, 8) (1, 8)
-(20, 8) {'no'}
+(20, 8) {'by other fits'}
 24 ['EN+HN', 'S'] (24, 2)
 EN+HN vs S 24 0
 ['Look' 'Body'] (400, 2)

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from obygaze_features.common.files import SUFFIX, new_file
 from obygaze_features.common.package import need, obygaze_version
 from obygaze_features.common.text import format_size, redact, redact_url, shorten
 from obygaze_features.errors import MissingExtra, ObygazeError, StoreError, UsageError, translate
@@ -56,7 +58,7 @@ class Files:
 
     is_read_only = False
     has_folders = False
-    """True if folders must be created before files can be put into them."""
+    """True for a folder on a disk, to which files are copied one at a time."""
 
     def __init__(self, address: str, **options: Any) -> None:
         fsspec = need("fsspec", extra="remote")
@@ -96,17 +98,25 @@ class Files:
 
     def put(self, path: Path, name: str, sha256: str) -> bool:
         """Upload a file; return True if the server verified its SHA-256."""
-        target = self.path(name)
-        if self.has_folders:
-            self.system.makedirs(target.rpartition("/")[0], exist_ok=True)
-        self.system.put_file(str(path), target)
+        self.system.put_file(str(path), self.path(name))
         return False
 
 
 class FolderFiles(Files):
-    """The files of a folder on this machine."""
+    """The files of a folder on this machine, without the parts of interrupted copies."""
 
     has_folders = True
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each whole file in the folder, by name."""
+        sizes = super().sizes()
+        return {name: size for name, size in sizes.items() if not name.endswith(SUFFIX)}
+
+    def put(self, path: Path, name: str, sha256: str) -> bool:
+        """Copy a file; it appears whole, or not at all. Return False: it is not verified."""
+        with new_file(Path(self.path(name)), overwrite=True) as part:
+            shutil.copyfile(path, part)
+        return False
 
 
 class BucketFiles(Files):

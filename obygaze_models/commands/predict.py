@@ -184,7 +184,8 @@ def predict(
     outputs = Outputs(output, tables, elan, annotations, max_rows)
     if count is not None:
         if not stores or ids or band or annotations or divided:
-            raise UsageError("--next needs STORE and no --ids, --band, --annotations or --divided")
+            others = "--ids, --band, --annotations or --divided"
+            raise UsageError(f"--next needs STORE and cannot be combined with {others}")
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
         if stores or band:

@@ -172,7 +172,9 @@ def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
         note, tier = row.note and replace(row.note, value=words_of_who), f"{row.tier}, divided"
         chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
     if not chosen:
-        raise ExperimentError(f"{run.folder}: no disagreement on clips with several annotators")
+        raise ExperimentError(
+            f"{run.folder}: no disagreement on clips with several annotators. Leave out --divided"
+        )
     return sorted(chosen, key=lambda row: -row.sureness)
 
 

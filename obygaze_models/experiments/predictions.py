@@ -334,7 +334,7 @@ def read_outside(path: Path) -> list[OutsideModel]:
                 raise ValueError(f"line {line}: {kind} must be {limits} (got {row[columns[0]]})")
             clips = model.table.setdefault((row.get("task", ""), fit), {})
             if row["id"] in clips:
-                within = f" in fit {fit}" if fit else ""
+                within = f" in fit {fit}" if row.get("fit") else ""
                 raise ValueError(f"line {line}: duplicate {row['id']}{within}")
             clips[row["id"]] = values
     except (ManifestError, ValueError) as problem:

@@ -187,7 +187,7 @@ def _agreement(head: Headline) -> list[Html]:
         for film, value in annotators.gammas.items()
         if film in titles and annotators.shared[film] >= MIN_MARKED
     }
-    start = " Among films, they"
+    start = " They"
     text = "{} to {} of the {}; chance would be {}. That is a kappa of {} over all films ({}).{}"
     who = "Both gave the same level"
     shared = f"{noun} that both annotated"

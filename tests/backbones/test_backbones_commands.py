@@ -166,7 +166,7 @@ def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
 
     (folder / processor).unlink()
     refused = prefetch("someone/small", tmp_path / "other", hub.url, ends_with=1)
-    assert "someone/small has no preprocessor_config.json or video_preproc" in refused.stderr
+    assert "it has no preprocessor_config.json or video_preproc" in refused.stderr
     (folder / "config.json").write_text('{"model_type": "bert"}')
     hub.forget()
     refused = prefetch("someone/small", tmp_path / "third", hub.url, ends_with=1)

@@ -69,7 +69,7 @@ SLIPS = {
         ("", "no embedding for 1 of the 1 item of X in a.vec"),
     ],
     f"eat --store a.csv {SETS}": [
-        ("rose,1,2\n", "a.csv, line 1: no header. Name the first column id"),
+        ("rose,1,2\n", "a.csv, line 1: no header. Add a line with column names"),
         ("id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant' of A has length zero"),
     ],
     f"eat --store words.txt {SETS}": [
@@ -95,7 +95,7 @@ def test_user_errors_are_one_line(command, content, fact, tmp_path, monkeypatch,
 
 W, M = "science-woman-", "science-man-"
 OPTIONS = [
-    (["emotion", "--sets", "x=a"], 2, ["either a BATTERY or the --sets"]),
+    (["emotion", "--sets", "x=a"], 2, ["either a BATTERY, or --sets"]),
     (["emotoin"], 1, ["unknown battery 'emotoin'; did you mean emotion?"]),
     (["emotion"], 1, ["angry, high", "emotion, intensity, condition", "id, kind"]),
     (sets(x="a", y="b", a="c"), 2, ["--sets b=SET"]),

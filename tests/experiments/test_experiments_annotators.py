@@ -296,7 +296,7 @@ def test_divided_clips_are_written_for_elan(study: Study, run: om.Run, tmp_path:
     assert f"F1 of run: logistic: {rater(run).f1['ada']:.2f} (" in compared
     agreed = next(clip for clip in first.keys() & second if clip not in expected)
     alone = run_obygaze("models", "predict", run.folder, "--divided", "--ids", agreed)
-    refused(alone, "agree on all")
+    refused(alone, "no disagreement on clips")
     path = copy / "annotators.csv"
     path.write_text(path.read_text().replace(",negative,", ",positive,", 1))
     for read in (om.Run.predictions, om.Run.annotations):

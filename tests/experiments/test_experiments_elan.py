@@ -321,7 +321,7 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [
-    ("{run} x.zarr", "leave out STORE"),
+    ("{run} x.zarr", "Leave out --band, and STORE"),
     ("{run} --estimator mpl", "did you mean mlp"),
     ("{run} --elan {out}/e --annotations {out}/a", "no .eaf files"),
     ("{run} --elan {out}/e --annotations {out}", "folder outside"),

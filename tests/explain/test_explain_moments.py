@@ -225,7 +225,7 @@ SLIPS = [
     (lambda: find(ONE, FILM, manifest=OTHER), ExperimentError,
      r"m has none of the 1 clip.* such as b, .* a\)"),
     (lambda: find({"a": ([2], [0.8]), "b": ([2], [0.4])}, TWO_FILES), ExperimentError,
-     r"film f: .* two files .*\(a.mkv, b.mkv\)"),
+     r"film f: .* two files, .*\(a.mkv, b.mkv\)"),
     (lambda: find({"a": ([12, 14], [NAN, NAN])}, FILM), ExperimentError,
      "no frame of 1 clip has a probability"),
     (lambda: find({"a": ([1, 2], [0.5, 0.5])}, FILM), ExperimentError,

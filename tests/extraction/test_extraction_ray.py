@@ -284,7 +284,7 @@ def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store,
     assert (len(lines), "Extracting 70 clips" in lines[0]) == (2, True), stderr
     assert lines[1].startswith("Error: ")
     if until == A_BLOCK:
-        line = r"Error: the Ray cluster \(.*\) no longer answers; .* resumes"
+        line = r"Error: the Ray cluster \(.*\) no longer answers; .*run the same command again"
         assert re.fullmatch(line, lines[1])
         assert 0 < of.open_store(output / "tiny.zarr").status.sum() < len(manifest)
     of.extract(manifest, films, tiny, output)

@@ -155,7 +155,7 @@ def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obyga
     hint = f"searched for Juno/a.*; {films} has {', '.join(FILES[:3])} and 1 more"
     assert (result.exit_code, hint in result.stdout) == (3, True)
     command = ("features", "probe", folder, "-o", tmp_path / "out", "--videos")
-    refused(obygaze(*command, films), f"none of the 2 clips of t: {hint}")
+    refused(obygaze(*command, films), f"no file for the 2 clips of t: {hint}")
     refused(obygaze(*command, tmp_path / "film"), f"film does not exist; did you mean {films}?")
     # One file cannot belong to clips of two films either.
     films = touch(tmp_path / "two", "A/s1/1.mp4", "B/s1/1.mp4")

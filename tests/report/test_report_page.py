@@ -163,7 +163,10 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
     for name, classes in sizes.items():
         tests[name] |= {"clips": sum(classes.values()), "classes": classes, "positives": 5}
     small = with_record(run, tests=tests)
-    assert "15 for Easy Negative or Hard Negative vs Sure, 5 of them Sure" in show(alarms, small)[0]
+    assert (
+        "15 clips for Easy Negative or Hard Negative vs Sure, 5 of them Sure"
+        in show(alarms, small)[0]
+    )
     assert "too few clips to say" in show(findings, small)[2]
     # They come first, and the paper's numbers are next to ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
