@@ -33,10 +33,11 @@ from obygaze_models.commands.main import main
 ROOT = Path(__file__).parents[1]
 README_PICTURE = ROOT / "docs/report.png"
 SHIPPED, MADE = ROOT / "docs/pictures", ROOT / "docs/_build/made"
-#: The size limit of a committed picture, and the widths and numbers of colours to try.
-MAX_BYTES, WIDTHS, COLOURS = 60_000, (900, 800, 700, 600), (128, 64, 48)
-#: Keeps rare colours, such as a level's; the default merges them with others.
-METHOD = Image.Quantize.MAXCOVERAGE
+#: The size limit of a committed picture, and the widths to try.
+MAX_BYTES, WIDTHS = 90_000, (900, 800, 700, 600)
+#: Numbers of colours to try. The first that changes no large area's colour by more is used, so that
+#: no level has another one's colour.
+COLOURS, MAX_CHANGE, AREA = (64, 128, 256), 10, 150
 #: Products of a page that the site shows: figures, folders of stills, and reports, which the site
 #: includes next to their pictures.
 PRODUCTS = {
@@ -44,7 +45,7 @@ PRODUCTS = {
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
     "tutorials/notebook": ("mine/notebook.html",),
     "tutorials/scholars": (
-        "way/films.html", "way/mobygaze.png", "way/agreement.png", "way/night-bus.png",
+        "way/films.html", "way/agreement.png", "way/night-bus.png",
         "way/report.html",
     ),
     "tutorials/senses": ("senses/adds.png",),
@@ -160,11 +161,11 @@ def take_shot(page: Path, output: Path, shot: tuple[int, int, str, str, list[str
     options += [f"--screenshot={output}", f"file://{copy}{address}"]
     subprocess.run([browser, *options], check=True, capture_output=True, timeout=60)
     with Image.open(output) as image:
-        image.convert("RGB").quantize(192, METHOD).save(output, optimize=True)
+        image.convert("RGB").quantize(COLOURS[-1]).save(output, optimize=True)
 
 
 def shrink(picture: Path) -> bytes:
-    """Return a small PNG, as large and colourful as fits; an SVG is returned unchanged."""
+    """Return a small PNG, as large as fits; an SVG is returned unchanged."""
     if picture.suffix == ".svg":
         return picture.read_bytes()
     with Image.open(picture) as image:
@@ -173,13 +174,26 @@ def shrink(picture: Path) -> bytes:
     for width in (original.width, *(width for width in WIDTHS if width < original.width)):
         size = width, round(original.height * width / original.width)
         small = original.resize(size, Image.Resampling.LANCZOS)
-        for colours in COLOURS:
-            file = io.BytesIO()
-            small.quantize(colours, METHOD).save(file, "PNG", optimize=True)
-            content = file.getvalue()
-            if len(content) < MAX_BYTES:
-                return content
+        file = io.BytesIO()
+        reduce_colours(small).save(file, "PNG", optimize=True)
+        content = file.getvalue()
+        if len(content) < MAX_BYTES:
+            return content
     return content
+
+
+def reduce_colours(image: Image.Image) -> Image.Image:
+    """Return an image with few colours, in which the colours of areas are nearly the same."""
+    pixels = np.asarray(image).reshape(-1, 3)
+    _, kinds, counts = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
+    in_area = counts[kinds] > AREA
+    for colours in COLOURS:
+        reduced = image.quantize(colours)
+        new = np.asarray(reduced.convert("RGB")).reshape(-1, 3)
+        change = np.abs(new[in_area].astype(int) - pixels[in_area]).max(initial=0)
+        if change <= MAX_CHANGE:
+            break
+    return reduced
 
 
 def ship(pictures: Path, shipped: Path) -> None:
