@@ -69,7 +69,7 @@ class Counts:
 
 @dataclass
 class BrokenBackbones:
-    """The reasons why some of a run's `count` backbones were left out, by name.
+    """Why backbones were left out of a run of `count` backbones: a reason for each name.
 
     The run continues as long as any backbone remains.
     """

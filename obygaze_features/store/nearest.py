@@ -148,7 +148,7 @@ def has_frames(store: Store, array: str) -> bool:
     # In `frames`, a vector may cover several frames; in other arrays, it may cover a patch.
     if len(spec.shape) == 2 and (count == frames or (spec.counts_frames and not frames % count)):
         return True
-    raise UsageError(f"{store.where}: {array} has neither one vector per row nor one per frame")
+    raise UsageError(f"{store.where}: {array} has neither one vector per item nor one per frame")
 
 
 def _direction(query: NDArray[Any], spec: ArraySpec, where: str) -> NDArray[np.float32]:

@@ -68,7 +68,7 @@ class Battery(msgspec.Struct, frozen=True):
         The models with published numbers: a mapping from each model's published name to its names
         in obygaze.
     templates
-        The templates by which the stimuli in the sets were turned into prompts.
+        The templates that turned the stimuli in the sets into prompts.
     sets
         Sets by name, so that several tests can use the same set.
     """

@@ -146,7 +146,7 @@ class Plan:
         return {}
 
     def folds_of(self, problem: Problem, *, validate: bool) -> Sequence[Fold]:
-        """Return the folds for models that use validation clips, or for models that do not."""
+        """Return a problem's folds, with validation clips if `validate`."""
         name = problem.train.key
         folds, start = self.folds[name], self.whole_from.get(name)
         if start is None:

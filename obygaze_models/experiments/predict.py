@@ -157,7 +157,7 @@ TIER = "to annotate next"
 def predict_next(
     source: Path, stores: Stores, count: int, outputs: Outputs, *, estimator: str | None = None
 ) -> WrittenPredictions:
-    """Return the clips in a store to annotate next, chosen by a saved model or a run's fits.
+    """Return the clips of a store that should be annotated next, chosen by a model or a run's fits.
 
     Clips that a fit has seen, or that a run has annotations for, are excluded. With several fits,
     clips are chosen by the mean probabilities, which are uncertain if the fits disagree. For

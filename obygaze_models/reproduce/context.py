@@ -242,7 +242,7 @@ class ReproductionContext:
             ) from None
 
     def needs(self) -> Needs:
-        """Return empty needs; list the released protocol as missing if the manifest lacks it."""
+        """Return what is missing: the released protocol, if it is chosen and lacks its splits."""
         if "released" not in self.protocols or self.has_released_splits:
             return Needs()
         need = (

@@ -100,7 +100,7 @@ class ScoredClips:
         return self.kind in (NUMBER, ORDERED)
 
     def has_enough(self, rows: Array) -> bool:
-        """Return True if the rows have clips of every class, or at least two different numbers."""
+        """Return True if rows have clips of every class or, for numbers, two different values."""
         different = len(np.unique(self.labels[rows]))
         return different > 1 if self.is_numeric else different == self.classes
 

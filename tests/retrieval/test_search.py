@@ -135,7 +135,7 @@ def test_tokens_of_several_frames_have_the_mean_time(tmp_path, query):
     assert [match.id for match in matches] == ids
     times = read_frame_times(of.open_store(path), ids, 2)
     assert [match.time for match in matches] == times[np.arange(len(ids)), tokens].tolist()
-    with pytest.raises(UsageError, match="more has neither one vector per row nor one per frame"):
+    with pytest.raises(UsageError, match="more has neither one vector per item nor one per frame"):
         of.search(path, vector=query, frames=True, array="more")
 
 
