@@ -234,7 +234,7 @@ def expected_gain(table: Array, predictions: Predictions) -> Array:
         if len(table) < 2:
             raise ExperimentError(
                 f'--next needs several fits for target = "{about.target_key}", because uncertainty '
-                "is measured by how they differ. Pass a run instead of a model."
+                "is measured by how the fits differ. Pass a run instead of a model"
             )
         spread = table.std(axis=0)[:, 0]
         return np.asarray(spread / max(float(spread.max()), np.finfo(float).tiny))
