@@ -118,12 +118,12 @@ def write_tables(text: str) -> str:
 
 
 def sentences() -> Iterator[tuple[str, str, str, str]]:
-    """Yield each number in a sentence: its page, text, expected text and source."""
+    """Yield each number in a sentence: its page, pattern, expected text and source."""
     for entry in tomllib.loads((ROOT / "docs/measured.toml").read_text())["number"]:
-        row = Results.load(entry["results"])[entry["row"]]
-        value = getattr(row, entry.get("column", "value")) * entry.get("times", 1)
-        expected = entry["text"].format(value=value)
-        yield entry["page"], entry["pattern"], expected, f"{entry['results']}.json: {entry['row']}"
+        rows = [row for row in Results.load(entry["results"]) if re.search(entry["rows"], row.name)]
+        values = [getattr(row, entry.get("column", "value")) for row in rows]
+        expected = entry["text"].format(low=min(values), high=max(values))
+        yield entry["page"], entry["pattern"], expected, f"{entry['results']}.json: {entry['rows']}"
 
 
 def main(arguments: list[str]) -> None:
