@@ -24,7 +24,7 @@ SEGMENTS = 150
 
 def measure() -> Iterator[Result]:
     """Measure the promised speed of projecting and merging."""
-    for clips, words in ((CLIPS // FILMS + 1, "in all"), (CLIPS, "a film")):
+    for clips, words in ((CLIPS // FILMS + 1, "in all"), (CLIPS, "per film")):
         with tempfile.TemporaryDirectory() as folder:
             yield from _beside_reading(Path(folder), clips, words)
 

@@ -53,7 +53,7 @@ def coverage(scores: Array, *, cross_validated: bool) -> float:
 
 
 def measure() -> Iterator[Result]:
-    """Measure the least and the most coverage over the numbers of features."""
+    """Measure the lowest and the highest coverage over the numbers of features."""
     for world, effect in WORLDS.items():
         for films in FILMS:
             ours, plain = [], []

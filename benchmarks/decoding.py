@@ -73,7 +73,7 @@ def _decode(folder: Path, torchcodec: Peer | None) -> Iterator[Result]:
         yield in_order
         rate = FRAMES / in_order.value, FRAMES / in_order.peer
         yield Result(
-            f"{label}: frames passed a second and core (all in order)",
+            f"{label}: frames passed per second and core (all in order)",
             rate[0], "1/s", rate[1], rate[0] / rate[1], None,
         )  # fmt: skip
         ours, in_sequence = _ours(film, numbers), _in_order(film, numbers)
@@ -113,11 +113,11 @@ def _span(folder: Path) -> Iterator[Result]:
         return decode_frames(scene, numbers, index=scene_index).rgb
 
     yield side_by_side(
-        f"{WANTED} frames of 60 s amid {HOURS} h, index kept (the 60 s as a file)",
+        f"{WANTED} frames of 60 s in a film of {HOURS} h, index kept (the 60 s as a file)",
         of_the_film, of_the_scene, target=1.2,
     )  # fmt: skip
     yield _differing("its frames that differ (of)", of_the_film(), of_the_scene())
-    yield Result(f"index of {HOURS} h", seconds, "s", seconds, 1, None)
+    yield Result(f"index of a film of {HOURS} h", seconds, "s", seconds, 1, None)
 
 
 def _ours(film: Path, numbers: NDArray[np.int32]) -> NDArray[np.uint8]:

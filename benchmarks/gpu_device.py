@@ -46,7 +46,7 @@ SPREAD_LIMITS = {"float32": 0.01, "tf32": 0.05, "bfloat16": 0.25}
 SLOWER = 0.03
 """The share by which the default batch may be slower than the largest batch."""
 FRAMES = 44
-"""The frames that three backbones take of a clip of 45 s: 32 spread out, and 12 at 1 fps."""
+"""The number of frames that three backbones use of a 45 s clip: 32 spread out, 12 at 1 fps."""
 SOUND_WINDOWS = 4
 """The number of windows of sound in a clip."""
 
@@ -100,7 +100,7 @@ class Bench:
 
     @property
     def films(self) -> dict[str, Film]:
-        """Scenes, which are slow to decode, shots, which are fast, and clips sampled at a rate."""
+        """The films by kind: scenes (slow to decode), shots (fast), and clips sampled at a rate."""
         if self.small:
             return {
                 "scenes": Film(144, 176, 3, files=2),

@@ -219,7 +219,7 @@ class _ForwardClock:
         return backbone.with_changes(encode_clips=encode_and_note)
 
     def seconds(self) -> tuple[float, float, float]:
-        """Return the seconds in forward passes, from first start to last end, and to last start."""
+        """Return the seconds in forward passes, until the last one ends, and until it starts."""
         if self._bench.is_gpu:
             torch.cuda.synchronize(self._bench.device)
         total = sum(self._elapsed(begin, end) for begin, end in self._spans)

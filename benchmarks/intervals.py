@@ -213,7 +213,7 @@ def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
 
 
 def measure() -> Iterator[Result]:
-    """Yield the least coverage over all worlds by score and number of films, then false claims."""
+    """Yield the lowest coverage over all worlds by score and number of films, then false claims."""
     lowest: dict[tuple[str, int], float] = {}
     highest: dict[tuple[str, int], float] = {}
     peers: dict[tuple[str, int], float] = {}

@@ -259,7 +259,7 @@ def _windows_ready(folder: Path) -> Result:
         count = len(steps.inputs(decode_sound(film, None, None, [48_000]).samples[48_000]))
         times.append(time.process_time() - begin)
     value = cores * count / min(times)
-    name = f"windows of CLAP decoded and made ready, by {cores} cores (at least)"
+    name = f"CLAP windows decoded and prepared by {cores} cores (at least)"
     return Result(name, value, "1/s", least, least / value, 1)
 
 

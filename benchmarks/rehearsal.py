@@ -111,7 +111,7 @@ def _million(folder: Path) -> Iterator[Result]:
         ("merge them", ("stores", "merge", *parts, "-o", full), 240.0),
         ("finalise", ("stores", "finalise", full), 120.0),
         (
-            "a film of it",
+            "subset of one film",
             ("stores", "subset", full, "--film", "tt0000500", "-o", folder / "film.zarr"),
             60,
         ),
@@ -132,8 +132,8 @@ def _million(folder: Path) -> Iterator[Result]:
         yield Result("ten rows of it over HTTP (limit)", read, "s", 5, read / 5, 1)
         address, film = f"{server.url}/whole.zarr", folder / "fetched.zarr"
         seconds, mib = _run("stores", "subset", address, "--film", "tt0000500", "-o", film)
-        yield Result("a film of it over HTTP (limit)", seconds, "s", 60, seconds / 60, 1)
-        yield Result("a film over HTTP: memory (limit)", mib, "MiB", 2048, mib / 2048, 1)
+        yield Result("subset of one film over HTTP (limit)", seconds, "s", 60, seconds / 60, 1)
+        yield Result("subset over HTTP: memory (limit)", mib, "MiB", 2048, mib / 2048, 1)
 
 
 def _part(path: Path, part: int) -> Path:

@@ -67,7 +67,7 @@ def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Resu
     seconds, requests = _timed(proxy, lambda: [store.read("frames", [row]) for row in few])
     # Without versions, each read ends with a check that the store is still the same.
     limit = len(few) * (2 if "without" in label else 1)
-    yield from _lines(f"{label}: 5 rows of an open shard, each by itself", seconds, requests, limit)
+    yield from _lines(f"{label}: 5 rows of an open shard, one by one", seconds, requests, limit)
     spans: list[tuple[str, Any]] = []
     read_parts = Remote.read_parts
 

@@ -132,7 +132,7 @@ def _results(work: Work, folder: Path) -> Iterator[Result]:
     yield Result(name, mib[-1], "MiB", mib[1], growth, work.memory)
     if work.row_kib:
         a_row = 1024 * (mib[-1] - mib[1]) / (sizes[-1] - sizes[1])
-        name = f"{work.name}: memory of a further {work.unit.removesuffix('s')} (limit)"
+        name = f"{work.name}: memory per additional {work.unit.removesuffix('s')} (limit)"
         yield Result(name, a_row, "KiB", work.row_kib, a_row / work.row_kib, 1)
     if work.limit_s:
         share = seconds[-1] / work.limit_s
@@ -191,7 +191,7 @@ def _cpu_s() -> float:
 
 
 def _peak_mib() -> float:
-    """Return the peak since this program began; `resource` would include the parent's peak."""
+    """Return the peak memory since this program began; `resource` would include the parent's."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
@@ -406,14 +406,14 @@ WORKS = (
     Work("report of a run", "clips", CLIPS, run, _report),
     Work("its strips and explorer", "clips", CLIPS, run, _strips, limit_s=1),
     Work("leave-film-out, logistic", "films of 40 clips", (6, 25, 100), films, _leave_film_out,
-         _plain_fits, "scikit-learn: a fit a film", exponent=None, limit_s=60),
+         _plain_fits, "scikit-learn: one fit per film", exponent=None, limit_s=60),
     Work("annotations figure", "films", FILMS, segments, _figures, memory=FLAT),
     Work("annotations export --elan", "films", SEGMENT_FILMS, segments, _export, memory=FLAT),
     Work("annotations import csv", "films", SEGMENT_FILMS, segments, _import_segments,
          row_kib=FILM_KIB),
     Work("annotations agreement", "films", SEGMENT_FILMS, segments, _agreement, row_kib=FILM_KIB),
 )  # fmt: skip
-PAGE = "a map's page, until a name was pressed"
+PAGE = "a map's page, until a name was clicked"
 
 
 def _page(folder: Path) -> Iterator[Result]:

@@ -75,7 +75,7 @@ def measure() -> Iterator[Result]:
         _files_loop(known, folder / "files", sample)
         files = (time.perf_counter() - begin) * epochs / sum(fit[2] for fit in sample)
         yield Result(
-            f"{name} (file a clip, DataLoader; {len(sample)} of {len(fits)}, scaled)",
+            f"{name} (one file per clip, DataLoader; {len(sample)} of {len(fits)}, scaled)",
             seconds, "s", files, seconds / files, BESIDE_LOADER,
         )  # fmt: skip
         yield Result("their time (limit)", seconds, "s", LIMIT_S, seconds / LIMIT_S, 1)

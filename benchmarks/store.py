@@ -89,7 +89,7 @@ def _clips(folder: Path) -> Iterator[Result]:
         target=10,
     )  # fmt: skip
     yield side_by_side(
-        "open, all of native (.pth a clip)", partial(all_of, "native"),
+        "open, all of native (one .pth file per clip)", partial(all_of, "native"),
         partial(pth, "native", ids), target=1 / 20,
     )  # fmt: skip
     save_file({"frames": frames}, folder / "frames.safetensors")
@@ -102,10 +102,10 @@ def _clips(folder: Path) -> Iterator[Result]:
         values: NDArray[np.generic] = column.combine_chunks().flatten().to_numpy()
         return values.reshape(frames.shape)
 
-    targets = {".pth a clip": 1 / 1.5, "safetensors, which checks nothing": 1.5}
+    targets = {"one .pth file per clip": 1 / 1.5, "safetensors, which checks nothing": 1.5}
     for peer, read in (
-        (".pth a clip", partial(pth, "frames", ids)),
-        (".npy a clip", partial(npy, "frames", ids)),
+        ("one .pth file per clip", partial(pth, "frames", ids)),
+        ("one .npy file per clip", partial(npy, "frames", ids)),
         ("HDF5", partial(hdf5, "frames")),
         ("Lance", from_lance),
         ("safetensors, which checks nothing", partial(load_file, folder / "frames.safetensors")),
@@ -116,7 +116,7 @@ def _clips(folder: Path) -> Iterator[Result]:
             target=target, runs=3,
         )  # fmt: skip
     yield side_by_side(
-        "open, all frames, checksums off (.pth a clip)",
+        "open, all frames, checksums off (one .pth file per clip)",
         partial(all_of, "frames", checksums=False),
         partial(pth, "frames", ids),
         target=1 / 8,
@@ -125,7 +125,7 @@ def _clips(folder: Path) -> Iterator[Result]:
     wanted = [ids[row] for row in np.random.default_rng(1).integers(0, CLIPS, RANDOM)]
     opened = open_store(store)
     yield side_by_side(
-        "200 random clips one at a time, checksums on (.pth a clip)",
+        "200 random clips one at a time, checksums on (one .pth file per clip)",
         lambda: [opened.read("frames", [one]) for one in wanted],
         partial(pth, "frames", wanted),
         target=1 / 3,

@@ -139,7 +139,7 @@ def _mlps(
     sample = fits[share // 2 :: share]
     label = f"{name}, {epochs / len(fits):.0f} epochs each"
     for peer, batches, target in (
-        ("file a clip, DataLoader", zoo_peers.batches_of_files(folder / "files"), 0.1),
+        ("one file per clip, DataLoader", zoo_peers.batches_of_files(folder / "files"), 0.1),
         ("plain loop, tensors in memory", zoo_peers.batches_in_memory(known.X), 1.0),
     ):
         begin = time.perf_counter()
@@ -184,7 +184,7 @@ def _svms(known: ClipDataset) -> Iterator[Result]:
     authors = (time.perf_counter() - begin) * len(fits) / len(sample)
     name = "8 concepts x 9 folds x 6 C"
     yield Result(
-        f"{name} (SVC(probability=True) a fit; 1 of 6, scaled)",
+        f"{name} (one SVC(probability=True) per fit; 1 of 6, scaled)",
         seconds, "s", authors, seconds / authors, 0.1,
     )  # fmt: skip
     yield Result(
@@ -194,10 +194,8 @@ def _svms(known: ClipDataset) -> Iterator[Result]:
     mine, peers = (np.concatenate([np.concatenate(row) for row in rows]) for rows in (ours, theirs))
     others = int(((mine > 0) != (peers > 0)).sum())
     apart = float(np.abs(mine - peers).max())
-    yield Result(
-        "test clips on the other side than with SVC (of)", others, "", len(mine), others, 0
-    )
-    yield Result("decision values apart from SVC's (limit)", apart, "", 1e-5, apart / 1e-5, 1)
+    yield Result("test clips with another sign than SVC's (of)", others, "", len(mine), others, 0)
+    yield Result("decision values, largest difference (limit)", apart, "", 1e-5, apart / 1e-5, 1)
 
 
 _POOL = """

@@ -56,7 +56,7 @@ class _InMemory:
 
 
 def batches_of_files(folder: Path, batch: int = BATCH) -> Batches:
-    """Return a function for batches that load each clip in every epoch, like the authors."""
+    """Return a function for batches that load each clip in every epoch, as the authors do."""
 
     def batches(rows: NDArray[np.intp], labels: NDArray[np.int64], shuffle: bool) -> Any:
         return DataLoader(_Files(folder, rows, labels), batch, shuffle=shuffle)
@@ -125,7 +125,7 @@ def fit_svcs(
     labels: NDArray[np.int64],
     Cs: Sequence[float],  # noqa: N803
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield the decision values on the test clips for each C, computed like the authors."""
+    """Yield the decision values on the test clips for each C, as the authors compute them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # probability=True is deprecated
         for C in Cs:  # noqa: N806
