@@ -52,8 +52,8 @@ class AgreementReport:
 
     `differences` are the stretches where label sets differ, longest first. `overall` compares each
     pair over all films, by level and by concept. `titles` maps each film to its title. `merged` has
-    the names of the label sets that are merges. `marked` has the shares of each film's clips to
-    which annotators give the highest level, or a concept.
+    the names of the label sets that are merges. `marked` has, for each film, the share of clips
+    with the highest level (by annotator), and the share with each concept.
     """
 
     manifest: str
@@ -316,7 +316,7 @@ def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str
     """Describe how often each annotator gives the highest level, and on how many clips both do."""
     first, second = agreement.first, agreement.second
     a, b, shared = agreement.counts(level)
-    totals = f"{title} from either: {a + b - shared:,}, from both: {shared:,}."
+    totals = f"At least one of them marks {a + b - shared:,}, and both mark {shared:,}."
     if a == b:
         return f"Each marks {counted(a, 'clip')} as {title}. {totals}"
     more, less = (first, second) if a > b else (second, first)

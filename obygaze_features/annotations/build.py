@@ -47,7 +47,7 @@ MAX_BREAK_S = 1.0
 #: A stretch of one level is unusual if it is at least this long and this many times as long as the
 #: next longest, among at least `MIN_STRETCHES` stretches.
 LONG_STRETCH_S, LONG_STRETCH_RATIO, MIN_STRETCHES = 600.0, 3.0, 8
-#: Titles and ends of films by their name in the source, or the path of a table with them.
+#: Titles and ends of films, by film name in the source; or the path of a table that lists them.
 Films = Mapping[str, Film] | Path | str | None
 
 
@@ -85,8 +85,8 @@ def build_timelines(
     rows
         The rows, in any order, with a remark in place of each unreadable row.
     films
-        Titles and ends of films, by their name in the source. A film without rows is dropped with
-        a remark, because its name may be misspelt.
+        Titles and ends of films, by their name in the source. A film without rows is dropped,
+        with a remark in case its name is misspelt.
     scheme
         The levels and concepts (default: ObyGaze's).
     about
@@ -137,7 +137,7 @@ def build_timelines(
 
 
 class _Rows:
-    """Source rows in little more memory than their segments; their locations share one buffer."""
+    """Source rows that take little more memory than their segments; locations share one buffer."""
 
     def __init__(self, rows: Iterable[SourceRow] = ()) -> None:
         self.segments: list[Segment] = []
@@ -155,7 +155,7 @@ class _Rows:
 
 
 def _gather(rows: Iterable[SourceRow | Remark]) -> tuple[dict[str, _Rows], list[Remark]]:
-    """Return the rows of each film, whose name may be spelt in several ways, and the remarks."""
+    """Group rows by film name, ignoring case and spacing; return the groups and the remarks."""
     by_film: dict[str, _Rows] = defaultdict(_Rows)
     remarks: list[Remark] = []
     key_of = cache(_name_key)
@@ -190,7 +190,7 @@ def _sound_rows(
     own: str,
     remarks: list[Remark],
 ) -> Iterator[SourceRow]:
-    """Yield the usable rows with level codes, adding to `remarks`."""
+    """Yield the usable rows with level codes; add remarks on omitted and cut rows to `remarks`."""
     for row in rows:
         segment = row.segment
         end = films[segment.film].end if segment.film in films else None
@@ -231,7 +231,7 @@ def read_films(source: Films) -> dict[str, Film]:
 def _problem(
     segment: Segment, scheme: LabelScheme, film_end: float | None, own: str
 ) -> tuple[str, str] | None:
-    """Return a code and a message if a segment must be left out, or None if not."""
+    """Return a code and a message if a segment must be left out, otherwise None."""
     if not scheme.has_level(segment.level):
         names = [level.name for level in scheme.levels]
         if segment.level:
@@ -264,7 +264,10 @@ def _time_problem(segment: Segment, film_end: float | None) -> tuple[str, str] |
 def _with_concepts(
     rows: Iterable[SourceRow], scheme: LabelScheme
 ) -> tuple[dict[Segment, SourceRow], list[Remark]]:
-    """Map distinct segments, with the scheme's concept names, to rows; remark on repeats."""
+    """Map distinct segments to their rows, and return remarks on repeats.
+
+    The segments have the scheme's names of concepts.
+    """
     segments: dict[Segment, SourceRow] = {}
     in_order: dict[tuple[str, ...], tuple[str, ...]] = {}
     remarks = []

@@ -170,7 +170,7 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
 
 
 def _format_exact_times(times: Sequence[float]) -> str:
-    """Format the times that are not whole milliseconds, unless two round to the same one."""
+    """Format times that are not whole milliseconds, unless two round to the same millisecond."""
     distinct = set(times)
     shared = Counter(round(time * 1000) for time in distinct)
     rounded = (time for time in distinct if round(time * 1000) / 1000 != time)

@@ -58,7 +58,7 @@ ROW, NEXT_LINE = 16.0, 11.0
 HEAD = 130.0
 """The maximum length, in points, of a column's heading."""
 MAX_FILMS = 30
-"""The maximum number of films in `levels_by_film`: those on which annotators differ most."""
+"""The maximum number of films that `levels_by_film` draws: those with the largest differences."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ def _new_figure(width: float = USUAL_IN) -> tuple[Figure, Axes]:
 
 
 def _leader(marked: MarkedFilms, film: FilmShares) -> str:
-    """Return the one of two annotators who marks more, or "" if there is none."""
+    """Return which of two annotators marks more; "" for a tie or another number of annotators."""
     difference = marked.difference(film)
     if len(marked.annotators) != 2 or not difference:
         return ""

@@ -27,7 +27,8 @@ from obygaze_features.manifests.manifest import Manifest
 #: The tolerance for rounding: times are rounded to whole microseconds, so the overlap of a clip
 #: and a segment may be off by one microsecond, and the required overlap by another one.
 ROUNDING_US = 2
-#: The maximum number of clips in a grid. A mistyped length such as 0.001 would exhaust memory.
+#: The maximum number of clips in a grid, so that a mistyped length such as 0.001 does not exhaust
+#: the memory.
 MAX_CLIPS = 1_000_000
 _LENGTH = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?s?", re.ASCII)
 
@@ -52,8 +53,8 @@ def read_grid(
     ----------
     grid
         A manifest (or its folder) whose items have spans; or the length of a clip (``60``, ``60s``
-        or ``0:01:00``). Each film is then cut into clips of this length from 0 to its end; the last
-        clip may be shorter.
+        or ``0:01:00``). A length cuts each film into clips from 0 to its end; the last clip may be
+        shorter.
     timelines
         The timelines to project. Their films are cut into clips if `grid` is a length.
     """

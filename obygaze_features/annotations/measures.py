@@ -98,8 +98,8 @@ class Gamma:
     """Gamma and the numbers that it is computed from; undefined numbers are None.
 
     `expected` is the mean distance over random sequences, and `closed` is its closed form. `p` is
-    the share of sequences that agree at least as well as the annotators, counting the annotators'
-    own as one of them.
+    the share of sequences that agree at least as well as the annotators. The annotators' own levels
+    count as one of the sequences.
     """
 
     clips: int

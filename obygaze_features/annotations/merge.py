@@ -22,8 +22,8 @@ from obygaze_features.manifests.manifest import HEADER, Manifest, read_header, s
 
 MERGED = "merged"
 MERGE_RULE = (
-    "the highest level wins; concepts are united among those who gave it; the ratio is the largest "
-    "among them; a clip that only one annotator has is taken from that one"
+    "the highest level wins, with the concepts of all annotators who gave it and their largest "
+    "ratio; a clip with one annotator keeps that annotator's level, concepts and ratio"
 )
 
 
@@ -81,7 +81,7 @@ def merge_labels(
         for row, names in concepts_of_row.items():
             if wins[row]:
                 united[row] = united.get(row, ()) + names
-    # There are few distinct sets of concepts and few distinct ratios.
+    # Convert each distinct set of concepts and each distinct ratio once, because there are few.
     in_order = {names: scheme.in_order(map(scheme.concept, names)) for names in {*united.values()}}
     largest = ratio[rows].tolist()
     texts = {value: format_seconds(value) for value in set(largest) if value == value}

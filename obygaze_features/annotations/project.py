@@ -36,8 +36,8 @@ from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests import Items, LabelScheme, LabelSet, Manifest
 
 PROJECTION_RULE = (
-    "a segment counts where it covers at least the threshold of a clip; the highest level wins; "
-    "concepts are united at that level; the lowest level where no segment counts"
+    "a segment counts if it covers at least the threshold of a clip; the highest level among these "
+    "segments wins, with their concepts at that level; a clip without one gets the lowest level"
 )
 
 
@@ -177,7 +177,7 @@ class _Projection:
         """Return a label set of all clips in the films that were added."""
         rows = np.flatnonzero(self.labelled)
         codes, names = self.scheme.codes, np.array(self.scheme.concept_names, object)
-        # There are few distinct sets of concepts and few distinct ratios.
+        # Convert each distinct set of concepts and each distinct ratio once, because there are few.
         keys = [ticked.tobytes() for ticked in self.concepts[rows]]
         concepts = {key: tuple(names[np.frombuffer(key, bool)]) for key in set(keys)}
         ratios = self.ratio[rows].tolist()

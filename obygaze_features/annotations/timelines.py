@@ -329,7 +329,7 @@ def _covered(segments: Iterable[Segment]) -> float:
 
 
 def _read_segments(path: Path, scheme: LabelScheme) -> list[Segment]:
-    """Read a table of segments, by column if all cells are valid, else by row to name the line."""
+    """Read a table of segments by column; if a cell is invalid, read by row to name its line."""
     segments = _convert_columns(read_table(path, required=COLUMNS[:5]), scheme)
     if segments is None:
         segments = _convert_rows(read_table(path, required=COLUMNS[:5]), scheme)

@@ -91,8 +91,8 @@ def resolve(
         A function that is called with a folder that contains only ``config.json``. It can raise an
         exception before more files are downloaded.
     required
-        Files to download in addition to ``config.json`` and the weights: the first file of each
-        group that exists.
+        Groups of files. In addition to ``config.json`` and the weights, the first existing file of
+        each group is downloaded.
     list_command
         The command that lists the names, for messages.
     """
@@ -154,7 +154,7 @@ def family_of(path: Path) -> Family:
     content = read_json(config, BackboneError) if config.is_file() else {}
     model_type = content.get("model_type") if isinstance(content, dict) else None
     for family in families():
-        # A checkpoint without config.json has the only layout that lacks this file.
+        # Only one layout lacks config.json, so a checkpoint without this file has that layout.
         if family.model_type == model_type and (model_type or not config.is_file()):
             return family
     types = ", ".join(family.model_type for family in families() if family.model_type)
@@ -188,7 +188,7 @@ def _fetch(
 
 
 def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """Return a complete checkpoint's folder in the Hub's cache, or None, without downloading."""
+    """Return a checkpoint's folder in the Hub's cache, or None if a file is not in the cache."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -232,7 +232,8 @@ def _download(
                 hf_hub_download(repository, shard, **options)
             return folder
     raise BackboneError(
-        f"{repository} has no weights ({' or '.join(single for single, _ in WEIGHT_FILES)})"
+        f"{repository} has no weights ({' or '.join(single for single, _ in WEIGHT_FILES)}). "
+        "Choose another checkpoint"
     )
 
 

@@ -197,19 +197,19 @@ def limit_gpu_share(device: str, share: float) -> None:
     """Limit this process to a fraction of a GPU's memory."""
     import torch
 
-    # By number or None, because PyTorch rejects a plain "cuda" here.
+    # Pass the number or None, because PyTorch rejects a plain "cuda" here.
     torch.cuda.set_per_process_memory_fraction(share, torch.device(device).index)
 
 
 def is_out_of_memory(problem: BaseException) -> bool:
     """Return True if an error means that memory ran out, by its type or message."""
-    # By name, because torch.OutOfMemoryError only exists since torch 2.5.
+    # Compare the name, because torch.OutOfMemoryError only exists since torch 2.5.
     is_known = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
     return is_known or bool(_OUT_OF_MEMORY.search(str(problem)))
 
 
 def is_asynchronous_error(problem: BaseException) -> bool:
-    """Return True if a GPU error may have been caused by earlier work, because work is queued.
+    """Return True if a GPU error may have been caused by work that was queued earlier.
 
     With ``CUDA_LAUNCH_BLOCKING=1`` in the environment, errors are raised where they happen.
     """
@@ -230,8 +230,7 @@ def explain_out_of_memory(name: str, device: str) -> Iterator[None]:
         if not is_out_of_memory(problem):
             raise
         raise BackboneError(
-            f"out of memory: {name} does not fit on {device}. Use another --device, or free some "
-            "memory"
+            f"out of memory: {name} does not fit on {device}. Use another --device, or free memory"
         ) from None
 
 

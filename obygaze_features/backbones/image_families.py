@@ -125,7 +125,7 @@ def load_clip(path: Path, mode: str) -> Backbone:
 
 
 def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return SigLIP's arrays, given the patches per frame and their width; no class token."""
+    """Return SigLIP's arrays (no class token), given the patches per frame and their width."""
     meaning = "embedding of each frame: its tokens, pooled by attention"
     return frame_arrays(width, meaning, patches, width, "after the last layer norm")
 
@@ -154,7 +154,7 @@ def load_siglip(path: Path, mode: str) -> Backbone:
 
 
 def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec, ...]:
-    """Return DINO's arrays, given the patches per frame, their width, and the register tokens."""
+    """Return DINO's arrays, given the patches per frame, their width and the register count."""
     order = "class token first, " + (f"then {registers} registers, " if registers else "")
     meaning = "class token of each frame, after the last layer norm"
     tokens = 1 + registers + patches

@@ -175,9 +175,7 @@ def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
         ):
             if not isinstance(value, kind):
                 actual = type(value).__name__
-                raise BrokenBackbone(
-                    f"{plugin}: {name} must be of type {kind.__name__} (got {actual})"
-                )
+                raise BrokenBackbone(f"{plugin}: {name} has type {actual}, not {kind.__name__}")
     return backbone
 
 

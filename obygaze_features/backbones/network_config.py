@@ -166,7 +166,7 @@ def loading(folder: Path) -> Iterator[None]:
 
 
 def _integers(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield each integer, and the length of each list, in nested settings with its name."""
+    """Yield the name and value of each integer, and the name and length of each list."""
     for name, value in settings.items():
         label = f"{prefix}{name}"
         if isinstance(value, Mapping):

@@ -195,7 +195,7 @@ def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
     tags = torchvision.models.get_model_weights(name)
     weights = tags[tag] if tag else tags.DEFAULT
     preset, classes = weights.transforms(), len(weights.meta["categories"])
-    sides = tuple(preset.resize_size)  # networks that do not classify lack it
+    sides = tuple(preset.resize_size)  # not every network has a resize_size
     net = torchvision.models.get_model(name, weights=weights if trained else None)
     for path, module in reversed(list(net.named_modules())):
         if isinstance(module, nn.Linear) and module.out_features == classes:
@@ -204,6 +204,6 @@ def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
     steps: dict[str, Any] = {key: tuple(getattr(preset, key)) for key in ("mean", "std")}
     steps |= {"crop": tuple(preset.crop_size * 2)[:2], "filter": preset.interpolation.value}
     steps |= {"shortest_edge": min(sides)}
-    # To two sides, torchvision resizes without antialiasing, like a squash.
+    # If two sides are given, torchvision resizes without antialiasing, like a squash.
     steps |= {"squash": sides} if len(sides) == 2 else {}
     return net, steps, CLIPS if ".video." in type(weights).__module__ else IMAGES

@@ -198,7 +198,7 @@ def resize_and_crop(
     rows = range(len(frames)) if rows is None else rows
     if transform := preprocessing.transform:
         try:
-            # If there are no rows, the first frame tells the shape.
+            # If there are no rows, the first frame determines the shape.
             inputs = [transform(frames[row].permute(2, 0, 1).cpu()) for row in rows or [0]]
             return torch.stack(inputs)[: len(rows)].to(frames.device)
         except Exception as problem:  # the user's function may raise anything
@@ -244,8 +244,8 @@ def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool
         antialias and max(height / size[0], width / size[1]) > MAX_FLOAT_REDUCTION
     ):
         return _resize(pixels.cpu(), size, mode, antialias=antialias).to(pixels.device)
-    # As in PIL: first each row, rounded to bytes, then each column. There is no matrix product, so
-    # TensorFloat-32 cannot affect the result.
+    # As PIL does, resize each row, round to bytes, and resize each column. There is no matrix
+    # product, so TensorFloat-32 cannot affect the result.
     for step in ((height, size[1]), size) if antialias else (size,):
         values = pixels.to(torch.float32, memory_format=torch.contiguous_format)
         values = interpolate(values, size=step, mode=mode, antialias=antialias)
@@ -264,7 +264,7 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
     std = _per_channel(tuple(preprocessing.std), values.device)
     parts: Iterable[tuple[Tensor, Tensor]] = [(pixels, values)]
     if values.device.type == "cpu":
-        # Frame by frame, because a frame fits the processor's cache, but a clip does not.
+        # Normalise frame by frame, because a frame fits the processor's cache, but a clip does not.
         frame = (-1, *pixels.shape[-3:])
         parts = zip(pixels.reshape(frame), values.view(frame), strict=True)
     for source, target in parts:
@@ -291,12 +291,16 @@ def _geometry(config: Mapping[str, Any], path: Path) -> tuple[int | None, tuple[
     has_both_sides = isinstance(size, Mapping) and "height" in size
     steps = ("do_resize", "do_rescale", *(() if has_both_sides else ("do_center_crop",)))
     if off := [step for step in steps if not config.get(step, True)]:
-        raise BackboneError(f"{path} disables {' and '.join(off)}, which is not supported")
+        raise BackboneError(
+            f"{path} disables {' and '.join(off)}, which is not supported. Pass your own "
+            "transform: Backbone.from_torch(net, transform=...)"
+        )
     if has_both_sides:
         sides = _sides(size)
         if config.get("do_center_crop", True) and _sides(config.get("crop_size", size)) != sides:
             raise BackboneError(
-                f"{path} scales to {sides[0]}x{sides[1]} and then crops, which is not supported"
+                f"{path} scales to {sides[0]}x{sides[1]} and then crops, which is not supported. "
+                "Pass your own transform: Backbone.from_torch(net, transform=...)"
             )
         return None, sides
     edge = size["shortest_edge"] if isinstance(size, Mapping) else size

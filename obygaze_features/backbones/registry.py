@@ -92,7 +92,7 @@ def maker_names() -> set[str]:
 
 
 def find_maker(spec: str) -> tuple[Plugin, Maker] | None:
-    """Return the maker for an entry point, ``module:Class`` or a library's model; else None."""
+    """Return the maker for an entry point, a ``module:Class`` or a library's model, or None."""
     library, colon, _ = spec.partition(":")
     if colon and library in LIBRARIES:
         from obygaze_features.backbones.own import load_library

@@ -70,7 +70,7 @@ class Sampling:
 
     def at_rate(self, times: NDArray[np.float64]) -> NDArray[np.int32]:
         """Return the indices of a clip's frames at `rate`, given the times of all frames."""
-        # The first frame at or after each tick of the clock; the microsecond covers rounding.
+        # Choose the first frame at or after each tick; the microsecond allows for rounding.
         ticks = np.arange(0, times[-1] - times[0] + 1e-6, 1 / (self.rate or 1))
         return np.unique(np.searchsorted(times - times[0], ticks - 1e-6)).astype(np.int32)
 

@@ -81,8 +81,8 @@ class SoundSampling:
     rate
         The samples per second.
     window, stride
-        The seconds per window, and from the start of one window to the next. The last window ends
-        with the clip; a clip shorter than a window has a single window.
+        The seconds per window, and the seconds from the start of one window to the next. The last
+        window ends with the clip; a clip shorter than a window has a single window.
     frames
         The maximum number of windows. If a clip has more, they are sampled evenly, including the
         first and the last.
@@ -211,7 +211,7 @@ def _make_extractor(name: str, settings: str) -> Any:
     # AST would use torchaudio if it is installed, with different results.
     vars(module).update(spectrogram=spectrogram, is_speech_available=lambda: False)
     extractor = vars(module)[name]
-    with warnings.catch_warnings(action="ignore"):  # for AST's filters without any frequency
+    with warnings.catch_warnings(action="ignore"):  # some of AST's filters cover no frequency
         return extractor(**json.loads(settings))
 
 

@@ -38,7 +38,7 @@ SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
 RATES = range(8_000, 192_001)
 """The sampling rates that a checkpoint may request."""
 MOST = 60 * RATES[-1]
-"""The maximum count of numbers in a window, in its spectrum or in its filters."""
+"""The maximum number of values in a window, in its spectrum, or in its filters."""
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "ClapFeatureExtractor": {
         "sampling_rate": 48_000, "feature_size": 64, "fft_window_size": 1024, "hop_length": 480,
@@ -82,8 +82,8 @@ def load_sound(
     """Load an audio model of transformers; return it, its settings, and a maker of its `Backbone`.
 
     The maker takes the network, a function that embeds windows of sound (``[W,...]`` to ``[W,D]``),
-    the arrays, and further fields. `takes` is the shape of a window, if the network takes only one
-    shape.
+    the arrays, and further fields. Its argument `takes` is the shape of a window, for networks that
+    take only one shape.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def load_speech(model: str, path: Path, mode: str) -> Backbone:
     These networks take raw samples, scaled to zero mean and unit variance in each window. A clip
     that is shorter than a window is not padded.
     """
-    # Without the mask vector of the training, which some checkpoints lack.
+    # Without masking, the network needs no mask vector, which some checkpoints lack.
     network, _, make_backbone = load_sound(
         path, model, "Wav2Vec2FeatureExtractor", lambda _: SPEECH_WINDOW_S, masked=True,
         mask_time_prob=0.0, mask_feature_prob=0.0,

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def xclip_arrays(frames: int, dim: int, tokens: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return X-CLIP's arrays, given its frames, embedding width, tokens per frame and width."""
+    """Return X-CLIP's arrays.
+
+    `dim` is the width of its embeddings. Each frame has `tokens` tokens of width `width`.
+    """
     return (
         ArraySpec.named("native", (dim,), "clip embedding, after the temporal transformer"),
         *pool_specs(dim, "`frames`"),
@@ -55,18 +58,18 @@ def load_xclip(path: Path, mode: str) -> Backbone:
     vision, project, mix = model.vision_model, model.visual_projection, model.mit
 
     def see(pixels: Tensor, frames: int) -> Any:
-        """Return the vision tower's output; every `frames` frames exchange messages as a clip."""
+        """Return the vision tower's output; each group of `frames` frames is one clip."""
         for layer in vision.encoder.layers:
             layer.num_frames = frames
         return vision(pixels)
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        # Part by part, because `get_video_features` does not return the tokens.
+        # Call part by part, because `get_video_features` does not return the tokens.
         output = see(pixels.flatten(0, 1), frames)
         embedded = project(output.pooler_output).unflatten(0, (-1, frames))
         arrays = {"frames": embedded, **pool_tokens(embedded.float(), names)}
         if names & {"native", "frames_temporal"}:
-            # By position, because up to transformers 4 this is a bare tuple.
+            # Take the results by position, because up to transformers 4 they are a bare tuple.
             arrays["frames_temporal"], arrays["native"] = mix(embedded)[:2]
         if "tokens" in names:
             arrays["tokens"] = output.last_hidden_state.unflatten(0, (-1, frames)).flatten(1, 2)
@@ -233,7 +236,7 @@ def count_steps(frames: int, depth: int, folder: Path, setting: str = "num_frame
 
 def load_vivit(path: Path, mode: str) -> Backbone:
     """Load a ViViT model (Arnab et al., 2021) with joint attention over space and time."""
-    # Without the pooler, which was never trained, and without the classifier.
+    # Leave out the pooler, which was never trained, and the classifier.
     model, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
     config = model.config
     steps = count_steps(config.num_frames, config.tubelet_size[0], path)

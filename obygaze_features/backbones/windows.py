@@ -30,11 +30,11 @@ def resample(
     """Return the same backbone, but with a clip's frames sampled at a rate, up to a maximum number.
 
     The array `frames` then has the embedding of each frame or window, and NaN after the clip's end.
-    The embedding of a window is `native` for as many of its frames, spread evenly, as the network
-    takes. Other vectors are pooled as `ARRAYS` says: with `pool` over frames, with `join` over
-    windows. Vectors that only this backbone has are averaged over windows. Raises `UsageError` if
-    an array in `required` (default: all) cannot be derived. Without a rate, `sampling` limits the
-    number of windows of an audio backbone; `track` is the number of the sound track.
+    The embedding of a window is `native` for frames spread evenly over the window, as many as the
+    network takes. Other vectors are pooled as `ARRAYS` says: with `pool` over frames, with `join`
+    over windows. Vectors that only this backbone has are averaged over windows. Raises `UsageError`
+    if an array in `required` (default: all) cannot be derived. For an audio backbone, `sampling`
+    has no rate and limits the number of windows, and `track` is the number of the sound track.
     """
     if isinstance(backbone.sampling, SoundSampling):
         return _resample_sound(backbone, backbone.sampling, sampling, track)

@@ -1,10 +1,10 @@
 """The backbone ``words``: hashed counts of the words and word pairs in a text, without weights.
 
 Each word of two or more letters, and each pair of neighbouring words, adds 1 or -1 to one of 1,024
-numbers. Its hash (MurmurHash3) determines the sign and the number. Then the row is scaled to length
-one. Nothing is fitted, so every machine computes the same bits. The order of words is lost, but one
-can still tell, with few mistakes, whether a text has a certain word. The result is the same as in
-scikit-learn's ``HashingVectorizer(n_features=1024, ngram_range=(1, 2))``.
+numbers. Its hash (MurmurHash3) determines the sign and which number. Then the row is scaled to
+length one. Nothing is fitted, so every machine computes the same bits. The order of words is lost,
+but one can still tell, with few mistakes, whether a text has a certain word. The result is the same
+as in scikit-learn's ``HashingVectorizer(n_features=1024, ngram_range=(1, 2))``.
 """
 
 from __future__ import annotations

@@ -124,9 +124,7 @@ def _checkpoint_file(path: Path) -> Path:
         return path
     files = sorted(file for file in path.iterdir() if _NUMBERED.fullmatch(file.name))
     if not files:
-        raise BackboneError(
-            f"{path} is not a checkpoint: it has no config.json and no pytorch_model.bin.N"
-        )
+        raise BackboneError(f"{path} is not a checkpoint (no config.json, no pytorch_model.bin.N)")
     if len(files) > 1:
         raise BackboneError(
             f"{path} has {len(files)} checkpoints; choose one: NAME={files[0]} ... {files[-1].name}"

@@ -156,7 +156,7 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
 @click.option(
     "--manifest",
     type=PATH,
-    help="Also write the label sets of these clips, as ELAN tiers and as clips.csv.",
+    help="Also write this manifest's label sets, as ELAN tiers and as clips.csv.",
 )
 @click.option(
     "--videos",

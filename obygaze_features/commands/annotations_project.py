@@ -58,11 +58,11 @@ def project(
 ) -> None:
     """Label clips with the levels and concepts of annotators' segments.
 
-    A segment counts for a clip if it covers at least --threshold of it. The highest level among
-    these segments wins, with the concepts of all segments that have it. A clip without such a
-    segment gets the lowest level. Each annotator's labels become a label set over the clips of the
-    films that they marked; `obygaze annotations merge` combines label sets. Exits with code 3 if
-    anything was left out.
+    A segment counts for a clip if it covers at least --threshold of the clip. The highest level
+    among these segments wins, with the concepts of all segments at this level. A clip without such
+    a segment gets the lowest level. Each annotator's labels become a label set, which covers the
+    clips of the films that this annotator marked; `obygaze annotations merge` combines label sets.
+    Exits with code 3 if anything was left out.
 
     \b
     Examples:
@@ -215,19 +215,19 @@ def agreement(
 
     Prints the share of clips with the same level, who marks more, one annotator's score against the
     other (a rough guide to what a model can reach, but not a limit), and means over films. Tables
-    follow: Cohen's kappa for each concept; for each film, kappa, Krippendorff's alpha (nominal,
-    ordinal, and with the paper's distances), and the paper's gamma over all levels and without the
-    clips that either annotator calls Not Sure; the confusion of levels; and the longest stretches
-    where annotators differ.
+    follow. One has Cohen's kappa for each concept. One has measures for each film: kappa,
+    Krippendorff's alpha (nominal, ordinal, and with the paper's distances), and the paper's gamma
+    over all levels and without the clips that either annotator calls Not Sure. The others have the
+    confusion of levels, and the longest stretches where annotators differ.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
     for random sequences. The paper does not say how it draws these: 'shuffled' shuffles one
     annotator's levels; 'uniform' draws two sequences in which all levels are equally likely.
-    'closed' is the limit for many random sequences; p is the share of sequences that agree at least
-    as well.
+    'closed' is the limit for many random sequences; p is the share of random sequences that agree
+    at least as well as the annotators.
 
-    Only annotators are compared: label sets that were projected from timelines, imported with
-    --annotator, or named by you. Label sets that a rule made from other label sets say nothing
+    Only annotators' label sets are compared: those that were projected from timelines, imported
+    with --annotator, or named by you. Label sets that a rule made from other label sets say nothing
     about how much people agree, and are refused.
 
     Films without a second annotator are listed and left out; the exit code is then 3.
@@ -299,11 +299,11 @@ def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:
     number, either = merged.of_all[top.code], annotators.pop(merged.sources, 0)
     words = ("both", "either", "one") if merged.sources == 2 else ("all", "any", "some")
     everybody, anybody, part = words
-    text = f"{top.name} from {everybody}: {number:,}, from {anybody}: {either:,}"
+    text = f"{top.name}: {either:,} by {anybody} annotator, {number:,} of them by {everybody}"
     more = annotators.total()
     if either:
         share = f"{number / either:.0%}"
-        text += f" ({share})" if more else f" ({share} of the merged {top.name})"
+        text += f" ({share})" if more else f" ({share} of the clips merged as {top.name})"
     return f"{text}; {more:,} more in clips that only {part} annotated" if more else text
 
 

@@ -84,8 +84,8 @@ _ray_options = join_options(
     multiple=True,
     required=True,
     metavar="[NAME=]PATH",
-    help="A name from `obygaze features backbones`, a store name and your own checkpoint "
-    "(NAME=PATH), NAME=module:Class, timm:NAME or torchvision:NAME; add @LAYER for a layer. "
+    help="A name from `obygaze features backbones`, NAME=PATH (your own checkpoint, and a name for "
+    "its store), NAME=module:Class, timm:NAME or torchvision:NAME; add @LAYER for a layer. "
     "Repeatable: a single pass over the clips fills all stores.",
 )
 @output_option("The folder for the stores, NAME.zarr for each backbone.", default=Path("stores"))
@@ -273,15 +273,15 @@ def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
 def _problems(summary: Summary, noun: str) -> Iterator[str]:
     if summary.resized_by_cpu:
         resized = counted(summary.resized_by_cpu, noun)
-        yield f"{resized} resized on the CPU because the GPU's memory was full"
+        yield f"resized on the CPU, because the GPU's memory was full: {resized}"
     if summary.cut:
         longest = max(summary.cut, key=lambda item_id: summary.cut[item_id])
         yield (
-            f"{counted(len(summary.cut), 'text')} cut off at the backbone's maximum length: "
-            f"{join_some(list(summary.cut))} (the longest, {longest}, has "
+            f"{counted(len(summary.cut), 'text was', 'texts were')} cut off at the backbone's "
+            f"maximum length: {join_some(list(summary.cut))} (the longest, {longest}, has "
             f"{summary.cut[longest]} tokens)"
         )
     for reason, count in summary.lost.items():
-        yield f"{counted(count, 'process', 'processes')} lost and replaced: {reason}"
+        yield f"{counted(count, 'process was', 'processes were')} lost and replaced: {reason}"
     for name, reason in summary.broken.items():
         yield f"{name} was left out: {reason}"

@@ -186,13 +186,13 @@ def saliency(
     else:
         echo_failures(result.failed, all_in="--json lists all")
     if result.cut:
-        texts = counted(len(result.cut), "text")
+        texts = counted(len(result.cut), "text was", "texts were")
         echo(f"{texts} cut off at the maximum length of {backbone}", err=True)
     echo_items(result.ungrouped, "image", "without a group")
     failed = len(result.failed)
     maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")
-    without = f", {counted(failed, 'image')} failed" if failed else ""
-    echo(f"{counted(maps, 'map')} in {groups}{without} -> {output}", err=as_json)
+    without = f"; {counted(failed, 'image')} failed" if failed else ""
+    echo(f"mapped {counted(maps, 'image')} in {groups}{without} -> {output}", err=as_json)
     exit_if(failed)
 
 

@@ -431,8 +431,8 @@ def set_(manifest: Path, **texts: str | None) -> None:
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Keep each group of clips in one fold, grouped by film, media (file) or another column "
-    "of items.csv. There is one fold per group, unless you pass --folds.",
+    help="Group clips by film, media (file) or another column of items.csv, and keep each group in "
+    "one fold. There is one fold per group, unless you pass --folds.",
 )
 @click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
 @click.option("--folds", type=int, help="The number of folds.  [default: 10, or one per group]")

@@ -243,10 +243,10 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
         if yes:
             return
         _print_damage(damage, err=True)
-        rows = f"{counted(len(ids), 'row')} to drop and compute again: {join_some(ids)}"
+        rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
         if not sys.stdin.isatty():
             again = f"obygaze stores repair {for_shell(store)} --yes"
-            raise StoreError(f"{store}: {rows}; no row was dropped. To drop them: {again}")
+            raise StoreError(f"{store}: {rows}. None was dropped. To drop them, run: {again}")
         echo(rows, err=True)
         if not click.confirm("Drop them?", err=True):
             raise StoreError(f"{store}: no row was dropped")

@@ -107,7 +107,7 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
 
     result = open_store(store).export(output, **options)
     line = (
-        f"{counted(result.rows, 'row')}, {result.done:,} done, of {', '.join(result.arrays)}; "
+        f"{', '.join(result.arrays)}: {counted(result.rows, 'row')}, {result.done:,} done; "
         f"{format_size(result.size)} -> {output}"
     )
     _report(result, line, as_json)
@@ -135,7 +135,7 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 
     with resumable(RESUMABLE.format("sent")):
         done = open_store(store).push(target)
-    line = f"{_files(done)}, of which {done.sent} sent now, all verified -> {done.where}"
+    line = f"{_files(done)}, {done.sent} of them sent now, all verified -> {done.where}"
     _report(done, line, as_json)
 
 
@@ -160,9 +160,7 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     with resumable(RESUMABLE.format("fetched")):
         done = transfer.pull(store, output, overwrite=overwrite)
     fetched = format_size(done.fetched)
-    _report(
-        done, f"{_files(done)}, of which {fetched} fetched now, all verified -> {output}", as_json
-    )
+    _report(done, f"{_files(done)}, {fetched} fetched now, all verified -> {output}", as_json)
 
 
 def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

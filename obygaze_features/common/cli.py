@@ -91,7 +91,7 @@ names_option = functools.partial(click.option, callback=split_names)
 
 
 def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
-    """Collect the values of ``--film``. Only `find_films` splits them: titles may have commas."""
+    """Collect the values of ``--film`` without splitting them: titles may contain commas."""
     names: list[str] = []
     for value in values:
         names += _read_names(value[1:]).splitlines() if value.startswith("@") else [value]
@@ -270,8 +270,9 @@ class LazyGroup(click.Group):
     Parameters
     ----------
     lazy
-        Name -> ("module:attribute", one line of help). The line is repeated here so that the
-        group's ``--help`` does not import the commands; a test compares it with each command's own.
+        For each name, its "module:attribute" and one line of help. The line is repeated here so
+        that the group's ``--help`` does not import the commands. A test compares it with the
+        command's own line.
     """
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -365,7 +366,7 @@ def _describe_usage() -> str:
 
 
 def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
-    """Return an error in one line, with its exit code; empty if only a traceback would help."""
+    """Return an error as one line, and its exit code; "" if only a traceback would help."""
     error = _interrupt_behind(error) or error
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted.", 130

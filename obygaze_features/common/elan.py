@@ -151,7 +151,7 @@ def parse_eaf(path: Path, error: type[ObygazeError]) -> Xml.Element:
         raise error(f"{path} is larger than {format_size(MAX_BYTES)}, too large for an ELAN file")
     with translate(error, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
         text = data.decode("utf-8-sig")
-    # Checked before parsing, because a document type could define entities or name other files.
+    # Check before parsing, because a document type could define entities or name other files.
     if "<!DOCTYPE" in text:
         raise error(f"{path} declares a document type (<!DOCTYPE), which ELAN files never do")
     with translate(error, path, "is not XML, or is cut short ({})", foreign=Xml.ParseError):
@@ -262,8 +262,8 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     media = re.split(r"[\\/]", document.media)[-1]
     link = document.link or f"./{media}"
     if Path(media).suffix.lower() in VIDEO_SUFFIXES:  # otherwise it is the name of a film
-        # Relative, so that ELAN finds the film next to the document, and no local path leaks.
-        # Unquoted (no %20), because ELAN takes it for a path and does not decode it.
+        # The link is relative, so that ELAN finds the film next to the document, and no local path
+        # leaks. It is not quoted (no %20), because ELAN takes it for a path and does not decode it.
         kind = mimetypes.MimeTypes().guess_type(media)[0] or "video/*"
         urls = {"MEDIA_URL": clean(media), "RELATIVE_MEDIA_URL": clean(link)}
         Xml.SubElement(header, "MEDIA_DESCRIPTOR", {**urls, "MIME_TYPE": kind})

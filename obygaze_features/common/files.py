@@ -59,7 +59,7 @@ _UMASK = os.umask(0o077)
 os.umask(_UMASK)
 #: The permissions of a final store's files.
 READ_ONLY = 0o444
-#: Errors for a call that a disk lacks; most systems report missing hard links as EPERM.
+#: Errors of calls that a disk does not support. For hard links, most systems report EPERM instead.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 #: Flags of Linux's renameat2.
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
@@ -214,7 +214,7 @@ def _publish(temporary: Path, path: Path, *, overwrite: bool) -> None:
     """Give a file its name; raise `OutputExists` if the name exists, unless `overwrite`."""
     if not overwrite:
         try:
-            os.link(temporary, path)  # takes the name or fails, where the disk has links
+            os.link(temporary, path)  # creates the name or fails, if the disk has hard links
         except OSError:
             refuse_to_overwrite(path)
     os.replace(temporary, path)
@@ -457,7 +457,7 @@ def _exchange(new: Path, path: Path) -> None:
         _renameat2(new, path, _RENAME_EXCHANGE)
         return
     except OSError as problem:
-        # Other errors may come after the swap; a second one would undo it.
+        # Other errors may come after the swap; a second swap would undo the first.
         if problem.errno not in (errno.EPERM, *_UNSUPPORTED):
             raise
     aside = new.with_suffix(".replaced")
@@ -519,7 +519,7 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
 
     `where` names the file in the message.
     """
-    # Not JSON, not UTF-8, or nested too deeply.
+    # The data is not JSON, not UTF-8, or nested too deeply.
     with translate(error, where, "is not valid JSON: {}", foreign=(ValueError, RecursionError)):
         value = json.loads(data)
         json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be written

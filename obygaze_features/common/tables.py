@@ -20,9 +20,11 @@ from obygaze_features.common.files import describe_absent
 from obygaze_features.common.text import counted, join_some, shorten, terminal_width, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
-#: Rows, or characters, turned into columns at a time, so that a table is never in memory twice.
+#: The number of rows, or of characters, that are turned into columns at a time, so that a table is
+#: never in memory twice.
 CHUNK_ROWS, CHUNK_CHARS = 128, 1 << 16
-#: A column with more distinct cells than this is no longer searched for equal cells.
+#: A column is no longer searched for equal cells if it has more distinct cells than this, and than
+#: a quarter of its rows.
 MAX_DISTINCT = 4096
 #: Text columns, wrapped columns and row names are not made narrower than this for a terminal.
 MIN_TEXT, MIN_WRAPPED, MAX_NAME = 10, 30, 44
@@ -106,7 +108,8 @@ def read_table(
     path
         A text file in UTF-8 with a header.
     delimiter
-        The character between cells; None to use the one that is most frequent in the header.
+        The character between cells; None means the one of `DELIMITERS` that is most frequent in the
+        header.
     required
         Columns that must exist.
     bad_rows
@@ -209,7 +212,7 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
 
 
 class _SharedCells:
-    """A cache that gives equal cells of a column one string, while few of them are distinct."""
+    """A cache that makes equal cells of a column one string, as long as few are distinct."""
 
     def __init__(self, width: int) -> None:
         self.rows = 0
@@ -265,7 +268,7 @@ def read_mapped_table(
     required: Sequence[str | tuple[str, ...]] = (),
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
-    """Read a table of any origin, renaming its columns to their meanings; see `map_columns`."""
+    """Read a table, and rename its columns to their meanings; see `map_columns`."""
     table = read_table(path, delimiter=delimiter, bad_rows=bad_rows)
     return map_columns(_without_leftovers(table), meanings, columns, required=required)
 
@@ -278,7 +281,7 @@ def read_mapped_blocks(
     delimiter: str | None = None,
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Iterator[Table]:
-    """Yield a table of any origin in blocks of rows; see `read_mapped_table`."""
+    """Yield a table in blocks of rows, with renamed columns; see `read_mapped_table`."""
     for table in read_blocks(path, delimiter=delimiter, bad_rows=bad_rows):
         yield map_columns(_without_leftovers(table), meanings, columns)
 
@@ -302,9 +305,9 @@ def map_columns(
     table
         The table as it was read.
     meanings
-        Meaning -> other names that such a column may have; case is ignored.
+        For each meaning, other names that its column may have; case is ignored.
     columns
-        Meaning -> column, as given by ``--column``. A column may have several meanings.
+        For each meaning, its column, as given by ``--column``. A column may have several meanings.
     required
         Meanings that must have a column; a tuple lists alternatives.
     """
@@ -385,7 +388,7 @@ def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
 def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
     """Map a function over cells, calling it only once for equal cells.
 
-    The exception for the first cell that fails is raised.
+    Raises the exception of the first cell that fails.
     """
     values = {cell: function(cell) for cell in dict.fromkeys(cells)}
     return list(map(values.__getitem__, cells))

@@ -203,7 +203,7 @@ def _split_numbers(name: str) -> tuple[str, list[str]]:
 
 
 def file_names(names: Iterable[str], suffix: str) -> list[str]:
-    """Return a file name for each name that is safe on any file system and unique ignoring case.
+    """Return a file name for each name, safe on any file system and unique ignoring case.
 
     Examples
     --------

@@ -84,7 +84,8 @@ class Decoder:
     def sound(self, length: int, places: Sequence[tuple[int, int, int]]) -> Excerpts:
         """Return the sound of the last answer, which the next request overwrites.
 
-        `places` gives the number of each piece's first sample, and the piece's position in memory.
+        `places` has, for each piece, the number of its first sample, and its start and end in
+        memory.
         """
         used = max(end for _, _, end in places)
         samples = self._memory.array((4 * used,)).view(np.float32)
@@ -205,7 +206,7 @@ class Decoder:
             if self._stopped:
                 raise _WorkerDied("stopped")
             raise VideoError(  # not the fault of the file
-                f"the decoding processes cannot start ({lines[-1] if lines else ended}); "
+                f"could not start a decoding process ({lines[-1] if lines else ended}); "
                 "check the installation with: obygaze doctor"
             )
         self._channel.settimeout(self._stall_timeout)

@@ -231,7 +231,7 @@ def _name_of(backbone: Any) -> str:
 def _check_for_clips(
     backbones: Sequence[Backbone], options: Options, broken: BrokenBackbones
 ) -> None:
-    """Raise `UsageError` if a backbone embeds no clips, or if an option applies to no backbone."""
+    """Raise `UsageError` if a backbone cannot embed clips, or an option applies to no backbone."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
         raise UsageError("--audio-track needs an audio backbone; add one, or leave out the option")
     names = [backbone.name for backbone in backbones]

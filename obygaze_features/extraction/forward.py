@@ -213,7 +213,7 @@ class Embedder:
                 failed = item if isinstance(item, Failed) else item.failures[name]
                 self._outcomes[name][row] = failed
             else:
-                # Popped, so that an input is freed once its backbone has used it.
+                # Pop the input, so that it is freed once its backbone has used it.
                 value = item.inputs.pop(name)
                 self._pending[name, isinstance(value, str)].append((row, value, item))
         for (name, _), pending in self._pending.items():

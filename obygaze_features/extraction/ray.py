@@ -55,7 +55,7 @@ from obygaze_features.store import StoreWriter
 from obygaze_features.store.writer import recipe_differences
 
 MAX_LOSSES = 3
-"""The number of lost actors after which the piece of a block that they computed is given up."""
+"""The number of lost actors at which the piece that they were computing is given up."""
 MAX_RESTARTS = 10
 """The number of times that Ray restarts a lost actor."""
 PIECES_PER_ACTOR = 2
@@ -280,7 +280,8 @@ class _Driver:
             self._awaited[actor.compute.remote(piece, items)] = piece, actor
 
     def _start(self, actor: Any) -> None:
-        # While Ray restarts an actor, it counts each attempt; only a dead actor fails.
+        # While Ray restarts an actor, each attempt to call it counts as a retry, so retries are not
+        # limited. The call fails once the actor is dead.
         start = actor.start.options(max_task_retries=-1)
         self._awaited[start.remote(self._setup)] = None, actor
 
@@ -334,7 +335,7 @@ class _Driver:
             self._fail()
 
     def _count_loss(self, pieces: list[Block], reason: str) -> None:
-        """Count a loss for the oldest piece, which was being computed; drop it after too many."""
+        """Count a loss for the oldest piece, which was being computed; drop it at `MAX_LOSSES`."""
         rows = pieces[0].rows
         self._losses[rows[0]] += 1
         if self._losses[rows[0]] < MAX_LOSSES:

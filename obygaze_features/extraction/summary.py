@@ -69,9 +69,9 @@ class Counts:
 
 @dataclass
 class BrokenBackbones:
-    """Why backbones were left out of a run of `count` backbones: a reason for each name.
+    """The backbones that were left out of a run, each with the reason.
 
-    The run continues as long as any backbone remains.
+    `count` is the number of the run's backbones. The run continues as long as any remain.
     """
 
     count: float

@@ -216,7 +216,7 @@ class Items:
 
     @property
     def repeats(self) -> dict[int, int]:
-        """The first row with the same kind, film, file, text and span, for each repeated row."""
+        """The first row that each repeated row equals in kind, film, file, text and span."""
         if self._has_ordered_spans:
             return {}
         names = zip(self.kinds, self.span_films, self.media, self.texts, strict=True)

@@ -90,7 +90,7 @@ class LanguageModel:
         with torch.inference_mode(), arithmetic(self.device, "float32"):
             logits = self.network(input_ids=ids[:, :-1], use_cache=False).logits.float()
             predicted = logits.gather(-1, ids[:, 1:, None])[..., 0]
-            # Computed on the CPU, because Apple's GPUs have no float64.
+            # Compute on the CPU, because Apple's GPUs have no float64.
             probabilities: Tensor = (predicted - logits.logsumexp(-1)).cpu().double().exp()
         mask = torch.arange(longest - 1) < (lengths - 1)[:, None]
         means: list[float] = ((probabilities * mask).sum(1) / mask.sum(1)).tolist()

@@ -78,7 +78,7 @@ def _leaks_of_pair(
     fold = test.last_fold if test_fold is None else test_fold
     tested = test.fold(fold)
     if not tested:
-        raise UsageError(f"the split {test_name!r} has no fold {fold}")
+        raise UsageError(f"the split {test_name!r} has no fold {fold} (last: {test.last_fold})")
     class_of = test.class_of
     if not class_of and manifest.default_labels:
         class_of = manifest.labels().level_of

@@ -230,7 +230,8 @@ class Manifest:
             save_parts(self.folder, [part], overwrite=overwrite)
         elif part.name in self._names(part.KIND) and not overwrite:
             raise UsageError(
-                f"the manifest {self.name!r} already has {part.KIND} called {part.name!r}"
+                f"the manifest {self.name!r} already has {part.KIND}/{part.name}. Choose another "
+                "name, or pass overwrite=True"
             )
         self._parts[part.KIND, part.name] = part
 
@@ -279,9 +280,10 @@ class Manifest:
         return locate(self.items, Path(videos))
 
     def check(self, *, repeats: bool = True) -> list[str]:
-        """List every problem in the manifest's files, each with its file and line.
+        """List the problems in the manifest's files, each with its file and, in tables, its line.
 
-        With `repeats`, items with the same film and span as an earlier item are also problems.
+        Some problems are only found once others are fixed. With `repeats`, items that repeat the
+        film, file and span of an earlier item are also problems.
         """
         if self.folder is None:
             raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
@@ -393,12 +395,12 @@ class Manifest:
         kind = cls.KIND
         if (kind, name) not in self._parts:
             if name not in self._names(kind) or self.folder is None:
-                names = ", ".join(self._names(kind)) or "none"
                 command = {"splits": "split", "labels": "label"}.get(kind)
-                remedy = f" (to make one: obygaze manifests {command} --help)" if command else ""
+                noun = "split" if command == "split" else f"{command or 'run'} set"
+                remedy = f". To add one, see: obygaze manifests {command} --help" if command else ""
                 raise UsageError(
-                    f"the manifest {self.name!r} has no {kind} called {name!r}; it has "
-                    f"{names}{remedy}"
+                    f"the manifest {self.name!r} has no {noun} {name!r} "
+                    f"({noun}s: {', '.join(self._names(kind)) or 'none'}){remedy}"
                 )
             path = self.folder / kind / f"{name}.csv"
             table = read_table(path, required=cls.REQUIRED)
@@ -460,7 +462,7 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 
 def check(folder: Path, *, repeats: bool = True) -> list[str]:
-    """List every problem in a manifest, each with its file and line; see `Manifest.check`."""
+    """List the problems in a manifest's files; see `Manifest.check`."""
     problems: list[str] = []
     header: dict[str, Any] = {}
     with _noting(problems):

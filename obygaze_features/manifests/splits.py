@@ -215,8 +215,8 @@ def cut_files(items: Items, ids: Sequence[str], gap: float) -> list[str]:
     """Return the stretch that each item is in, or its id if `gap` is 0 or the item has no times.
 
     A stretch is named after its first item, and is about as long as the gap plus an item. Stretches
-    of long files are longer. So, if a tenth of the stretches is tested and the gaps around them are
-    left out, most clips remain.
+    of long files are longer, so that most clips remain if a tenth of the stretches is tested and
+    the gaps around them are left out.
     """
     stretch_of = dict(zip(ids, ids, strict=True))
     rows = np.array([*map(items.row, ids)], dtype=np.int64)
@@ -410,5 +410,5 @@ def leave_film_out(
     if len(names) < 2:
         raise UsageError(f"leave-{noun}-out needs items of at least two {noun}s")
     number = {group: fold for fold, group in enumerate(names)}
-    about = {"method": f"one fold a {noun}", f"{noun}s": names}
+    about = {"method": f"one fold per {noun}", f"{noun}s": names}
     return Split(name, ids, [number[group] for group in group_of], about=about)

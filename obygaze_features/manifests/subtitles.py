@@ -56,7 +56,7 @@ def with_subtitles(
     """Return a manifest of the words spoken in each clip; see `Manifest.with_subtitles`."""
     items, source = manifest.items, Path(source)
     if not abs(shift) <= MAX_TIME_S:
-        raise UsageError(f"shift must be a number of seconds (got {shift})")
+        raise UsageError(f"shift must be within ±{MAX_TIME_S:g} seconds (got {shift})")
     if np.isnan(items.starts).all():
         raise ManifestError(
             f"{manifest.name} has no spans of films (columns start and end), which are needed to "
@@ -170,7 +170,7 @@ def _subtitle_files(source: Path) -> list[Path]:
         return [source]
     files = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
     if not files:
-        raise ManifestError(f"{source} has no subtitles ({', '.join(SUFFIXES)}, or {DUMP})")
+        raise ManifestError(f"{source} has no subtitle files ({', '.join(SUFFIXES)}) and no {DUMP}")
     return files
 
 

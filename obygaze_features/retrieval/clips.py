@@ -130,7 +130,7 @@ def link_to(report: Path | str | None, output: Path | None) -> str:
     if report is None:
         return ""
     if output is None or output.suffix != ".html":
-        raise UsageError("only a page can link to a report; write a page: -o PAGE.html")
+        raise UsageError("only a page can link to a report; pass -o PAGE.html")
     if not Path(report).is_file():
         raise UsageError(
             f"{report} is not a file; make a page with: obygaze report RUN -o PAGE.html"

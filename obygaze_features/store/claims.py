@@ -164,8 +164,8 @@ class BlockClaims:
     """
 
     def __init__(self, writers: Mapping[str, StoreWriter], *, lease: float = LEASE_S) -> None:
-        # Sorted, because otherwise two processes could each claim a block in a different store,
-        # and both would then skip that block.
+        # Sort the stores, because otherwise two processes could each claim a block in a different
+        # store, and both would then skip that block.
         by_path = sorted(writers.items(), key=lambda named: named[1].store.path)
         self._writers = {name: writer for name, writer in by_path if not writer.store.is_final}
         self._claims = {

@@ -1,6 +1,7 @@
 """Write blocks to disk.
 
-In this order of steps, a kill at any moment does no damage, and only one of several writers wins:
+Because of this order of steps, a kill at any moment does no damage, and only one of several
+writers wins:
 
 1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
 2. publish the commit record, under a name that only one writer can take. Now the block exists;

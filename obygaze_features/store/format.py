@@ -23,7 +23,7 @@ from obygaze_features.store.shards import ShardLayout
 FORMAT_VERSION = 1
 BLOCK_ROWS = 32
 MAX_BLOCK_ROWS = 512
-"""The maximum number of rows per block. A killed run loses at most a block (170 s at 3 clips/s)."""
+"""The largest default number of rows per block. A killed run loses a block (170 s at 3 clips/s)."""
 BLOCKS = 500
 """The maximum number of blocks if `MAX_BLOCK_ROWS` allows it. A block has one file per array."""
 ATTRIBUTES = "obygaze"
@@ -48,7 +48,10 @@ CREDITS = ("licence", "citation", "paper")
 SHARD_BYTES = 256 * 2**20
 """The approximate maximum size of a shard in a final store."""
 CHUNK_BYTES = 64 * 2**10
-"""The maximum size of a chunk of several rows. A row over a quarter of it has its own chunk."""
+"""The maximum size of a chunk of several rows.
+
+A row that is larger than a quarter of this size has its own chunk.
+"""
 
 
 def default_block_rows(items: int) -> int:

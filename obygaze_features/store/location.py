@@ -303,7 +303,8 @@ def in_parallel(
         return
     results = [(value, Future[T]()) for value in values]
     waiting = iter(results)
-    # Plain threads, because Python waits for an executor's threads at exit, even when interrupted.
+    # Use plain threads, because Python waits for an executor's threads at exit, even if it was
+    # interrupted.
     count = min(at_once, len(values))
     threads = [
         threading.Thread(target=_fulfil, args=(action, waiting), daemon=True) for _ in range(count)

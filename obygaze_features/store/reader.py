@@ -138,7 +138,7 @@ class Store:
     def stored(self, array: str) -> StoredArray:
         """Return an array's layout on disk, which is read on first use."""
         if not isinstance(array, str):
-            raise UsageError(f"{self.where}: array must be an array's name (got {array!r:.60})")
+            raise UsageError(f"{self.where}: array must be a string (got {array!r:.60})")
         if array not in self._stored:
             spec = next((spec for spec in self.specs if spec.name == array), None)
             if spec is None:

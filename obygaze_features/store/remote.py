@@ -117,13 +117,17 @@ class Remote(Location):
         return True
 
     def identify(self) -> object:
-        """Return the checksum list, which a push sends first; None if the store has no list."""
+        """Return the checksum list, which identifies the store; None if the store has no list."""
         with contextlib.suppress(FileNotFoundError):
             return self._fetch(fmt.CHECKSUMS, (None, None)).data
         return None
 
     def pin(self) -> None:
-        """Pin the store: later reads verify a file by its listed checksum, or else its version."""
+        """Remember the store's checksum list, so that later reads fail once the store is replaced.
+
+        Whole files are verified by the checksums in the list. Other reads check the file's version
+        on the server or, if that is not known yet, that the list is still the same.
+        """
         super().pin()
         self._checksums, self._versions = {}, {}
         if isinstance(self.identity, bytes):

@@ -113,7 +113,7 @@ class FolderFiles(Files):
         return {name: size for name, size in sizes.items() if not name.endswith(SUFFIX)}
 
     def put(self, path: Path, name: str, sha256: str) -> bool:
-        """Copy a file; it appears whole, or not at all. Return False: it is not verified."""
+        """Copy a file whole or not at all. Return False, because the copy is not verified."""
         with new_file(Path(self.path(name)), overwrite=True) as part:
             shutil.copyfile(path, part)
         return False

@@ -3,8 +3,8 @@
 The checksum of every file is verified, and repeating an interrupted call resumes it. A push sends
 ``checksums.json`` first, which identifies the store, and the group's ``zarr.json`` last, so that a
 partial store cannot be opened. A push to the Hub is a single commit. A pull collects files in a
-hidden folder until it is complete. Zip files are not compressed, so that they can be mapped. Equal
-stores give equal zip files, except for their logs.
+hidden folder until all have arrived. Zip files are not compressed, so that they can be mapped.
+Equal stores give equal zip files, except for their logs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Packed(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """The result of a push: the address, and the store's files, of which `sent` were sent now."""
+    """The result of a push: the address, the number of files, and how many were sent this time."""
 
     where: str
     files: int

@@ -102,7 +102,7 @@ class StoreDataset:
     Create it with `Store.dataset`, which describes the parameters.
 
     With a manifest, ``dataset[i]`` is a dictionary with ``id``, ``film``, ``features`` (the row),
-    ``level`` (its code) and ``label`` (the index of the level in `classes`).
+    ``level`` (the code of its level) and ``label`` (the index of this level in `classes`).
 
     A pickled dataset holds the store's path or URL, so any number of workers may be forked or
     spawned. Each worker opens the store itself, and raises `StoreUnreadable` if it was replaced.
@@ -149,7 +149,7 @@ class StoreDataset:
                 facts = {"id": i, "film": items[i].film, "level": level}
                 self._facts.append({**facts, "label": number.get(level, -1)})
             self.classes = tuple(number)
-        # Chosen now, so that all workers see the same rows even if the store is still being filled.
+        # Choose rows now, so that all workers see the same rows even if the store is being filled.
         if ids is None:
             self._rows = np.flatnonzero(store.status == Status.DONE)
         else:

@@ -89,7 +89,7 @@ class StoreWriter:
         """
         path = require_store_name(Path(path))
         if not len(manifest.items):
-            raise StoreError(f"the manifest {manifest.name!r} has no items to make a store for")
+            raise StoreError(f"the manifest {manifest.name!r} has no items; add items first")
         attributes = {
             "format_version": fmt.FORMAT_VERSION,
             "state": "open",

@@ -29,7 +29,7 @@ _MPEG4_B, _MPEG2_B = 2, 3
 
 
 def is_start(codec: str, data: bytes, length_bytes: int) -> bool:
-    """Return True if decoding can start at a flagged keyframe for all frames shown from there on.
+    """Return True if all frames shown from a flagged keyframe on can be decoded from there.
 
     For the parameters, see `index.codec_of` and `nal_length_bytes`.
     """

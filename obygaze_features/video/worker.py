@@ -44,7 +44,7 @@ FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
 clip, the caller sends further requests, to any worker, with the ``skips`` from the first answer."""
 MEMORY_BYTES, MEMORY_BYTES_PER_PIXEL = 2**30, 32
 """The memory that a worker may use, plus an allowance per pixel of the largest picture. The total
-is 4 GiB unless OBYGAZE_MAX_PIXELS is set. A decoder holds up to 17 pictures.
+is about 4 GiB unless OBYGAZE_MAX_PIXELS is set. A decoder holds up to 17 pictures.
 """
 READY = b"ready\n"
 """The first message, sent when the worker is ready for requests."""
@@ -110,7 +110,7 @@ def limit_memory() -> int:
 
 
 def _listen(channel: socket.socket, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Receive requests in a thread, so that a closed socket is noticed immediately."""
+    """Queue requests as they arrive, and end the process as soon as the socket is closed."""
     try:
         with channel.makefile("rb") as lines:
             for line in lines:
@@ -274,8 +274,9 @@ def examine(
     the span; ``decode_seconds``; and ``why_slow``, the reason why the film must be decoded from its
     start. It also has a list of ``problems`` that do not prevent extraction: ``short`` (fewer
     frames than a backbone needs, so some are repeated or missing), ``few seconds`` (the same, for a
-    backbone with frames per second), ``ends early`` (the film ends before the span), ``variable
-    frame rate``, ``decoded in order``, and ``no sound`` (for audio backbones).
+    backbone that samples at a fixed frame rate), ``ends early`` (the film ends before the span
+    does), ``variable frame rate``, ``decoded in order`` (from the start of the film; see
+    ``why_slow``), and ``no sound`` (the film has no sound track).
     """
     span = index.span(path, start, end)
     times = index.times[span.start : span.stop]

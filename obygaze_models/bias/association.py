@@ -3,7 +3,7 @@
 s(w) is the mean cosine of w with A minus the mean with B. The effect size d is the mean of s over
 X minus the mean over Y, in standard deviations of s over both. T is the sum of s over X minus the
 sum over Y. p is one-sided: the share of all partitions of X and Y into groups of the same sizes
-whose T is at least as high. T values that differ only by rounding are equal.
+whose T is at least as high. T values that differ only by rounding count as equal.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _subset_sums(scores: Array, limit: float) -> Array:
 
 
 def _sampled_p(scores: Array, k: int, threshold: float, settings: Settings) -> float:
-    """Return p, estimated from random partitions: (partitions as high + 1) / (samples + 1)."""
+    """Return p from random partitions: (number with T at least as high + 1) / (samples + 1)."""
     random = np.random.default_rng(settings.seed)
     as_high, size = 0, max(1, _SCORES_AT_ONCE // len(scores))
     for start in range(0, settings.samples, size):

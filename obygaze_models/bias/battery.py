@@ -100,9 +100,7 @@ def read_battery(name: str | Path) -> Battery:
             raise BiasError(f"{where}: duplicate test name. Rename one test")
         for model in test.published:
             if model not in battery.models:
-                raise BiasError(
-                    f"{where}: a model with a published number is not in 'models'. Add {model}"
-                )
+                raise BiasError(f"{where}: {model} has a published number. Add it to 'models'")
         sets = {key: _resolve(getattr(test, key), battery, where) for key in "xyab"}
         tests[test.name] = msgspec.structs.replace(test, **sets)
     return msgspec.structs.replace(
@@ -146,7 +144,7 @@ def select(selector: Selector, tables: _Tables) -> list[str]:
         if not missing:
             return items["id"].tolist()
     query = ",".join(f"{name}:{'|'.join(values)}" for name, values in selector.items())
-    raise BiasError(f"no selected item has the {missing[0]} (selection: {query})")
+    raise BiasError(f"no selected item has the {missing[0]}. Correct the selection ({query})")
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,7 @@ class BatteryResults:
         }
 
     def notes(self) -> list[str]:
-        """Return the sentences on items without an embedding, and on tests that were left out."""
+        """Return sentences about items without an embedding, and about tests that were left out."""
         left_out = [f"{name} is left out: {reason}" for name, reason in self.left_out.items()]
         return [*self.lost, *left_out]
 
@@ -303,7 +301,7 @@ def run_battery(
         except BiasError as problem:
             left_out[test.name] = str(problem)
     embeddings: dict[str, dict[str, ArrayLike]] = {}
-    for names, source in parts.items():  # each is read once for all tests
+    for names, source in parts.items():  # each source is read once for all tests
         ids = [item for sets in selected.values() for name in names for item in sets[name]]
         read = dict(zip(*source.read(list(dict.fromkeys(ids))), strict=True))
         embeddings |= dict.fromkeys(names, read)
@@ -363,10 +361,9 @@ def _rows_of(
 def _select_sets(
     test: AssociationTest, parts: Mapping[str, Vectors], tables: _Tables
 ) -> dict[str, list[str]]:
-    """Return the ids of each set; raise `BiasError` if an id is in two sets, or twice in a set.
+    """Return the ids of each set; raise `BiasError` if an id occurs twice in the same source.
 
-    An id may be in two sets from separate sources, such as images and texts, because it is then the
-    id of two different items.
+    The same id in separate sources, such as images and texts, stands for two different items.
     """
     sets: dict[str, list[str]] = {}
     set_of: dict[tuple[str, str], str] = {}
@@ -376,7 +373,9 @@ def _select_sets(
             sets[name] = select(selector, [*tables, source.columns]) if selector else []
             for item in sets[name]:
                 if previous := set_of.get((source.where, item)):
-                    raise BiasError(f"duplicate item {item!r} (in the sets {previous} and {name})")
+                    raise BiasError(
+                        f"{item!r} is in set {previous} and again in set {name}. List it only once"
+                    )
                 set_of[source.where, item] = name
     return sets
 

@@ -36,7 +36,7 @@ _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
 _KEYS = ("image_id", "condition", "emotion")
 Array = NDArray[Any]
-# The source of the captions, the image, condition, emotion and intensity, and the captions.
+# The origin of a row for messages, and its image, condition, emotion, intensity and captions.
 _Row = tuple[str, str, str, str, str, Sequence[str]]
 
 

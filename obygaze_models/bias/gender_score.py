@@ -48,12 +48,12 @@ MEASURES = {
     "assigned": ("assigned by the score", "assigned", "tied"),
     "cooccurrence": ("co-occurrence", "captions of", "neither"),
 }
-"""Each measure's title in a figure, title in a table, and name for captions of neither gender.
+"""Each measure's titles in a figure and in a table, and its word for captions of neither gender.
 
 ``said`` is the mean gender score of captions that name a man, and of captions that name a woman.
 ``filled`` is the mean score of all captions with "man" filled in, and with "woman" filled in.
-``assigned`` counts the captions that score higher with "man", and with "woman".
-``cooccurrence`` counts the captions that name a man, and those that name a woman.
+``assigned`` counts captions by the variant that scores higher: with "man", or with "woman".
+``cooccurrence`` counts captions that name a man, and captions that name a woman.
 """
 MAX_OBJECTS = 20
 """The maximum number of objects in a figure or table. Objects with the most captions come first."""
@@ -83,7 +83,7 @@ class ScoredCaptions:
         The table of captions.
     genders
         The gender of each caption, from the table's groups or else from the caption's words; None
-        if neither gives a gender.
+        if the table has no groups and no caption names exactly one gender.
     scores
         The ``score`` of each original caption, and the ``score_man`` and ``score_woman`` of its
         variants.
@@ -304,7 +304,7 @@ def _score(table: Table, variant: str = "") -> Array:
 
 
 def _genders(table: Table) -> tuple[str, ...] | None:
-    """Return each caption's gender, from groups or words; None if no word names a gender."""
+    """Return each caption's gender, from groups or words; None if no caption names just one."""
     lexicon = shipped_lexicon("genders")
     if "group" in table.columns:
         cells = zip(table.lines, table["group"], strict=True)

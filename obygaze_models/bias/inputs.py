@@ -77,7 +77,7 @@ def check_cells(table: Table, *filled: str, unique: str = "") -> None:
 
 
 def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
-    """Return a column as numbers; raise for the first cell that is not a number or out of range."""
+    """Return a column as numbers; raise for the first cell that is invalid or out of range."""
     values = np.empty(len(table))
     for row, cell in enumerate(table[column]):
         try:
@@ -209,8 +209,8 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
     ----------
     source
         The store (a folder, an archive or a URL), the model's folder, or the file. Each line of
-        ``NAME.vec`` has a name and numbers, separated by spaces. ``NAME.csv`` has a header, and
-        then lines of an id and numbers.
+        ``NAME.vec`` has a name and numbers, separated by spaces. After the header, each line of
+        ``NAME.csv`` has an id and numbers.
     array, pooling
         The array and the pooling of a store; see `obygaze_models.data.stores.read_features`.
     """
@@ -305,7 +305,7 @@ def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, lis
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, start=1):
             name, _, rest = text.partition(" ")
-            # A line of just two integers is word2vec's header.
+            # If the first line has just two integers, it is word2vec's header.
             if name in ids and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
                 yield line, name, rest.split()
 

@@ -52,7 +52,7 @@ class Ratings:
 
     @property
     def alpha(self) -> float | None:
-        """Cronbach's alpha of all raters; None if there is a single rater."""
+        """Cronbach's alpha of all raters; None if undefined, as for a single rater."""
         return cronbach_alpha(self.sexualised) if len(self.raters) > 1 else None
 
     def rows(self) -> list[dict[str, Any]]:

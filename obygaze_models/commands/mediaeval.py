@@ -113,7 +113,7 @@ def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json
         return
     clips = counted(scored.clips, "test clip")
     if scored.positives is not None:
-        clips = f"{scored.positives:,} positive of {clips}"
+        clips = f"{scored.positives:,} of {clips} are positive"
     value = "undefined" if scored.value is None else f"{scored.value:.4f}"
     echo(f"{scored.labels}: {scored.title} {value} ({clips})")
     if scored.missing:

@@ -47,9 +47,10 @@ def train(
     """Train a model on all clips of an EXPERIMENT, to apply it to other clips.
 
     If the estimator uses validation clips, the last fold that has clips of every class is held out
-    for validation, or the last few folds if no single fold does. No clips are left to test the
-    model on, so run the experiment to see how well such a model performs. With the official
-    protocol, the test set is left out, so the model is the same as the run's.
+    for validation. If no single fold has clips of every class, the last few folds are held out. No
+    clips are left to test the model on, so run the experiment to see how well such a model
+    performs. With the official protocol, the test set is left out, so the model is the same as the
+    run's.
 
     \b
     Examples:
@@ -129,8 +130,8 @@ def _describe_training(model: TrainedModel) -> str:
     "count",
     type=click.IntRange(1),
     metavar="N",
-    help="Write only the N best clips to annotate next: diverse clips from many films that the "
-    "model is least certain about, or that a run's fits disagree on most.",
+    help="Write only the N best clips to annotate next: the clips that the model is least certain "
+    "about, or that a run's fits disagree on most, from many films and unlike each other.",
 )
 @overwrite_option
 @json_option

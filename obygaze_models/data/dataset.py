@@ -144,8 +144,8 @@ class Join:
 
     `labelled` is the number of clips with a level of the task. `used` is the number of labelled
     clips that also have a fold and features. `without_fold` and `without_features` list the
-    labelled clips that lack them. `without_label` lists the store's clips without a level of the
-    task.
+    labelled clips that lack a fold or features. `without_label` lists the store's clips without a
+    level of the task.
     """
 
     labelled: int

@@ -258,10 +258,10 @@ class ByFolds(Splitter):
 
 @dataclass(frozen=True)
 class Leak:
-    """The leaked clips of a fold's test set: those that models fitted on the same fold have used.
+    """The clips of a fold's test set that models fitted on the same fold have used.
 
-    `clips` is the size of the test set. `train` and `validation` are the leaked clips in these
-    sets. `otherwise` are clips that a model used in another way, such as to learn concepts.
+    `clips` is the size of the test set. `train` and `validation` are the clips that are also in
+    these sets. `otherwise` are clips that a model used in another way, such as to learn concepts.
     """
 
     fold: int
@@ -326,7 +326,7 @@ def check_balance(balance: str | None) -> None:
 
 
 def balanced(rows: Array, y: Array, seed: int, balance: str | None = "undersample") -> Array:
-    """Return random rows, so that each class of `y` has as many rows as the smallest.
+    """Return random rows: as many of each class of `y` as the smallest class has.
 
     Return all rows if the balance is not ``undersample``.
     """

@@ -19,7 +19,7 @@ whose cross-validation has no validation set and a single test set. There, `Leav
 `KFold`.
 
 The released files have a fold column for each set of levels, so training clips of one set of levels
-are test clips of another. `obygaze_models.data.folds` counts these leaks.
+can be test clips of another. `obygaze_models.data.folds` counts these leaks.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def find_protocol(name: str) -> type[Splitter]:
 class LeakFree(ByFolds):
     """A splitter with the last fold for testing, and each other fold once for validation.
 
-    Training rows are balanced: each class is reduced to the size of the smallest. The validation
-    fold is not balanced, as in the paper.
+    Training rows are balanced: each class is reduced to the size of the smallest class. The
+    validation fold is not balanced, as in the paper.
 
     Parameters
     ----------
@@ -357,9 +357,9 @@ class PaperSplit(ByFolds):
     """A splitter that tests on the last fold, validates on the one before, and trains on the rest.
 
     There is a fit for each training fold. All fits train on all positives. Negatives are chosen as
-    whole folds, so that there are about as many negatives as positives. Fit r takes negatives
-    from fold r on, and after the last training fold from fold 0 on. If negatives do not outnumber
-    positives, all fits train on the same clips.
+    whole folds, so that there are about as many negatives as positives. Fit r takes the
+    negatives of fold r and of the folds after it, where fold 0 follows the last training fold. If
+    negatives do not outnumber positives, all fits train on the same clips.
 
     Parameters
     ----------

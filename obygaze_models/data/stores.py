@@ -50,7 +50,7 @@ MISSING = ("drop", "mean")
 class _StoreGroup:
     """Several stores read as one: the clips that are in all stores, with concatenated features.
 
-    If `missing` is ``mean``, it has the clips that are in any store, and NaN for missing features.
+    If `missing` is ``mean``, the group has the clips of any store, and NaN for missing features.
     """
 
     def __init__(self, stores: Sequence[Store], missing: str) -> None:
@@ -163,7 +163,7 @@ def open_stores(stores: Stores, missing: str = "drop") -> Store:
     """Open a store, or several stores as one with concatenated features.
 
     Clips that one of several stores lacks are dropped. With ``missing="mean"``, they are kept, and
-    their features from this store are NaN.
+    their features from that store are NaN.
     """
     if isinstance(group := cast(object, stores), _StoreGroup):
         return cast(Store, _StoreGroup(group.stores, missing))
@@ -291,7 +291,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _identify_files(store: Store, array: str) -> list[str]:
-    """Return strings that identify an array's files, because checksums alone could be copied."""
+    """Return strings that identify an array's files. Checksums alone could be copied."""
     if not store.location.is_local:
         return [str(store.location.address)]
     root = Path(store.location.address)

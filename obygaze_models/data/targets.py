@@ -238,11 +238,11 @@ class Number(_Numeric):
         return data.numbers
 
     def takes_part(self, labels: Array) -> Array:
-        """Return a mask of the clips that have a number."""
+        """Return a mask of the clips with a finite label."""
         return np.isfinite(labels)
 
     def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip that has a number: folds are not balanced by numbers."""
+        """Return 0 for each clip with a finite label: folds are not balanced by numbers."""
         return np.where(np.isfinite(labels), 0, UNUSED)
 
     def format_labels(self, task: Task, labels: Array) -> Array:

@@ -62,10 +62,10 @@ class Task(msgspec.Struct, frozen=True):
     classes
         The classes.
     concept, negatives
-        The concept to detect, and its negatives: ``a`` EN clips only; ``b`` EN clips, and HN and S
-        clips without the concept; ``c`` only HN and S clips without the concept. Positives are HN
-        and S clips with the concept. If the levels are not ObyGaze's, all clips take part, and only
-        ``b`` is allowed.
+        The concept to detect, and the code of its negatives. ``a``: EN clips. ``b``: EN clips, and
+        HN and S clips without the concept. ``c``: HN and S clips without the concept. Positives are
+        HN and S clips with the concept. If the levels are not ObyGaze's, all clips take part, and
+        only ``b`` is allowed.
     target_key
         The key of the target in `TARGETS`.
     """
@@ -209,7 +209,7 @@ def concepts_task(tasks: Sequence[Task]) -> Task:
 
 
 def with_own_keys(tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks with numbered keys where different tasks have the same key.
+    """Return the tasks, with numbers added to keys that different tasks share.
 
     This can happen because ``A+B`` may be one level or two levels.
     """

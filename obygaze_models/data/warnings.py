@@ -107,9 +107,9 @@ def _unknown_origin(store: Mapping[str, Any]) -> Iterator[RunWarning]:
 def group_warnings(warnings: Iterable[RunWarning | str]) -> list[str]:
     """Return one line per kind of warning, starting with those that can change a conclusion.
 
-    Warnings with the same text are joined into one line, which names their subjects, or only the
-    first subject if there are more than `MAX_SUBJECTS`. If several texts have the same code, the
-    line has the first text and the number of other texts.
+    Warnings with the same text are joined into one line, which names their subjects. If there are
+    more than `MAX_SUBJECTS`, it names only the first and the number of others. If several texts
+    have the same code, the line has the first text and the number of other texts.
 
     Examples
     --------

@@ -31,7 +31,7 @@ from obygaze_models.scoring.metrics import Array
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _FrameProbe(TorchClassifier):
-    """The base class of the probes in this file, which trains them with AdamW and predicts.
+    """The base class of the probes in this file, with training (by AdamW) and prediction.
 
     A subclass defines its weights, and computes the logits of clips and of frames.
     """
@@ -166,7 +166,8 @@ class _FrameProbe(TorchClassifier):
         """Apply a function to checked clips in batches. By default, the fitted weights are used."""
         import torch
 
-        is_training = weights is not None  # training has set the thread limits, and that is slow
+        # Training has already set the thread limits. Setting them again would be slow.
+        is_training = weights is not None
         if weights is None:
             weights = {name: torch.from_numpy(values) for name, values in self.weights_.items()}
         mean = torch.from_numpy(self.mean_)
@@ -204,7 +205,7 @@ class AttentionProbe(_FrameProbe):
 
     This is cross-attention with a learned query, the usual probe for video models. With one query
     and a linear layer, the key projection can be merged into the query and the value projection
-    into the layer, so the query is a single vector.
+    into the layer, so only a query vector and the layer are learned.
 
     Parameters
     ----------

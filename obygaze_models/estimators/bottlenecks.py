@@ -198,7 +198,7 @@ class ConceptBottleneck(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """Return the class that the head predicts for each row."""
         scores = self.concept_scores(X)
-        if isinstance(self.head_, TreeArrays):  # a tree from a file only has probabilities
+        if isinstance(self.head_, TreeArrays):  # a tree from a file has no class labels
             return np.asarray(self.classes_[self.head_.predict_proba(scores).argmax(axis=1)])
         return np.asarray(self.head_.predict(scores))
 
@@ -232,7 +232,7 @@ def _check_clips(
     check_consistent_length(X, y)
     rows = np.ones(len(y), bool) if labelled is None else np.asarray(labelled, dtype=bool)
     if rows.shape != y.shape:
-        raise ExperimentError(f"'labelled' has the shape {rows.shape}. Pass one value per clip")
+        raise ExperimentError(f"'labelled' has shape {rows.shape}. Pass one value per clip")
     assert_all_finite(y[rows], input_name="y")
     return X, y, rows
 
@@ -257,7 +257,7 @@ def _route(
 
 
 def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str, Any]) -> Any:
-    """Return a bottleneck's bank, fitted unless it is frozen."""
+    """Return a bottleneck's fitted bank. A frozen bank is returned as it is."""
     bank = ConceptBank() if model.bank is None else model.bank
     if isinstance(bank, FrozenEstimator):
         check_is_fitted(bank.estimator)
@@ -273,7 +273,8 @@ def _fit_bank(model: Any, X: Array, y: Any, labelled: Array, metadata: dict[str,
         metadata = _check_method_params(X, metadata, indices=labelled)
         X, y = X[labelled], y[labelled]
     if isinstance(bank, ConceptBank) and "concepts" in metadata:
-        y = None  # the bank ignores it; without y all tasks of a fold share the cached fit
+        # The bank ignores y. Without y, all tasks of a fold share the cached fit.
+        y = None
     return check_memory(model.memory).cache(_fitted)(bank, X, y, metadata)
 
 

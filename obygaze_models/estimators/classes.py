@@ -134,7 +134,7 @@ def best_cut(scores: Array, positive: Array) -> float:
 def check_probabilities(table: Array, shape: tuple[int, int], where: str = "predict_proba") -> None:
     """Raise unless a table has this shape and its rows are probabilities that sum to 1."""
     if table.shape != shape:
-        raise ExperimentError(f"{where} returned the shape {table.shape}, not {shape}")
+        raise ExperimentError(f"{where} returned shape {table.shape}, not {shape}")
     if not (table >= -TOLERANCE).all() or not (abs(table.sum(axis=1) - 1) < TOLERANCE).all():
         raise ExperimentError(
             f"{where} returned values that are not probabilities. The values range from "

@@ -376,7 +376,7 @@ class ConceptBank(_Directions):
         """Learn the directions again with the chosen C, and keep their quality."""
         again = clone(self).set_params(refit=False, C=dict(zip(self.names_, self.C_, strict=True)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DegenerateConcept)  # the first fit has warned
+            warnings.simplefilter("ignore", DegenerateConcept)  # the first fit has already warned
             again.fit(X, targets, concept_names=self.names_)
         self.cavs_, self.intercepts_, self.scales_ = again.cavs_, again.intercepts_, again.scales_
 

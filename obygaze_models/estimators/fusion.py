@@ -34,7 +34,7 @@ NO_GROUPS = (
     "groups (in a cross-validation: set_fit_request(groups=True), params={'groups': films})"
 )
 _SURE = 1e-4
-"""The minimum distance of probabilities from 0 and 1, because a tree's logits may be infinite."""
+"""The minimum distance of probabilities from 0 and 1. At 0 or 1, logits would be infinite."""
 
 
 @dataclass(eq=False, repr=False)
@@ -152,7 +152,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for _ in [*parts, None]:
             self.stacker_ = LogisticProbe(class_weight=self.class_weight)
             self.stacker_.fit(logits[labelled], y[labelled], _take("", weights, labelled))
-            if classes == 2:  # a store with a negative weight is noise
+            if classes == 2:  # leave out stores with a negative weight
                 logits[:, self.stacker_.coef_[0] < 0] = 0
         self.models_ = [part.fit(X, y, **arguments) for part in parts]
         weights = dict(zip(self._columns, self.stacker_.coef_[0].tolist(), strict=False))
@@ -246,7 +246,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {name: np.arange(*spans[name]) for name in self.use or self.stores}
 
     def _spans(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Return the range of columns of each store if these stores are side by side."""
+        """Return each store's range of columns in a table of these stores."""
         ends = accumulate(self.stores[name] for name in names)
         return {n: (end - self.stores[n], end) for n, end in zip(names, ends, strict=True)}
 

@@ -48,7 +48,7 @@ def whole_groups(
 ) -> Iterator[list[RunWarning]]:
     """Make the cross-validation inside an estimator hold out whole groups while it is fitted.
 
-    The folds are passed as rows by the ``cv`` parameter, because most of scikit-learn's estimators
+    The folds are passed as rows in the ``cv`` parameter, because most of scikit-learn's estimators
     do not pass groups on. Yield a list with a warning for each part of the estimator that still
     splits groups. If `groups` is None, nothing changes.
 
@@ -68,11 +68,11 @@ def whole_groups(
         path = key.removesuffix("cv").removesuffix("__")
         owner = parameters[path] if path else model
         if "groups" in keywords(model.fit) & keywords(owner.fit):
-            continue  # it gets the groups by name
+            continue  # it gets the groups by keyword
         name = type(owner).__name__
         if parameters[key] == "prefit":
             continue
-        if path:  # it is fitted on a part of the rows
+        if path:  # it is fitted on only some rows
             text = f"{name} inside another estimator cannot get films, so its folds split films."
             notes.append(RunWarning(DIVIDED, "", text))
             continue

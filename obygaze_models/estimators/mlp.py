@@ -292,7 +292,7 @@ class MLPProbe(TorchClassifier):
         # Scale the weights to a mean of 1 over all clips. Torch divides by the sum of a batch's
         # weights, so in a batch of a single class, the class's weight would have no effect.
         weights = weights / weights[training.codes[training.rows]].mean()
-        # Each class's row holds the weight of its clips, in its column.
+        # Row i has the weight of class i in column i, and 0 in all other columns.
         target_rows = torch.diag(torch.tensor(weights, dtype=torch.float32))
         features, targets = torch.tensor(training.X), target_rows[torch.from_numpy(training.codes)]
         row = torch.cat([_first_weights(*pair, training.generator) for pair in pairwise(sizes)])

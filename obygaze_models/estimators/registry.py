@@ -276,7 +276,7 @@ def _make_part(name: str, key: str, path: str, parameters: dict[str, Any]) -> An
 
 
 def describe_estimators() -> dict[str, dict[str, Any]]:
-    """Return the title, the options with their defaults and the package of each estimator."""
+    """Return the title, the options with their defaults, and the package of each estimator."""
     used, ignored = plugins()
     described = {name: _describe(name) for name in (*ESTIMATORS, *REGRESSORS)}
     described |= {p.name: _describe(p.name, p) for p in sorted(used, key=lambda p: p.name)}
@@ -317,8 +317,8 @@ def _is_class(value: Any) -> bool:
 def trusted_classes() -> dict[str, str]:
     """Map each class with an entry point to its package. skops files may contain these classes.
 
-    Nothing else in these packages is trusted. skops creates whatever a file names, so a forged file
-    could call any function that their modules have imported.
+    Nothing else in these packages is trusted. skops creates whatever a file names. If whole
+    packages were trusted, a forged file could call any function that their modules have imported.
     """
     trusted = {}
     for plugin in installed_plugins(ENTRY_POINT_GROUP):
@@ -346,7 +346,7 @@ def modules_of(estimator: Any) -> list[str]:
 
 
 def best_of(estimator: Any) -> Any:
-    """Return a search's best estimator (unfitted: its estimator), or another model unchanged."""
+    """Return a search's best estimator (if it is unfitted, its estimator), or the model itself."""
     if isinstance(estimator, BaseSearchCV):
         return getattr(estimator, "best_estimator_", estimator.estimator)
     return estimator

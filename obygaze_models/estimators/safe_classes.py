@@ -21,7 +21,7 @@ from obygaze_models.estimators.registry import ESTIMATORS
 MAX_CLIP_NUMBERS = 2**24
 """The maximum number of features of a clip: 64 MB in single precision."""
 MAX_DEPTH, MAX_VALUES = 15, 2**20
-"""The maximum depth of objects and lists (five nested pipelines), and number of values in all."""
+"""The maximum depth of nested values (five nested pipelines), and the maximum number of values."""
 _PLAIN = (str, bytes, int, float, complex, type(None), slice, np.generic, np.random.RandomState)
 
 
@@ -53,7 +53,7 @@ _SKLEARN = """
     preprocessing:RobustScaler preprocessing:StandardScaler svm:LinearSVC
 """
 SAFE = OWN | {f"sklearn.{name}".replace(".:", ":") for name in _SKLEARN.split()}
-"""The classes that a model may contain, without the private modules in their paths."""
+"""The classes that a model may contain. Private modules are left out of their paths."""
 
 _VECTORS = """
     center_ class_log_prior_ class_prior_ classes_ explained_variance_ intercept_ intercepts_ mean_
@@ -147,12 +147,12 @@ def _items(value: Any) -> Collection[Any] | None:
 
 
 def _check_state(name: str, state: Mapping[str, Any]) -> None:
-    """Raise if an array has too many axes or values that are not finite, or is too large."""
+    """Raise if an array is too large, has too many axes, or has values that are not finite."""
     sizes = [_size(name, key, state.get(key, 1)) for key in ("n_features_in_", "n_classes_")]
     for key, array in _arrays(state):
         axes = MAX_AXES.get(key.rstrip("0123456789"))
         if axes is not None and not (1 <= array.ndim <= axes and array.size):
-            raise ExperimentError(f"{name}.{key} has the shape {array.shape}")
+            raise ExperimentError(f"{name}.{key} has shape {array.shape}")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ExperimentError(f"{name}.{key} has values that are not finite")
         sizes += array.shape

@@ -66,9 +66,9 @@ class LinearSVMProbe(LinearClassifier):
         at its bound; see `obygaze_models.estimators.svm_solver.LinearSVMFit`.
     temperature_
         The divisor of the decision values before the softmax (for two classes: sigmoid) that gives
-        the probabilities. It minimises log loss on the clips used to choose C, or else on the
-        training clips, where the probabilities are overconfident. No offset is added, so the
-        probability on the hyperplane of two classes is 1/2.
+        the probabilities. It minimises log loss on the validation clips, on the clips held out in
+        cross-validation, or else on the training clips, where the probabilities are overconfident.
+        No offset is added, so the probability on the hyperplane of two classes is 1/2.
     facts_
         A dict of ``C``, ``bounded``, ``solver``, ``converged`` and ``duality_gap``.
     """
@@ -116,7 +116,7 @@ class LinearSVMProbe(LinearClassifier):
             problem = LinearSVM(X, codes == code, weight, products=products)
             choice = choose_svm(problem, Cs, validation=validation, cv=cv, groups=groups)
             if choice.by == "default":
-                label = self.classes_.tolist()[code]  # plain, because NumPy prints its types
+                label = self.classes_.tolist()[code]  # a Python value, because NumPy prints types
                 if X_val is not None:
                     raise ExperimentError(
                         f"of {len(X_val)} validation labels, all or none are class "

@@ -131,7 +131,7 @@ class LinearSVM:
         libsvm takes this many steps if the classes are far from separable. A larger C would take
         even longer, so later fits use Newton's method.
         """
-        # Steps with few clips are fast, so fewer than 1,000 clips get the steps of 1,000 clips.
+        # Steps with few clips are fast, so fewer than 1,000 clips get as many steps as 1,000 clips.
         steps = STEPS_PER_CLIP * max(len(self.X), 1_000)
         # Bypass `SVC`, whose checks take a millisecond. The callers have checked the arrays.
         _libsvm.set_verbosity_wrap(0)

@@ -126,7 +126,7 @@ def annotators_f1(
 
 
 def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
-    """Return the mean F1 over pairs of label sets; None if undefined or not for two classes."""
+    """Return the mean F1 over pairs of label sets; None if undefined or the task is not binary."""
     if not task.is_binary:
         return None
     negatives, positives = task.classes

@@ -86,7 +86,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Comparisons of models, printed as a ranked table for each test set.
+    """Comparisons of models. `str` returns a ranked table for each test set.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DRAWS = 5
 SIZES = (2, 5, 10, 15)
-"""The default numbers of films. Numbers that are too large are reduced to the largest possible."""
+"""The default numbers of films. The largest possible number replaces larger numbers."""
 WIDTH = 100
 
 
@@ -58,7 +58,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """The points of all models and test sets, printed as a table."""
+    """The points of all models and test sets. `str` returns them as a table."""
 
     points: list[CurvePoint]
     metric: str
@@ -119,9 +119,9 @@ def learning_curve(
     experiment
         An `Experiment`, or the path of its TOML file. The test sets are not changed.
     films
-        The numbers of annotated films (default: 2, 5, 10 and 15; numbers larger than possible are
-        replaced by the largest possible). If a model uses validation clips, some of these films
-        are used for validation.
+        The numbers of annotated films; by default 2, 5, 10 and 15, with numbers that are too large
+        replaced by the largest possible number. If a model uses validation clips, some of these
+        films are used for validation.
     draws
         The number of random draws of films for each number. In each draw, smaller sets are subsets
         of larger ones.
@@ -131,7 +131,7 @@ def learning_curve(
     experiment = experiment if isinstance(experiment, Experiment) else load_experiment(experiment)
     plan = make_plan(experiment)
     balance = plan.experiment.balance or PROTOCOLS[plan.division.protocol].default_balance
-    if balance == "undersample":  # done later, within the drawn films
+    if balance == "undersample":  # `_restrict` balances the clips of drawn films
         plan = make_plan(structs.replace(experiment, balance="none"))
     sizes = _default_sizes(plan) if films is None else sorted({*films})
     failed = 0

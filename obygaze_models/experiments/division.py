@@ -127,7 +127,7 @@ def _only_split(experiment: Experiment, manifest: Manifest) -> tuple[str, str]:
     own, column = manifest.split(only), experiment.groups
     groups = manifest.items.groups(column, own.ids) if column else own.ids
     if len({*zip(groups, own.folds, strict=True)}) > len({*groups}):
-        return "", f"new folds are drawn, because {only} divides {group_noun(column or '')}s"
+        return "", f"new folds are drawn: the split {only} divides {group_noun(column or '')}s"
     return only, f"using folds of {only}, the only split of {manifest.name}"
 
 

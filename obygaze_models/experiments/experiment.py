@@ -79,7 +79,7 @@ class _Checked(StructMeta):
 class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     """All settings of a run, with the same keys in Python, TOML files and ``run.json``.
 
-    Pass one kind of task: `positives` and `train_negatives`, `levels`, `concepts`, or a `column`.
+    Pass one kind of task: `levels`, `concepts`, a `column`, or `positives` with `train_negatives`.
     Lists are accepted instead of tuples, and paths instead of strings.
     """
 
@@ -89,8 +89,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     manifest: Annotated[_Name, Meta(
         description="A folder. The manifest with the labelled items.", examples=["mine"])]
     store: Annotated[_Name | _Names, Meta(
-        description="A folder, a zip file or a URL. The store with the features. Or a list of "
-        "stores, joined as set by `fusion`; this key can also be called `stores`.",
+        description="A folder, a zip file or a URL. The store with the features, or a list of "
+        "stores, which are joined as set by `fusion`. This key can also be called `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
         description='`""` for new folds, or the name of a split. The fold column to use.',
@@ -105,11 +105,11 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A list of lists of levels. The negative levels of each test set; by default "
         "the same as in training.", examples=[[["EN"], ["EN", "HN"]]])] = ()
     levels: Annotated[tuple[_Name, ...], Meta(
-        description="A list of levels. Each level is a separate class, instead of `positives` "
-        "and `train_negatives`.", examples=[["EN", "HN", "S"]])] = ()
+        description="A list of levels. Each level is a separate class, unless `target` is "
+        "`ordered`. Use this key instead of `positives`.", examples=[["EN", "HN", "S"]])] = ()
     concepts: Annotated[tuple[_Name, ...], Meta(
-        description='`"all"` (all visual concepts), or a list of concepts. Concepts to detect '
-        "instead of levels, each as a separate task.", examples=[["Look", "Body"]])] = ()
+        description='`"all"` (all visual concepts), or a list of concepts. The concepts to detect, '
+        "instead of levels. Each concept is a separate task.", examples=[["Look", "Body"]])] = ()
     negatives: Annotated[_Name, Meta(
         description='`"a"`, `"b"` or `"c"`, for concepts (for levels, use train_negatives). '
         "The negatives of a concept: `a` Easy Negatives only, `b` all clips without the concept, "
@@ -121,13 +121,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "several `concepts` with one fit.",
         examples=["ordered"])] = Classes.key
     column: Annotated[_Name | None, Meta(
-        description='The name of a column. With `target = "number"`: the column of the labels or '
-        "of `items.csv` with each clip's number. Clips with an empty cell are left out.",
+        description='The name of a column. With `target = "number"`, the column of the labels or '
+        "of `items.csv` that has each clip's number. Clips with an empty cell are left out.",
         examples=["valence"])] = None
     labels: Annotated[_Name | _Names | None, Meta(
-        description="The name of a label set, or a list of annotators' label sets. By default the "
-        "manifest's default. A list selects the set that was merged from the listed sets.",
-        examples=["paper"])] = None
+        description='The name of a label set, such as `"paper"`, or a list of annotators\' label '
+        "sets. A list selects the set that was merged from the listed sets. By default, the "
+        "manifest's default label set is used.", examples=["paper"])] = None
     targets: Annotated[_Name, Meta(
         description='`"merged"` or `"soft"`. What models learn from: the merged label of a clip, '
         "or the labels of all its annotators with equal weights. Tests are the same with both.",
@@ -141,27 +141,27 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="The name of an array. The array for models that read sequences of frames.",
         examples=["frames_temporal"])] = "frames"
     protocol: Annotated[_Name | dict[str, Any] | None, Meta(
-        description="The name of a protocol, or a table with its name and options. How clips are "
-        "divided into training, validation and test: `leak-free`, `released`, `paper`, "
-        "`leave-film-out`, `split`, `official`, or a protocol of your own. By default `official` "
-        "for the split `official` without `balance` and `gap`, otherwise `split`: each fold is the "
-        "test set once.",
+        description='The name of a protocol, such as `"leave-film-out"`, or a table with its name '
+        "and options. How clips are divided for training, validation and testing: `leak-free`, "
+        "`released`, `paper`, `leave-film-out`, `split`, `official`, or a protocol of your own. "
+        "The default is `official` if the split is `official` and neither `balance` nor `gap` is "
+        "set. Otherwise it is `split`, which tests each fold once.",
         examples=["leave-film-out"])] = None
     groups: Annotated[_Name | None, Meta(
-        description="The name of a column: `film`, `media` (file), or any column of `items.csv`. "
-        "`leave-film-out` and new folds keep its groups whole, and scores are means over groups.",
-        examples=["media"])] = None
+        description='The name of a column, such as `"media"`. The column by which clips are '
+        "grouped: `film`, `media` (file), or any column of `items.csv`. `leave-film-out` and new "
+        "folds keep groups whole, and scores are means over groups.", examples=["media"])] = None
     min_clips: Annotated[_Count | None, Meta(
         description="A whole number from 1 up. The number of clips of each class that a film or "
         "group needs to be tested by `leave-film-out`; by default 10.", examples=[5])] = None
     validation_films: Annotated[_Count | None, Meta(
-        description="A whole number from 1 up. For `leave-film-out`: the number of other films, "
-        "drawn for each tested film, that are each used for validation in one fit; by default all. "
-        "It affects only estimators that use validation clips.", examples=[3])] = None
+        description="A whole number from 1 up. With `leave-film-out`, the number of validation "
+        "films to draw for each tested film, with one fit for each; by default all other tested "
+        "films. It affects only estimators that use validation clips.", examples=[3])] = None
     gap: Annotated[Annotated[float, Meta(ge=0)], Meta(
         description="A number of seconds from 0 up. Clips within this distance of a test clip in "
-        "the same file are left out of training. Without `groups`, new folds are then stretches "
-        "of files.",
+        "the same file are left out of training and validation. Without `groups`, new folds are "
+        "then stretches of files.",
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
         description='`"undersample"`, `"weights"` or `"none"`. How to balance the classes in '
@@ -173,14 +173,14 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "lacks: leave them out, or use the mean of the training clips.",
         examples=["mean"])] = "drop"
     fusion: Annotated[_Name, Meta(
-        description='`"early"` or `"late"`. How to join several stores: one model for all, or '
-        "one model per store, with combined probabilities.", examples=["late"])] = "early"
+        description='`"early"` or `"late"`. How to join several stores. `early` fits one model to '
+        "all; `late` fits one to each and combines the log-odds.", examples=["late"])] = "early"
     each_store: Annotated[bool, Meta(
         description="`true` or `false`. Whether to also fit each estimator on each store alone, "
         "and on all stores but one.", examples=[True])] = False
     concept_stores: Annotated[dict[_Name, _Name], Meta(
-        description="A table of concepts and stores. Concepts that bottlenecks learn from only "
-        "one of several stores.", examples=[{"Voice": "clap"}])] = {}
+        description="A table that maps concepts to stores. Bottlenecks learn each of these "
+        "concepts from its store only.", examples=[{"Voice": "clap"}])] = {}
     predictions: Annotated[tuple[_Name, ...], Meta(
         description="A list of tables. The predictions of your own models.",
         examples=[["mine.csv"]])] = ()
@@ -188,8 +188,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A list of names, or of tables with a name and options. The models to train.",
         examples=[["logistic", {"name": "mlp", "max_iter": 50}]])] = ("mlp",)
     titles: Annotated[dict[_Name, _Name], Meta(
-        description="A table of models or stores and titles. The titles replace the names in "
-        "tables and pages.", examples=[{"logistic": "words"}])] = {}
+        description="A table that maps names of models or stores to titles. The titles replace "
+        "the names in tables and pages.", examples=[{"logistic": "words"}])] = {}
     headline: Annotated[_Name | None, Meta(
         description="The name of an estimator in the list. The model that the headline is about, "
         "chosen before the test; by default the first of `estimators`.", examples=["mlp"])] = None
@@ -198,8 +198,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "classes, `f1_macro` for more, `weighted_kappa` for ordered levels and `spearman` for "
         "numbers.", examples=["f1"])] = None
     seed: Annotated[_Seed, Meta(
-        description="A whole number from 0 up. The seed of all random choices: drawn folds, drawn "
-        "clips and the estimators.", examples=[1])] = 0
+        description="A whole number from 0 up. The seed for all random choices: drawing folds, "
+        "drawing clips, and the estimators.", examples=[1])] = 0
     seeds: Annotated[tuple[_Seed, ...], Meta(
         description="A list of different whole numbers from 0 up. All fits are repeated with each "
         "of these seeds. The folds are still drawn with `seed`.", examples=[[0, 1, 2]])] = ()
@@ -392,7 +392,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         if not self.protocol_options:
             return
         keywords, hints = self._protocol_keywords, {}
-        with suppress(NameError):  # for a class within a function
+        with suppress(NameError):  # for the type hints of a local class
             hints = get_type_hints(PROTOCOLS[self.protocol_name or ""].__init__)
         for key, value in self.protocol_options.items():
             if key not in keywords:
@@ -648,7 +648,7 @@ def describe_key(key: str) -> str:
     field = experiment_fields()[key]
     if field.required or field.default in (None, (), msgspec.NODEFAULT):
         return f"{kind}. {rest}".rstrip()
-    return f"{kind}. {rest} By default `{as_toml(field.default)}`.".replace("  ", " ")
+    return f"{kind}. {rest} The default is `{as_toml(field.default)}`.".replace("  ", " ")
 
 
 def as_toml(value: Any) -> str:

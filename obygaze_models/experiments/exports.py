@@ -1,7 +1,7 @@
 """Exports for other programs: spreadsheets, ELAN, ONNX and TensorBoard.
 
-Spreadsheets and ELAN get a table or document for each film, with a model's predictions or a run's
-held-out predictions. Held-out predictions of a clip come from fits that were not trained on it.
+Each film gets a table or an ELAN document with a model's predictions or a run's held-out
+predictions. Held-out predictions of a clip come from fits that were not trained on it.
 """
 
 from __future__ import annotations
@@ -481,7 +481,7 @@ def _as_layer(function: Callable[[Any], Any], estimator: Any) -> Layer:
 
 
 def _graph(onnx: Any, layers: list[Layer], means: NDArray[Any] | None) -> Any:
-    """Return the ONNX graph of the layers. If `means` is not None, it replaces NaN features."""
+    """Return the ONNX graph of the layers. NaN features are replaced by `means`, if passed."""
     helper, make_node = onnx.helper, onnx.helper.make_node
     nodes: list[Any] = []
     constants: list[Any] = []

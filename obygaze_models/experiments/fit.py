@@ -59,7 +59,7 @@ class Fit:
     seen
         All rows that were used in the fit, to detect leaks.
     reads
-        What the estimator reads: ``features``, ``frames`` or ``groups`` (films).
+        The kind of input: ``features``, ``frames`` or ``groups`` (films).
     facts, warnings
         The choices that the estimator made, and warnings about it.
     cut

@@ -137,7 +137,7 @@ def messages_of(record: RunRecord) -> Iterator[RunWarning]:
     for text in describe_cuts(record):
         yield RunWarning("cut", "", text)
     if record.fit_count == 1:
-        yield RunWarning("one-fit", "", "One fit.")
+        yield RunWarning("one-fit", "", "There is only one fit.")
     elif record.fits_per_clip == 1:
         yield RunWarning("fits-in-turn", "", f"{record.fit_count:,} fits test different clips.")
     elif record.fits_per_clip == record.fit_count:
@@ -170,8 +170,8 @@ def table_warnings(record: RunRecord, where: str) -> list[RunWarning]:
         if part.key != "without_features":
             continue
         text = (
-            f"no features in {record.store.name} for {counted(part.clips, 'labelled clip')} of "
-            f"{record.join.labelled:,}, such as {', '.join(part.first[:3])}."
+            f"{record.store.name} has no features for {part.clips:,} of the "
+            f"{record.join.labelled:,} labelled clips, such as {', '.join(part.first[:3])}."
         )
         warnings.append(RunWarning("no-features", where, f"{where}: {text}"))
     named = [message for message in messages if message.code in ("skipped", "concepts", "leak")]
@@ -203,9 +203,9 @@ def released_leaks(manifest: Manifest) -> Iterator[RunWarning]:
         text = (
             f"in the released files, of the {len(pool.tested)} test clips of {test} "
             f"({pool.by_class[positive][1]} of them Sure), {len(pool.ids)} "
-            f"({pool.by_class[positive][0]}) are in the training pool of {train}, and "
-            f"{min(clips)} to {max(clips)} ({min(sure)} to {max(sure)}) in the training set of "
-            "each of its runs. (These counts include clips without a video, which are not scored.)"
+            f"({pool.by_class[positive][0]} Sure) are also in the training pool of {train}. Each "
+            f"of its runs trains on {min(clips)} to {max(clips)} ({min(sure)} to {max(sure)} Sure) "
+            "of them. (These counts include clips without a video, which are not scored.)"
         )
         yield RunWarning("leak", test, text)
 
@@ -342,7 +342,7 @@ def plan_notes(plan: Plan) -> list[str]:
     """Return lines on the plan's choices, such as its folds and protocol."""
     soft = ""
     if plan.experiment.is_soft:
-        soft = "learns from the labels of each annotator: " + ", ".join(plan.data.annotators)
+        soft = "models learn from the labels of each annotator: " + ", ".join(plan.data.annotators)
     notes = (
         plan.films.note,
         _describe_shared_films(plan),
@@ -407,7 +407,7 @@ def _describe_zeros(plan: Plan) -> str:
 def why_untested(plan: Plan, film: str) -> str:
     """Return the reason why a film with clips of the task is not tested."""
     rows, folds = plan.data.groups == film, plan.data.folds
-    is_alone = not np.isin(folds[rows], folds[~rows]).any()  # in its folds
+    is_alone = not np.isin(folds[rows], folds[~rows]).any()  # no other film is in its folds
     needed = plan.experiment.min_clips or FILM_CLIPS
     for task in plan.tasks:
         labels = plan.labels_of(task)[rows]

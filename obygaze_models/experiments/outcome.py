@@ -3,9 +3,9 @@
 A run is written to ``OUTPUT.partial``, which is renamed when it is complete. Each fit's model is
 saved to its final path in ``models``. Then the rest of the fit, with the digests of the model's
 files, is written to a file in ``fits``. This file is flushed to disk and then renamed to its final
-name, so a fit without it is repeated. ``partial.json`` records the experiment, clips, folds and
-versions of the fits. If any of these changes, the run starts again. Files that no run writes are
-never used or removed.
+name, so a fit without it is repeated. ``partial.json`` records what the fits depend on: the
+experiment, the data, the folds and the versions. If any of these changes, the run starts again.
+Files that no run writes are never used or removed.
 """
 
 from __future__ import annotations

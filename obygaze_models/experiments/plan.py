@@ -146,7 +146,7 @@ class Plan:
         return {}
 
     def folds_of(self, problem: Problem, *, validate: bool) -> Sequence[Fold]:
-        """Return a problem's folds, with validation clips if `validate`."""
+        """Return a problem's folds, with validation clips if `validate` is True."""
         name = problem.train.key
         folds, start = self.folds[name], self.whole_from.get(name)
         if start is None:

@@ -161,7 +161,7 @@ def predict_next(
 
     Clips that a fit has seen, or that a run has annotations for, are excluded. With several fits,
     clips are chosen by the mean probabilities, which are uncertain if the fits disagree. For
-    numbers, clips are chosen by the standard deviation over the fits.
+    numbers and ordered levels, clips are chosen by the standard deviation over the fits.
     """
     folders, annotated = _models_of(source, estimator)
     about = read_about(folders[0])
@@ -226,8 +226,8 @@ def expected_gain(table: Array, predictions: Predictions) -> Array:
     """Estimate how informative each clip is, from 0 to 1, from the fits' predictions [F, N, C].
 
     The estimate is the entropy of the mean prediction. It is high if fits are uncertain or
-    disagree. For several concepts, it is the mean entropy. For numbers, it is the standard
-    deviation over the fits.
+    disagree. For several concepts, it is the mean entropy. For numbers and ordered levels, it is
+    the standard deviation over the fits, as a share of the largest deviation.
     """
     about = predictions.about
     if about.is_numeric:
@@ -247,9 +247,9 @@ def expected_gain(table: Array, predictions: Predictions) -> Array:
 def choose_next(gains: Array, X: Array, films: Array, count: int) -> list[int]:
     """Return the rows of informative clips that are dissimilar and from many films.
 
-    Clips are chosen one by one. Each time, the clip with the highest score is chosen: its gain,
-    times its distance to the nearest chosen clip, divided by one plus the number of chosen clips of
-    its film.
+    Clips are chosen one by one, each time the clip with the highest score. A clip's score is its
+    gain, times its distance to the nearest chosen clip, divided by one plus the number of chosen
+    clips of its film.
     """
     scaled = X - X.mean(axis=0)
     scaled = scaled / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1e-12)

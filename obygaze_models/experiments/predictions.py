@@ -111,7 +111,7 @@ def read_predictions(path: Path, record: RunRecord) -> pd.DataFrame:
         allowed = np.all(task.target.allows(table[columns].to_numpy()), axis=1)
         is_wrong = ~(task.target.takes_part(codes) & allowed)
         for row in table[is_wrong].itertuples():
-            raise ValueError(f"fit {row.fit} of {row.model} has invalid labels or probabilities")
+            raise ValueError(f"fit {row.fit} of {row.model} has invalid labels or predictions")
 
     return read_frame(path, _columns(task), check)
 
@@ -347,7 +347,7 @@ TOLERANCE = 1e-6
 
 
 def differing_scores(run: Run) -> list[str]:
-    """Recompute a run's scores, intervals and guesses, and describe each value that differs."""
+    """Recompute the scores of a run and of guessing, and describe each value that differs."""
     record, predictions = run.record, run.predictions()
     clips = run.clips()
     group_of = dict(zip(clips["id"], clips["group"], strict=True))

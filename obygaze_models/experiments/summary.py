@@ -197,7 +197,7 @@ def describe_official(record: RunRecord) -> str:
     )
     return (
         f"Official measure: {measure} over all test clips together, as the benchmark requires. "
-        f"Mark such a run as {mark}."
+        f"If you submit this run, mark it as {mark}."
     )
 
 
@@ -283,7 +283,7 @@ def _concept_table(record: RunRecord) -> str:
 
 
 def _score_table(record: RunRecord, test: str) -> str:
-    """Return a table of the models' scores on a test set, best first, then of guesses."""
+    """Return a table of the models' scores on a test set, best first, followed by guesses."""
     titles, main = metrics_of(record), record.main_metric
     test_set = record.tests[test]
     rows = []
@@ -311,7 +311,7 @@ def _score_table(record: RunRecord, test: str) -> str:
 
 
 def describe_annotators(record: RunRecord, test: str) -> str:
-    """Describe how well models agree with annotators on a test set, and their losses."""
+    """Describe each rater's losses and agreement with the annotators of a test set."""
     comparison = record.annotators[test]
     names = {name: str(number) for number, name in enumerate(comparison.annotators, start=1)}
     columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]

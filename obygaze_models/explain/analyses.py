@@ -212,7 +212,8 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
                 for row in scores
             ),
             f"Score: the share of {counted(scores[0].clips, 'clip')} whose logit rises with the "
-            f"concept. Random: {counted(scores[0].runs, 'direction')} fitted to shuffled labels.",
+            f"concept. Random: the mean for {counted(scores[0].runs, 'direction')} fitted to "
+            "shuffled labels. Slope: the logit's mean slope. p: compared with these directions.",
         )
     ranks = analysis.significance
     return AnalysisTable(
@@ -222,9 +223,10 @@ def describe_analysis(analysis: Analysis) -> AnalysisTable:
             (r.name, *_three_digits(r.auc, r.random_auc, r.random_auc_95, r.p, r.p_holm))
             for r in ranks
         ),
-        "AUROC: how well a concept ranks clips that the model has not seen. p: compared with "
-        f"{counted(ranks[0].runs, 'direction')} fitted to its shuffled labels. Clips of a film are "
-        "alike, so p tends to be too small.",
+        "AUROC: how well a concept ranks clips that the model has not seen. Shuffled: the mean for "
+        f"{counted(ranks[0].runs, 'direction')} fitted to the concept's shuffled labels; the next "
+        "column has their 95th percentile. p: compared with these directions. It tends to be too "
+        "small, because clips of a film are alike.",
     )
 
 

@@ -112,7 +112,7 @@ class Attribution:
     weights
         The increase of the logit with each concept, [N, K]; None for a tree.
     intercept, logit
-        The logit without concepts, and with them, each [N]; None for a tree.
+        The logit without the concepts and the logit with them, each [N]; None for a tree.
     steps, leaves
         The questions on each clip's path in a tree, and the path's last node; None if the model is
         not a tree.
@@ -173,7 +173,7 @@ def attribute(
             return _sums(model, measured, X, names, cut)
     if isinstance(model, StoreFusion) and len(names) == 2:
         logits, head = model.logits_of(model.models_, X), model.stacker_
-        weights = np.where(model.lacks(X), 0, head.coef_[0])  # a missing store has no say
+        weights = np.where(model.lacks(X), 0, head.coef_[0])  # 0 if a store lacks the clip
         intercept = logits @ head.coef_[0] + head.intercept_[0] - log_odds(cut)
         total, stores = intercept.copy(), tuple(model.use or model.stores)
         intercept -= (weights * logits).sum(axis=1)

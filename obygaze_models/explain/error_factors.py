@@ -158,8 +158,8 @@ def _film(
 ) -> FilmFactors:
     """Return the factors of a film, or of all films.
 
-    `drawn` [draws, N] has the number of times that each clip is in each sample. For all films, each
-    sample leaves out one film.
+    `drawn` [draws, N] has the number of times that each clip is in each sample. For all films, it
+    has rows from `weigh_groups`, which leave out one film at a time.
     """
     clips, errors = len(wrong), int(wrong.sum())
     if errors in (0, clips):

@@ -163,7 +163,7 @@ def average_frames(parts: Sequence[FramePredictions]) -> FramePredictions:
 
     A clip's threshold is the mean over the models that predict it, because another model's
     threshold may have been chosen on the clip's labels. A clip counts as seen if any of these
-    models has seen it, and as `SEEN_BY_OTHERS` if only models of other clips may have.
+    models has seen it, and as `SEEN_BY_OTHERS` if only models of other clips may have seen it.
     """
     clips = np.concatenate([part.ids for part in parts])
     ids, first, rows, counts = np.unique(

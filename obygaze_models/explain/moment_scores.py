@@ -60,8 +60,8 @@ class MeasureScore:
         The model's score: for frames, the mean over films; for moments, the score of all films'
         moments together. None if undefined.
     interval
-        The 95% interval of `value` over films: a t interval for frames, by the jackknife for
-        moments. None if there are fewer than five films.
+        The 95% interval of `value` over films: a t interval for frames, and a jackknife interval
+        for moments. None if there are fewer than five films.
     constant
         The score of a scorer that gives all frames the same probability, and covers each unbroken
         stretch of clips with one moment.
@@ -230,9 +230,7 @@ def evaluate_moments(
             f"these films. Choose a level with --positives: {', '.join(scheme.name_of.values())}"
         )
     if outside := sum(film.outside for entry in annotators for film in entry.films):
-        notes.append(
-            f"left out {counted(outside, 'segment')} outside the clips that have probabilities"
-        )
+        notes.append(f"left out {counted(outside, 'segment')} outside clips with probabilities")
     return MomentScores(timelines.name, names, annotators, notes)
 
 

@@ -208,8 +208,8 @@ def find_moments(
     items
         The items of the store, with each clip's film, start and end.
     manifest
-        A manifest with the same ids. It provides the positions in the film of clips that have their
-        own files.
+        A manifest with the same ids. For clips that have their own files, it provides the positions
+        in the film.
     threshold
         A probability; by default, the model's threshold, which was chosen on validation clips. In a
         run, each clip has the mean threshold of the models that were tested on it.
@@ -217,7 +217,7 @@ def find_moments(
         The minimum length of an interval, in seconds, after gaps were closed.
     close_gaps
         The length below which gaps between intervals are closed, in seconds, if clips cover the
-        gap. By default, `CLOSE_GAPS_S`, or `CLOSE_GAPS_SHARE` of a short film or clip.
+        gap. By default, `CLOSE_GAPS_S`, or the share `CLOSE_GAPS_SHARE` of a short film or clip.
     """
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"the threshold must be a probability from 0 to 1 (got {threshold:g})")
@@ -236,7 +236,7 @@ def find_moments(
     moments = []
     for axis, film in frames.by_axis.items():
         limit = limits.by_axis[axis].probabilities
-        reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # never NaN
+        reached = np.flatnonzero(film.probabilities >= limit - EPSILON)  # False for NaN
         length = int(film.edges[-1] - film.edges[0])
         own_gap = min(gap, round(CLOSE_GAPS_SHARE * length)) if close_gaps is None else gap
         for low, high in film.unbroken:  # gaps between clips stay
@@ -374,7 +374,7 @@ def _label_rows(
 
 
 def _draw_curve(axes: Axes, moments: Moments, axis: Axis, own: list[Moment], base: float) -> None:
-    """Draw the frames' probabilities from height `base` (0) up, on the shaded moments `own`."""
+    """Draw the frames' probabilities above the height `base`, on the shaded moments `own`."""
     frames = moments.frames.by_axis[axis]
     for moment in own:
         across = (moment.start, moment.start, moment.end, moment.end)

@@ -1,6 +1,6 @@
 """The mean contributions of concepts to predictions, and their quality, over the fits of a run.
 
-A part is a concept's contribution to the log-odds of a class. A positive part speaks for the class.
+A part is a concept's contribution to the log-odds of a class. A positive part favours the class.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MeanParts:
 
     @property
     def order(self) -> NDArray[Any]:
-        """The indices of each clip's concepts, largest part first, [N, K]."""
+        """The indices of each clip's concepts, [N, K], by absolute part, largest first."""
         return np.argsort(-np.abs(self.amounts), axis=1, kind="stable")
 
     def listed(self) -> list[list[tuple[str, float]]]:

@@ -131,7 +131,7 @@ class _Shuffles:
 
 
 def permutation_p(observed: float, null: Array) -> float:
-    """Return the share of values in `null`, plus `observed`, that are at least `observed`.
+    """Return the share of values that are at least `observed`, counting `observed` as a value.
 
     Examples
     --------
@@ -161,7 +161,8 @@ class TCAV:
         The mean and the standard deviation of the scores of the random directions.
     p, p_holm
         The share of directions, including the concept's, whose score is at least as far from one
-        half (two-sided); and this share, corrected for the number of concepts (Holm).
+        half as the concept's (two-sided); and this share, corrected for the number of concepts
+        (Holm).
     slope
         The mean slope of the logit along the direction, over the clips.
     slope_p, slope_p_holm

@@ -69,7 +69,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A value to compare with, such as chance: a line across the rows of `group`, or all rows."""
+    """A value to compare with, such as chance, drawn across the rows of `group` or all rows."""
 
     value: float
     label: str
@@ -127,7 +127,7 @@ def grouped_dots(
     origin: float | None = None,
     ends: tuple[str, str] | None = None,
 ) -> Figure:
-    """Draw groups of dots with their intervals, with a row per series.
+    """Draw groups of dots and their intervals, with a row per series.
 
     Parameters
     ----------

@@ -334,7 +334,7 @@ def _names_by_clip(path: Path, names: Sequence[str], manifest: Manifest) -> dict
     for name in names:
         if name not in id_of:
             near = find_closest(name, id_of)
-            hint = f"did you mean {near}?" if near else f"it has clips {join_some(manifest.ids, 2)}"
+            hint = f"did you mean {near}?" if near else f"its clips: {join_some(manifest.ids, 2)}"
             raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
         if (earlier := name_of.setdefault(id_of[name], name)) != name:
             raise ExperimentError(f"{path}: duplicate clip: {earlier} and {name} are the same clip")

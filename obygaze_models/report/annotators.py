@@ -129,7 +129,7 @@ class Annotators:
 
     @cached_property
     def differ(self) -> dict[str, bool]:
-        """The clips with several annotators, each mapped to True if their levels differ."""
+        """The clips with several annotators, each mapped to True if its levels differ."""
         labels_of: dict[str, list[str]] = {}
         for levels in self.levels.values():
             for clip, level in levels.items():
@@ -137,7 +137,7 @@ class Annotators:
         return find_differing(labels_of)
 
     def equal_levels(self, clips: Collection[str]) -> float | None:
-        """Return the share of the clips with two or more annotators that have equal levels."""
+        """Return the share of clips with equal levels, among those with two or more annotators."""
         equal = [not self.differ[clip] for clip in clips if clip in self.differ]
         return fmean(equal) if equal else None
 
@@ -306,7 +306,7 @@ def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
 
 
 def levels_figure(marked: MarkedFilms) -> Html | None:
-    """Draw each annotator's share of the highest level by film.
+    """Draw each annotator's share of clips at the highest level, by film.
 
     Return None if there is a single annotator or film.
     """

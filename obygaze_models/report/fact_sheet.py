@@ -164,7 +164,7 @@ class FilmFacts:
 
     @property
     def sentence(self) -> str:
-        """A sentence on the number of clips that each annotator marked, and that all marked."""
+        """A sentence on how many clips each annotator marked, and how many all of them marked."""
         noun, levels = self.head.source.noun, self.head.source.positives
         total = len(self.clips)
         counts = {

@@ -53,7 +53,7 @@ def findings(head: Headline) -> list[Html]:
 
 
 def _named(head: Headline) -> list[Html]:
-    """Name the model of the result, and why it was chosen, if the run has several models."""
+    """Name the model of the result, and say why it was chosen, if there are several models."""
     models = dict.fromkeys(row.model for row in head.rows if row.run is head.run)
     if len(models) < 2:
         return []
@@ -233,7 +233,7 @@ def _extremes(start: str, score: str, values: Mapping[str, float], ends: str = "
 
 
 def _model(head: Headline, who: str) -> Html:
-    """Describe the clips that the model finds, and its ranking."""
+    """Describe how many clips the model finds or classifies correctly, and how it ranks them."""
     row, mean, noun = head.row, head.row.entry.mean, head.run.noun
     if "recall" not in mean:
         share = number(mean["balanced_accuracy"], form="%")
@@ -241,7 +241,7 @@ def _model(head: Headline, who: str) -> Html:
         score = html("{}{}", joined([*_title(row), *scores]), _certainty(head))
         text = "{} classifies {} of the clips correctly if all levels count equally{} ({})."
         return html(text, who, share, row.averaged, score)
-    is_told = head.metric == "auroc" and head.interval is not None  # in the verdict
+    is_told = head.metric == "auroc" and head.interval is not None  # by the verdict
     ranks = Html("") if is_told else _pairs(head)
     details = [*_title(row), *_official_scores(row)]
     model = html(" ({})", joined(details)) if details else Html("")
@@ -325,7 +325,7 @@ def _who(row: ScoreRow) -> str:
 
 
 def _verdict(head: Headline) -> Html:
-    """Compare the score with guessing; return "" if they cannot be compared.
+    """Compare the score with guessing; return "" if this is not possible.
 
     If the score is AUROC, also compare the verdicts with guessing.
     """

@@ -155,7 +155,7 @@ class Caution:
 
 
 def cautions(runs: Sequence[ReportRun], main: ReportRun) -> list[Caution]:
-    """Return a page's cautions without duplicates: leaks first, then the first screen's run."""
+    """Return a page's cautions without duplicates. Leaks are first, then the first screen's run."""
     names: dict[RunWarning, list[str]] = {}
     for run in (main, *(run for run in runs if run is not main)):
         for message in messages_of(run.record):

@@ -46,7 +46,7 @@ def score_figure(head: Headline) -> Html:
     if head.run.kind != "concepts":
         title += f", {head.row.task.title}"
     low = 0.0
-    if head.metric == "auroc":  # nearly all are above chance
+    if head.metric == "auroc":  # nearly all scores are above chance
         low = start_of_axis((Dot(p.value, p.low, p.high) for p in points), 0.5)
     figure = dot_plot(
         points,
@@ -119,7 +119,7 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
 
 
 def _beside_annotators(head: Headline) -> list[Point]:
-    """Return the F1 of the headline model, of a guess and of annotators with each annotator."""
+    """Return the F1 of the headline model, the annotators and a guess against each annotator."""
     compared = head.compared
     if compared is None or compared.f1 is None or head.metric != "f1":
         return []

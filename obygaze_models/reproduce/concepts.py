@@ -210,10 +210,10 @@ def fig5(context: ReproductionContext, runs: Runs) -> Artifacts:
                 count="test clips",
             )
     text = (
-        f"{setting.title}. Thresholds are signed distances from the concepts' hyperplanes in trees "
-        "as in the paper's text, and raw decision values in trees as in its code. Trees of "
-        "different fits ask different questions, so check how much scores vary before you rely on "
-        "a tree."
+        f"{setting.title}. In trees that follow the paper's text, thresholds are signed distances "
+        "from the concepts' hyperplanes; in trees that follow its code, they are raw decision "
+        "values. Trees of different fits ask different questions, so check how much scores vary "
+        "before you rely on a tree."
     )
     table_notes = [*notes(text), *warnings]
     return Artifacts([Table(TREE_COLUMNS, blocks, table_notes)], figures)

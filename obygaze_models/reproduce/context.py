@@ -25,14 +25,14 @@ LEVELS = ("EN", "HN", "S")
 RELEASED_LABELS = "released"
 SAME_LABELS = "leak-free-released-labels"
 """The key of the setting that differs from the released setting only in its folds."""
-# The settings of `Setting`: key, protocol, True on the released label set, title.
+# The fields of `Setting`: key, protocol, True for the released label set, title.
 _SETTINGS = (
     ("released", "released", True, "Released: the authors' splits, as their code uses them"),
     (SAME_LABELS, "leak-free", True, "Leak-free, on the label set that was released"),
     ("paper", "paper", False, "Paper: the text of version 1, appendix 8, on all clips"),
     ("leak-free", "leak-free", False, "Leak-free, on all clips"),
 )
-# Backbones with one token per frame, so the maximum over frames is over all tokens.
+# With one token per frame, the maximum over frames equals the maximum over all tokens.
 _ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
 
 

@@ -166,9 +166,9 @@ def fig6(context: ReproductionContext, runs: Runs) -> Artifacts:
     columns = ["clips", "wrong", *(factor.name for factor in films[0].factors)]
     texts = (
         "Coefficients of a logistic regression of wrong (1) or right (0) on the factors, with a "
-        "ridge penalty. Brackets have the 95% bootstrap interval over the film's clips, or for all "
-        "films, the 95% interval by the jackknife over films. A dash means that all of the film's "
-        "clips have the factor, or that none has it.",
+        "ridge penalty. Brackets have the 95% bootstrap interval over the film's clips; in the row "
+        "for all films, they have the 95% jackknife interval over films. A dash means that all of "
+        "the film's clips have the factor, or that none has it.",
         "The paper fits the clips of a single test fold, 4 to 16 per film. We use films left "
         "out of training, with each clip's mean probability over the fits that tested it.",
     )

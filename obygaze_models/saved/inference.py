@@ -191,8 +191,9 @@ class PartScore:
     scores
         The scores; None for undefined scores.
     baselines
-        The scores of guesses. For two classes, they have the same share of positives; for more
-        classes, there are none.
+        The scores of each kind of guess. With two classes, guesses have the clips' share of
+        positives. With numbers or ordered levels, they are the clips' mean. With more classes,
+        there are none.
     """
 
     clips: int
@@ -414,8 +415,8 @@ def _in_seen_groups(
 ) -> tuple[str, Array]:
     """Return the column that groups a model's clips, and mark the clips of groups it has seen.
 
-    A group is seen if the model records it, or if it has a `seen` clip, because models saved by
-    earlier versions record no groups. No clips are marked if the manifest lacks the column.
+    A group is seen if the model records it, or if it has a `seen` clip. (Models saved by earlier
+    versions record no groups.) No clips are marked if the manifest lacks the column.
     """
     [(column, recorded)] = [*description_of(about).seen_groups.items()][:1] or [("film", [])]
     if column not in manifest.items.columns:

@@ -67,7 +67,8 @@ _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
 _ROWS = ("_fit_X", "_y", "classes_")
 # The saved parameters of a pipeline. Its memory is only for the process that fitted it.
 _PIPELINE = ("steps", "transform_input", "verbose")
-# Former options in format 2, and the values that still predict the same now. ... means any value.
+# Options that models in format 2 may have, but that classes no longer accept. An option is dropped
+# if it has this value (... is any value), because predictions are then the same as before.
 _FORMER: dict[str, dict[str, Any]] = {
     "obygaze_models.estimators.concepts:ConceptBank": {"kind": "svm"},
     "obygaze_models.estimators.attention:AttentionProbe": {
@@ -124,7 +125,7 @@ def save_model(
     parts = _Parts()
     tree = _encode(model, "model", parts)
     try:
-        if hasattr(model, "__sklearn_tags__"):  # trees loaded from a file have none
+        if hasattr(model, "__sklearn_tags__"):  # trees from a file have no tags
             check_is_fitted(model)
     except NotFittedError:
         kind = type(model).__name__
@@ -192,7 +193,7 @@ def check_savable(model: Any) -> None:
 def _encode(value: Any, name: str, parts: _Parts) -> Any:
     """Convert a value to JSON, and add its arrays to `parts` under descriptive names."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        # Normalised, because safetensors ignores byte order and strides.
+        # Convert the array first, because safetensors ignores byte order and strides.
         parts.arrays[name] = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
         return {"array": name}
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "UO":
@@ -205,7 +206,7 @@ def _encode(value: Any, name: str, parts: _Parts) -> Any:
         items = [_encode(item, f"{name}.{index}", parts) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, Mapping):
-        # As pairs, because keys of JSON objects must be strings, but classes may be numbers.
+        # Write pairs, because keys of JSON objects must be strings, but classes may be numbers.
         pairs = [
             [_encode(key, name, parts), _encode(item, f"{name}.{key}", parts)]
             for key, item in value.items()

@@ -358,7 +358,7 @@ def weighted_scores(
             values = np.asarray(metric.compute(labels, probabilities, weights), dtype=np.float64)
             if values.shape != (len(weights),):
                 raise ValueError(
-                    f"the metric {key!r} returned the shape {values.shape} for {len(weights)} rows "
+                    f"the metric {key!r} returned shape {values.shape} for {len(weights)} rows "
                     f"of weights. Return one score per row: ({len(weights)},)"
                 )
             scores[key] = values

@@ -55,7 +55,7 @@ def test_project_writes_into_the_grid_itself(annotations, timelines, spans):
     assert of.Manifest.load(spans).default_labels is None
     text = annotations("merge", spans)
     assert "merged.csv (the default)" in text
-    assert "Sure from both: 1, from either: 1 (100% of the merged Sure)" in text
+    assert "Sure: 1 by either annotator, 1 of them by both (100% of the clips merged" in text
     manifest = of.Manifest.load(spans)
     assert (manifest.default_labels, manifest.digest) == ("merged", before)
     assert manifest.labels().about["of"]["two"]["timelines"]["name"] == "worked"
@@ -207,9 +207,9 @@ def test_media_names_serve_as_films(annotations, tmp_path):
     assert "other one: no second annotator for 5 clips (taken from one)" in text
     assert of.Manifest.load(spans).labels().extra["annotators"] == ["2"] * 5 + ["1"] * 5
     # Both commands count the same clips.
-    assert "Sure from both: 1, from either: 1 (100%); 1 more in clips that only one" in text
+    assert "Sure: 1 by either annotator, 1 of them by both (100%); 1 more in clips" in text
     text = " ".join(annotations("agreement", spans, code=3).split())
-    assert "Sure from either: 1, from both: 1." in text
+    assert "At least one of them marks 1, and both mark 1." in text
     annotations("export", two, "--csv", "--manifest", spans, "-o", tmp_path / "out")
     rows = [(row["film"], row["clip"]) for row in csv_rows(tmp_path / "out/clips.csv")]
     assert rows == [(item.id.partition("-")[0], item.id) for item in items]

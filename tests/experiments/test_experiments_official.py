@@ -170,7 +170,7 @@ def test_clips_that_a_run_omits_count_against_it(benchmark, tmp_path):
 CLASSES = ("--labels", "arousal")
 BROKEN = [
     ("1 Q0 ACCEDE00002 1 0.5 t\n1 Q0 ACCEDE00002.mp4 2 0.4 t\n", (), "are the same clip"),
-    ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "accede has no clip ACCEDE99999; it has clips ACCEDE00000"),
+    ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "accede has no clip ACCEDE99999; its clips: ACCEDE00000"),
     ("1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n", (), "line 2: duplicate id 'a'"),
     ("1 Q0 a 1 0.5\n", (), "line 1: got 5 columns, but a run file has six"),
     ("1 Q0 a 1 nan t\n", (), "line 1: score 'nan' is not a number"),

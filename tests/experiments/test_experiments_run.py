@@ -375,7 +375,7 @@ def test_groups_of_a_column_work_like_films(world, spans, experiment, make_run):
         assert [rows.tolist() for rows in own] == [rows.tolist() for rows in expected]
     changed = structs.replace(experiment, **changes, split=None, protocol=None)
     notes = plan_notes(make_plan(changed))
-    assert "new folds are drawn, because ten divides directors" in notes  # it is the only split
+    assert "new folds are drawn: the split ten divides directors" in notes  # it is the only split
 
 
 def test_left_out_files_are_named(spans, experiment):

@@ -159,7 +159,7 @@ def test_a_file_that_kills_two_decoders_fails(monkeypatch, tmp_path):
 
 def test_no_clip_fails_when_decoders_cannot_start(films, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(VideoError, match=r"the decoding processes cannot start \(exit code 1\)"):
+    with pytest.raises(VideoError, match=r"could not start a decoding process \(exit code 1\)"):
         of.extract(rows(20), films, tiny, tmp_path)
     assert not of.open_store(tmp_path / "tiny.zarr").status.any()
 

@@ -165,7 +165,7 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
     manifest.save(tmp_path / "words")
     words = (tmp_path / "words", "--backbone", checkpoints["tiny-clip"], "-o", tmp_path / "new")
     result = obygaze("features", "extract", *words, code=0)
-    assert "1 text cut off at the backbone's maximum length: t1" in result.stderr
+    assert "1 text was cut off at the backbone's maximum length: t1" in result.stderr
     assert "2 items in" in result.stdout
 
 

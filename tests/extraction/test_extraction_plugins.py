@@ -52,7 +52,7 @@ BROKEN = {
     "def __new__(self, mode): return 3": "makes a int, not a Backbone",
     "def __init__(self, mode): pass": "AttributeError: .*has no attribute 'config'",
     "def __init__(self, m): super().__init__(m); vars(self)['arrays'] = ('native',)":
-        r"arrays must be of type ArraySpec \(got str\)",
+        "arrays has type str, not ArraySpec",
     "def __init__(self, mode): super().__init__({1, 2})":
         "TypeError: Object of type set is not JSON serializable",
     "encode = lambda s, *a: {'native': torch.ones(1, 3)}": "does not return the array max",

@@ -113,7 +113,7 @@ def annotated_clips(chance: np.random.Generator, scale: int = 1) -> list[Row]:
 
 
 def concept_list(label: str, chance: np.random.Generator) -> str:
-    """Write a list like the authors: no space before the first, and two concepts in one name."""
+    """Return a list as the authors write it: with spaces before all names except the first."""
     if label == "Easy Neg":
         return "['']"
     visual = {"Hard Neg": (0, 3), "Not Sure": (0, 4), "Sure": (0, 6)}[label]
@@ -129,7 +129,7 @@ def visual_names(concepts: str) -> list[str]:
 
 
 def split_rows(rows: list[Row], classes: dict[str, str], chance: np.random.Generator) -> list[Row]:
-    """Return clips with some labels in ten balanced folds, leaving out one clip per label."""
+    """Return the clips with these labels in ten balanced folds, leaving out one clip per label."""
     split = []
     for label in classes:
         usable = [row for row in rows if row["label"] == label]
@@ -243,9 +243,9 @@ def save_released(folder: Path, authors: Path) -> Manifest:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A manifest of the authors' files with splits, and a store of each backbone.
+    """A manifest made from the authors' files, with splits, and a store for each backbone.
 
-    `authors` has the files.
+    `authors` is the folder of the files.
     """
 
     authors: Path

@@ -33,9 +33,10 @@ def with_output(bank: om.ConceptBank, output: str) -> om.ConceptBank:
 
 
 def small_clips(clips: int = 240) -> om.ClipDataset:
-    """Return three levels in turn over six folds and four films; Sure clips have more concepts.
+    """Return clips with three levels in turn, in six folds and four films.
 
-    Features have unit norm: noise, a direction for each concept, and one for Sure.
+    Sure clips have more concepts. Features have unit norm: noise, a direction for each concept, and
+    one for Sure.
     """
     width = 16
     chance = np.random.default_rng(7)
@@ -98,7 +99,7 @@ def embed(folder: Path, name: str, items: Items, chance: np.random.Generator) ->
 
 
 def make_images(folder: Path) -> Embedded:
-    """Write six women and six men in science, as many in business, and none in medicine."""
+    """Write embeddings of 6 women and 6 men in science, the same in business, none in medicine."""
     people = [*product(("science", "business"), ("woman", "man"), range(6))]
     items = [
         Item(f"{job}-{gender}-{number}", kind="image", media=f"{job}{gender}{number}.png")

@@ -10,7 +10,7 @@ RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 
 
 def keep_counts(test: str, kind: str, **counts: int) -> None:
-    """Save the counts for a type of input with today's date, in `make fuzz` and `make faults`."""
+    """Save the counts for a type of input, with the date, during `make fuzz` and `make faults`."""
     if not os.environ.get("OBYGAZE_KEEP_COUNTS"):
         return
     path = RESULTS / f"{test}.json"

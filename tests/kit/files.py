@@ -1,4 +1,4 @@
-"""Text files, and commands that end with one line."""
+"""Helpers for text files, figures, and commands that end with a one-line error."""
 
 import csv
 from pathlib import Path

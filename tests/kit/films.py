@@ -21,7 +21,7 @@ ALTREF = {"deadline": "good", "cpu-used": "5", "auto-alt-ref": "1", "lag-in-fram
 #: One thread, because x265 once failed to start its pool on a busy machine.
 QUIET = "log-level=none:pools=none:frame-threads=1"
 
-#: name -> how to write it.
+#: The settings for writing each film, by file name.
 KINDS: dict[str, dict[str, Any]] = {
     "x264.mp4": {},
     "x264.mkv": {"b_frames": 3},
@@ -147,7 +147,7 @@ def copy_packets(
 ) -> None:
     """Join films, or their sound, without re-encoding, like editing programs.
 
-    Start from the n-th keyframe; the clock is 0 at the time of a frame.
+    Start from keyframe number `key`. The clock is 0 at the time of frame number `zero`.
     """
     with av.open(path, "w", **options) as target:
         copy, end = None, 0
@@ -202,7 +202,7 @@ def write_sound(
     later: Sequence[tuple[float, float]] = (),
     **settings: Any,
 ) -> Path:
-    """Write sound tracks ``[S]`` or ``[S, 2]`` from -1 to 1, and black `pictures` in seconds.
+    """Write sound tracks ``[S]`` or ``[S, 2]`` from -1 to 1, and `pictures` seconds of black film.
 
     Sound from ``later[n][0]`` on is heard ``later[n][1]`` seconds later.
     """

@@ -30,10 +30,10 @@ Mark = tuple["Stream", int]
 class Gpu:
     """The device, with a log of the work that reached it.
 
-    `late` is the order of its work, which is random by default. If it is `full`, it has no free
-    memory. It reports `memory`, a quarter of which is reserved by this process, which may have a
-    `share`. `defect` breaks a rule, which the tests must notice. `before_upload` may raise an
-    error.
+    If `late` is True, work is done as late as possible; otherwise, in a random order. If the device
+    is `full`, it has no free memory. It reports `memory`, of which this process has reserved a
+    quarter. The process may be limited to a `share`. `defect` breaks a rule, which the tests must
+    notice. `before_upload` may raise an error.
     """
 
     def __init__(self, seed: int = 0, *, late: bool = False, defect: str = "") -> None:
@@ -95,7 +95,7 @@ class Gpu:
         return target
 
     def upload(self, target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
-        """The driver reads unpinned memory immediately, and slowly."""
+        """Copy to the device. The driver reads unpinned memory immediately, and slowly."""
         self.before_upload(source)
         pinned = source.untyped_storage().data_ptr() in self.pinned
         kind = "upload" if pinned else "pageable upload"
@@ -292,7 +292,7 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch) -> Gpu:
 
     @contextlib.contextmanager
     def use(stream: Stream):
-        assert gpu.local.device == GPU  # else leaving it opens a context on the first GPU
+        assert gpu.local.device == GPU  # or leaving it opens a context on the first GPU
         gpu.local.stream = stream
         stream.users += 1
         stream.most = max(stream.most, stream.users)

@@ -1,4 +1,4 @@
-"""Intervals and tests over films as scipy computes them, as wide as cross-validation makes them."""
+"""Intervals and tests over films, computed by scipy and widened for cross-validation."""
 
 from collections.abc import Sequence
 

@@ -32,7 +32,7 @@ SENTENCE_TOKENS = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
 ROBERTA_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 END = "<|endoftext|>"
 MAX_TOKENS = 64
-"""Tokens that the small text towers, language model and sentence encoder read."""
+"""The number of tokens that small text towers, language models and sentence encoders read."""
 
 
 def write_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
@@ -46,7 +46,7 @@ def write_network(
     folder: Path, seed: int, kind: str, model: str, sizes: Sizes, processor: Sizes | None = None,
     normal: Sequence[str] = (),
 ) -> Any:  # fmt: skip
-    """Write a transformers model and return its config; weights in `normal` are not zero."""
+    """Write a transformers model and return its config; weights named in `normal` are not zero."""
     import transformers
 
     config = getattr(transformers, f"{kind}Config")(**sizes, synthetic=RANDOM_WEIGHTS_NOTE)

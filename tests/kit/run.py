@@ -23,7 +23,7 @@ from obygaze_features.store import ArraySpec, Done, Recipe, StoreWriter
 
 LEVELS = {"EN": "Easy Negative", "HN": "Hard Negative", "NS": "Not Sure", "S": "Sure"}
 CONCEPTS = ("Look", "Body", "Posture")
-FILMS, SCENES = 5, 40  # clips of each; intervals need as many films
+FILMS, SCENES = 5, 40  # the fewest films for intervals, and clips of each
 RECIPE = Recipe(
     name="toy",
     backbone={"name": "tiny", "revision": "1", "weights_sha256": "0" * 64, "config": {}},
@@ -94,7 +94,7 @@ def labelled(
     ids: Sequence[str], levels: Sequence[str], concepts: Any = None, *, folds: Any = (),
     scheme: Sequence[str | Concept] = (), seconds: float = 0, synthetic: str = "",
 ) -> Manifest:  # fmt: skip
-    """Return clips such as tt0-007, in film tt0, with labels and with the folds of the split ten.
+    """Return clips such as tt0-007, in film tt0, with labels and, if passed, a split named ten.
 
     Clips are separate files or, if they have a length in `seconds`, spans of the film's file.
     """

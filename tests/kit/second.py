@@ -24,7 +24,7 @@ SCHEME = LabelScheme(
     ),
     sub_constructs={"key": "how the scene is lit", "fill": "what lightens its shadows"},
 )
-#: By id: the first name is a number, and the second is not a valid id.
+#: Films by id. The first name is a number, and the second is not a valid id.
 FILMS = {
     "1984": Film("1984", 95.5),
     "Kite_Wind": Film("Kite & Wind", 61.25, "Kite & Wind"),
@@ -43,7 +43,7 @@ MARKS = [
 
 
 def darkness() -> Timelines:
-    """Return labels of two annotators; one of their names is not a valid id."""
+    """Return the labels of two annotators, one of whose names is not a valid id."""
     segments = [
         Segment(film, annotator, float(start), float(end), level, tuple(concepts))
         for film, annotator, start, end, level, *concepts in MARKS

@@ -41,9 +41,9 @@ class Served:
     connections: int = 0
     #: Path -> how many bytes of the answer are sent before the connection is cut, if any.
     cut: Callable[[str], int | None] = lambda path: None
-    #: Path -> a status (and headers) that is answered instead of the file.
+    #: Path -> a status (and headers) that is sent instead of the file.
     refuse: Callable[[str], tuple[int, dict[str, str]] | None] = lambda path: None
-    #: Path -> more headers of a file.
+    #: Path -> additional headers for a file.
     about: Callable[[str], dict[str, str]] = lambda path: {}
 
     def forget(self) -> None:

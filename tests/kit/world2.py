@@ -40,10 +40,11 @@ TIMED = replace(
 def make_world2(
     folder: Path, *, films: Sequence[str] = FILMS, levels: dict[str, str] = LEVELS
 ) -> World:
-    """Spans of five files or more, of a film each if there are any; two annotators, one of whom
-    calls a clip in seven the second level, and their merge.
+    """Write clips of five files or more, with the labels of two annotators and their merge.
 
-    The highest level and each concept are told by features, and by one frame more than by others.
+    Each file belongs to one of the `films`, if there are any. The second annotator gives every
+    seventh clip the second level. A feature is higher for the highest level, and another for each
+    concept. One frame of each clip is higher in the feature for the level.
     """
     chance = np.random.default_rng(8)
     reels = max(len(films), len(FILMS))

@@ -40,7 +40,7 @@ SLIPS = [
     ("folder", {"a/x.mp4": "", "a/x.avi": ""}, "would both get the id 'a-x'; rename or remove one"),
     ("folder", {"a/readme.txt": ""}, "has no videos or images"),
     ("prompts --template {}", "stimulus\nx\nx\n", "line 3: 'x' and 'x' both get the id x"),
-    ("prompts --template {}", "stimulus,text\na,b\n", "line 1: the column 'te"),
+    ("prompts --template {}", "stimulus,text\na,b\n", "line 1: column 'te"),
     ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' must"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
      "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1"),
@@ -73,7 +73,7 @@ def test_other_folders_are_refused_as_manifests(source, tmp_path, manifest, obyg
     result = obygaze("--debug", "manifests", "stats", tmp_path / "empty")
     assert type(result.exception).__name__ == "ManifestError"
     for arguments, fact in [
-        (["--labels", "papr"], "has no labels called 'papr'; it has paper, raw, released"),
+        (["--labels", "papr"], "has no label set 'papr' (label sets: paper, raw, released)"),
         (["--figure", "figure.jpeg2"], "a figure's name must end in one of .pdf, .png, .svg"),
     ]:
         refused(obygaze("manifests", "stats", manifest, *arguments), fact, code=2)

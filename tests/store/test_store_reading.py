@@ -147,7 +147,7 @@ SLIPS = {
     "failed": (NATIVE(["tt000", "tt003", "tt006"]), StoreError, r"failed: row 3 is .*\(and 1 more"),
     "ids": (NATIVE("tt000"), UsageError, "ids must be a list"),
     "numbers": (NATIVE([0]), UsageError, "ids must be a list"),
-    "array as a list": (lambda store: store.read(["native"]), UsageError, "an array's name"),
+    "array as a list": (lambda store: store.read(["native"]), UsageError, "must be a string"),
     "unknown array": (lambda store: next(store.iter_blocks(["x"])), StoreError, "no array x"),
     "treatment": (lambda s: s.read("native", missing="skip"), UsageError, "'nan' or 'drop'.*'skip"),
     "to do": (lambda s: s.read_rows("native", np.array([0, 6])), StoreError, "tt006 is not done"),

@@ -267,7 +267,7 @@ def test_repair_asks_and_keeps_dropped_files(obygaze, copy, state, count):
     flip_bit(path / SHARD, 3)
     before = toys.contents(path)
     asked = obygaze("stores", "repair", path, code=1)
-    assert f"{count} rows to drop and compute again: tt1-000" in asked.stderr
+    assert f"{count} rows must be dropped and computed again: tt1-000" in asked.stderr
     assert f"obygaze stores repair {path} --yes" in asked.stderr
     assert toys.contents(path) == before
 

@@ -158,8 +158,8 @@ def released_runs(split: Split, with_media: Set[str]) -> RunSet:
 
     The last fold is the test fold, and run `v` validates on fold `v`. Each class gets a number of
     slots in inverse proportion to its size, and takes that many folds from a wheel of folds 1 to 9
-    without `v + 1`. Each run continues around the wheel where the previous run stopped. A slot that
-    lands on the validation or test fold is lost, so fold 0 is never used for training, and classes
+    without `v + 1`, so fold 0 is never used for training. Each run continues around the wheel where
+    the previous run stopped. A slot that lands on the validation or test fold is lost, so classes
     are only roughly balanced. Clips without a media file are left out.
     """
     if not split.classes:

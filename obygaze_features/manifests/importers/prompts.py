@@ -83,13 +83,11 @@ def import_manifest(
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
     if not len(table):
-        raise ManifestError(f"{source} has a header but no stimuli")
+        raise ManifestError(f"{source} has a header but no stimuli; add a row for each")
     templates = templates or battery_templates
     reserved = {*items.COLUMNS, "template"} & set(table.columns)
     if reserved:
-        raise ManifestError(
-            f"{source}, line 1: the column {min(reserved)!r} is reserved; rename it"
-        )
+        raise ManifestError(f"{source}, line 1: column {min(reserved)!r} is reserved; rename it")
     texts: dict[str, Item] = {}
     extra: dict[str, list[str]] = {"template": [], **{column: [] for column in table.columns}}
     for row, cells in enumerate(table.rows()):
