@@ -294,14 +294,19 @@ class _Driver:
             self._lose(reference, problem)
             return
         del self._awaited[reference]
+        self._free_slots(actor)
         if piece:
-            self._free.append(actor)
             self._take(piece, *answer)
             return
-        self._free += [actor] * PIECES_PER_ACTOR
         for name, device in answer.items():
             self._devices[name].add(device)
             self._progress.devices[name] = "; ".join(sorted(self._devices[name]))
+
+    def _free_slots(self, actor: Any) -> None:
+        """Let an actor get more pieces: one at a time after a loss, to see which piece is fatal."""
+        slots = 1 if self._again else PIECES_PER_ACTOR
+        busy = sum(owner is actor for _, owner in self._awaited.values())
+        self._free += [actor] * (slots - busy - self._free.count(actor))
 
     def _take(self, piece: Block, outcomes: Outcomes, added: Progress) -> None:
         progress = self._progress
