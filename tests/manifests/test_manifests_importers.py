@@ -79,7 +79,7 @@ def test_folder_gives_moviegraphs_ids_in_scene_order(tmp_path, source):
 def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
     path = tmp_path / "t.csv"
     mood = of.Manifest.from_csv(
-        write(path, "id,level,concepts", "a,calm,rain", "b,tense,Rain|dark"),
+        write(path, "id,level,concepts", "a,calm,rain", 'b,tense,"Rain, dark"'),
         levels=["calm", "uneasy", "tense"],
     )
     assert mood.scheme.codes == ("calm", "uneasy", "tense")
@@ -105,6 +105,8 @@ def test_csv_tables_are_imported_with_and_without_labels(tmp_path):
     assert manifest.items.extra == {"concepts": ["Body"], "ratio": ["0.5"]}
     manifest = of.Manifest.from_csv(write(path, "id,text,kind", "p1,a person,text"))
     assert (manifest["p1"].text, manifest.label_names) == ("a person", [])
+    with pytest.raises(ManifestError, match=r"line 3: duplicate id 'a'.*--column start=NAME"):
+        of.Manifest.from_csv(write(path, "file,from,label", "a.mp4,0,S", "a.mp4,9,S"))
     # Spans without a film belong to the film named like their file; whole files to none.
     rows = ("a walk.mp4,0,9,,S", "a walk.mp4,9,18,tt1,S", "b.mp4,,,,S")
     manifest = of.Manifest.from_csv(write(path, "media,start,end,film,level", *rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,8 +64,8 @@ def import_manifest(
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
     and concepts are recognised; map other names with --column. If there are no ids, or they are
     file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
-    concepts in a cell with a bar: Body|Look. A row without a level is an unlabelled clip. Spans of
-    a file (start, end) that have no film belong to the film that the file is named after.
+    concepts in a cell with bars or commas. A row without a level is an unlabelled clip. Spans of a
+    file (start, end) that have no film belong to the film that the file is named after.
 
     \b
     Examples:
@@ -209,20 +209,43 @@ def _read(
     source: Path, columns: Mapping[str, str] | None, delimiter: str | None, *required: str
 ) -> Table:
     """Read a table that has the `required` columns, and ids or file names."""
-    return read_mapped_table(
+    table = read_mapped_table(
         source, MEANINGS, columns, delimiter=delimiter, required=[*required, ("id", "media")]
     )
+    if not {"level", "concepts"} <= {*table.columns}:
+        return table
+    concepts = map_cells(_join_concepts, table["concepts"])
+    return replace(table, columns={**table.columns, "concepts": concepts})
+
+
+def _join_concepts(cell: str) -> str:
+    return labels.SEPARATOR.join(labels.parse_concepts(cell))
 
 
 def _with_items(table: Table) -> Table:
     """Return the table with safe ids, relative file names, and times in seconds."""
     columns = _plain_names(table) or _safe_names(table)
+    if not {"id", "start"} & {*table.columns}:
+        _refuse_repeats(table, columns["id"])
     suffixes = {_suffix(name) for name in {*columns["media"]}}
     if "kind" not in table.columns and suffixes and suffixes <= IMAGE_SUFFIXES:
         columns["kind"] = ["image"] * len(table)
     for name in [name for name in ("start", "end") if name in table.columns]:
         columns[name] = _seconds_texts(table, name)
     return replace(table, columns={**table.columns, **columns})
+
+
+def _refuse_repeats(table: Table, ids: Sequence[str]) -> None:
+    """Raise `ManifestError` if rows without ids and times have the same file."""
+    seen: set[str] = set()
+    for row, identifier in enumerate(ids):
+        if identifier in seen:
+            raise table.problem(
+                row,
+                f"duplicate id {identifier!r}, from the file's name. If each row is a span of its "
+                "file, name the columns of the times: --column start=NAME --column end=NAME",
+            )
+        seen.add(identifier)
 
 
 def _plain_names(table: Table) -> dict[str, list[str]] | None:
