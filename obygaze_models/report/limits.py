@@ -232,7 +232,10 @@ def _differences(runs: Sequence[ReportRun]) -> Iterator[RunWarning]:
 
 
 def _which(names: Sequence[str], total: int) -> str:
-    """Name the runs that a line applies to, or give their number if they are many; "" for all."""
+    """Return the names of the runs that a line applies to, or "" for all runs.
+
+    If there are more than three, return their number instead.
+    """
     if not names or len(names) == total:
         return ""
     return ", ".join(names) if len(names) <= 3 else f"{len(names)} of {total} runs"

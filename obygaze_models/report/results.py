@@ -131,7 +131,7 @@ def verdicts_of(rows: Sequence[ScoreRow], metric: str) -> list[str]:
     verdicts = []
     for row, estimate, p_value in zip(rows, estimates, p_values, strict=True):
         if p_value is None:
-            verdicts.append(row.too_few(metric) or "too few to say")
+            verdicts.append(row.too_few(metric) or "not tested against guessing")
             continue
         verdicts.append(_in_words(metric, p_value < SIGNIFICANT, estimate.value or 0.0))
     return verdicts

@@ -358,7 +358,7 @@ def cross_validation_factor(groups: int) -> float:
 
 
 def t_interval(values: Array, *, cross_validated: bool = False) -> tuple[Array, Array]:
-    """Return the limits of the 95% t interval of means along the last axis.
+    """Return the lower and upper ends of the 95% t intervals of means along the last axis.
 
     Examples
     --------
@@ -467,9 +467,9 @@ def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: st
     """
     counts = [*classes]
     if min(counts) < MIN_CLIPS:
-        return "too few clips to say"
+        return "too few clips for an interval"
     if groups < MIN_GROUPS:
-        return f"too few {noun}s to say"
+        return f"too few {noun}s for an interval"
     is_rare = len(counts) == 2 and counts[1] < MIN_SHARE * sum(counts)
     is_skewed = metric in METRICS and METRICS[metric].skewed
-    return "too few positives to say" if is_skewed and is_rare else ""
+    return "too few positives for an interval" if is_skewed and is_rare else ""

@@ -99,7 +99,7 @@ def test_classes_are_scored_by_accuracy(benchmark, tmp_path):
     scored = json.loads(scored.output)
     assert (scored["value"], scored["measure"]) == (accuracy, "accuracy")
     assert (scored["clips"], len(scored["outside"])) == (50, 100)
-    refused(write_run(model, benchmark, tmp_path / "r"), "a run file needs a model for the highest")
+    refused(write_run(model, benchmark, tmp_path / "r"), "for a run file it must separate")
 
 
 def test_a_model_for_use_has_not_seen_the_test_set(benchmark, violence, tmp_path):
@@ -173,7 +173,7 @@ BROKEN = [
     ("1 Q0 ACCEDE99999 1 0.5 t\n", (), "accede has no clip ACCEDE99999; its clips: ACCEDE00000"),
     ("1 Q0 a 1 0.5 t\n1 Q0 a 2 0.4 t\n", (), "line 2: duplicate id 'a'"),
     ("1 Q0 a 1 0.5\n", (), "line 1: got 5 columns, but a run file has six"),
-    ("1 Q0 a 1 nan t\n", (), "line 1: score 'nan' is not a number"),
+    ("1 Q0 a 1 nan t\n", (), "line 1: score 'nan' is not a finite number"),
     ("1 Q0 a 1 0.5 t\n2 Q0 b 1 0.5 t\n", (), "line 2: topic '2' differs from '1'"),
     ("\n", (), "run.csv is empty"),
     (

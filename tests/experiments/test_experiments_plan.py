@@ -218,7 +218,7 @@ REFUSED = [
     (other_clips, ["none of the 150 clips of toy", "o.zarr (which has clip-1, cl"]),
     (with_gaps, ["has folds up to 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
     (selected("leak-free", range(9)), ["'ten' lost its test fold (9)", 'protocol = "split"']),
-    (selected("official", range(1, 10)), ["set 0 of the official sets 'ten' has no clips left"]),
+    (selected("official", range(1, 10)), ["set 0 of the official split 'ten' has no clips left"]),
     (without_sure_tests, ["no model can be trained", "--name few --overwrite", "9      5  0"]),
     (partial(without_sure_tests, folds=3), ["no clips of S; label more clips\n"]),
     (of_files(2, groups="media"), ['groups = "media" has 2 files', "need three"]),

@@ -67,7 +67,7 @@ BROKEN = {
     "predict_proba = lambda self, X: np.ones(len(X))": r"shape \((\d+),\), not \(\1, 2\)",
     "predict_proba = lambda self, X: np.full((len(X), 2), np.nan)": "not probabilities.*nan",
     "predict_proba = lambda self, X: np.ones((len(X), 2))": "rows sum to 2 to 2, not 1",
-    "facts_ = {'rule': object()}": "facts_ must have only JSON values .got a object",
+    "facts_ = {'rule': object()}": "facts_ must contain only JSON values .got object",
     "def __init__(self): raise LookupError('gone')": r"LookupError: gone \(mylab/broken.py:\d+\)",
 }
 

@@ -378,7 +378,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     assert output.index("different protocols: split in by-film") < output.index("AUROC")
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
     assert f"NOTE: {notes[0]}" in sparse.stderr
-    assert "too few clips to say" in sparse.stdout
+    assert "too few clips for an interval" in sparse.stdout
 
 
 def test_runs_of_different_groups_are_not_compared(run):

@@ -167,7 +167,7 @@ def test_alarms_name_what_changes_the_conclusion(run, results):
         "15 clips for Easy Negative or Hard Negative vs Sure, 5 of them Sure"
         in show(alarms, small)[0]
     )
-    assert "too few clips to say" in show(findings, small)[2]
+    assert "too few clips for an interval" in show(findings, small)[2]
     # They come first, and the paper's numbers are next to ours.
     warned = with_record(leaky(run), warnings=[RunWarning("synthetic", "", "it is random")])
     page = Page(render_report([with_manifest(warned, name="obygaze12")]))
@@ -292,6 +292,8 @@ def test_the_first_sentence_states_the_runs_score(results, score, title, better,
     assert re.search(rf"better than guessing for \d of 2 concepts \({title} averaged", concepts[0])
     imbalanced = with_record(films, tests=with_classes(films, 95, 5))
     assert "on too few clips to say more" in show(findings, imbalanced)[0]
+    low = show(findings, with_record(lower, tests=with_classes(films, 95, 5)))[0]
+    assert re.search(r"scores? no higher than guessing \(.*on too few clips to say more", low)
 
 
 def test_each_part_of_the_chart_names_its_average(results):
