@@ -78,11 +78,11 @@ class MarkedFilms:
         return sorted(clips, key=lambda name: -clips[name])
 
     def levels_csv(self) -> str:
-        """Return a CSV table of each annotator's share of clips with the level, by film."""
+        """Return a CSV table of the share of clips that have the level, by film and annotator."""
         return format_rows({**_named(film), **film.level} for film in self.by_difference)
 
     def concepts_csv(self) -> str:
-        """Return a CSV table of the share of clips that have each concept, by film."""
+        """Return a CSV table of the share of clips that have each concept, by film and concept."""
         names = self.concepts
         return format_rows(
             {**_named(film), **{name: film.concepts.get(name, 0.0) for name in names}}

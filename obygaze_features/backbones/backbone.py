@@ -306,12 +306,12 @@ class Backbone:
 
     def _reads_no(self, inputs: str) -> UsageError:
         return UsageError(
-            f"{self.name} does not read {inputs}; choose another backbone "
-            "(list all: obygaze features backbones)"
+            f"{self.name} does not read {inputs}. Choose another backbone; this command lists "
+            "all of them: obygaze features backbones"
         )
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
-        """Return the backbone for a store of images and texts, whose only array is `embedding`.
+        """Return a copy of the backbone that computes only the array for images and texts.
 
         Raises `UsageError` if `texts` or `images` are requested and the backbone cannot read them.
         """

@@ -188,7 +188,7 @@ def _fetch(
 
 
 def _find_cached(repository: str, required: Sequence[Sequence[str]]) -> Path | None:
-    """Return a checkpoint's folder in the Hub's cache, or None if a file is not in the cache."""
+    """Return a checkpoint's folder in the Hub's cache, or None if it lacks a required file."""
     need("huggingface_hub", extra="extract")
     from huggingface_hub.errors import EntryNotFoundError
 

@@ -76,7 +76,7 @@ def load_plugins() -> tuple[dict[Plugin, Any], dict[Plugin, str]]:
             is_family = isinstance(loaded, Family)
             names = {item.name for item in loaded.checkpoints} if is_family else {plugin.name}
             if common := sorted(names & used_names):
-                raise BackboneError(f"{plugin} is ignored: the name {common[0]} is already taken")
+                raise BackboneError(f"the name {common[0]} of {plugin} is already taken")
             used_names |= names
             plugins[plugin] = loaded
         except BackboneError as problem:

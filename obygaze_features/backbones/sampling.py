@@ -27,8 +27,8 @@ class Sampling:
         The frames per second to choose from (default: all frames of the clip). A clip that is too
         short at this rate has fewer than `frames` frames; the rest is padding.
     window, stride
-        The frames per window, and the frames from the start of one window to the next, for networks
-        that take clips in windows. The last window ends with the clip.
+        The number of frames per window, and the number of frames between the starts of consecutive
+        windows, for networks that take clips in windows. The last window ends with the clip.
 
     Examples
     --------

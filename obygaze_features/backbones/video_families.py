@@ -170,10 +170,11 @@ def tubelet_backbone(
 
 
 def compute_otherwise_on_gpus(network: Module) -> None:
-    """Compute tubelets by a matrix product on GPUs, and tanh-GELUs in one step instead of nine.
+    """Replace layers to speed them up on GPUs.
 
-    Some of cuDNN's tubelet convolutions are wrong in bfloat16 and float16 (cuDNN 9.8 to 9.10) or
-    slow (torch 2.9). CPUs compute as before. Raises `BrokenBackbone` if the results differ.
+    Tubelets are computed as a matrix product, and tanh-GELUs in one step instead of nine. Some
+    of cuDNN's tubelet convolutions are wrong in bfloat16 and float16 (cuDNN 9.8 to 9.10) or slow
+    (torch 2.9). CPUs compute as before. Raises `BrokenBackbone` if the results differ.
     """
     import torch
     from torch.nn import Conv3d

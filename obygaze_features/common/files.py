@@ -116,9 +116,9 @@ def require_readable(path: Path, error: type[ObygazeError]) -> None:
 def sync_path(path: Path) -> None:
     """Flush a file's content or a folder's entries to disk, so that they survive a power failure.
 
-    Paths in an unfinished folder are skipped. On Windows, folders cannot be opened, but need not
-    be, because renames are journalled. Only files that are open for writing can be flushed there,
-    so files are opened for reading and writing.
+    Paths in an unfinished folder are skipped. On Windows, folders are also skipped: they cannot be
+    opened, and renames are journalled. Windows flushes only files that are open for writing, so
+    files are opened for reading and writing there.
     """
     is_folder, is_windows = path.is_dir(), sys.platform == "win32"
     if _is_in_unfinished(path / "name" if is_folder else path) or (is_folder and is_windows):
@@ -176,7 +176,7 @@ def write_files(
     absent = [] if overwrite else [path for path in files if path not in descriptions]
     for path, text in files.items():
         if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
-            raise UsageError(f"{path}: .eaf is for ELAN documents; call a table NAME.csv")
+            raise UsageError(f"{path}: .eaf is for ELAN documents; to write a table, use .csv")
         if not _is_in_unfinished(path):
             clear_unfinished(path)
     for path in absent:

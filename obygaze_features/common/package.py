@@ -103,7 +103,7 @@ def usable_memory(root: Path = Path("/")) -> int:
 
 
 def _memory_limit(folder: Path) -> float:
-    """Return the memory limit of a cgroup (version 1 or 2)."""
+    """Return the memory limit of a cgroup (version 1 or 2), or infinity if it has none."""
     for name in ("memory.max", "memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
             return int((folder / name).read_text())

@@ -54,7 +54,8 @@ class Options:
     limit
         Extract only the first `limit` items.
     part
-        Extract only one part of the blocks; ``"2/4"`` is every fourth block from the second on.
+        Extract only one part of the blocks; ``"2/4"`` is every fourth block, starting with the
+        second.
     retry_failed
         Retry items that failed in an earlier run.
     preprocessing
@@ -63,18 +64,18 @@ class Options:
     precision
         ``float32``, ``tf32``, ``bfloat16`` or ``float16``: see docs/how-to/scale.md.
     arrays
-        The arrays to store (default: all but ``tokens``). Prefix an array with a store to select it
-        only there, such as ``vivit:cls``.
+        The arrays to store (default: all but ``tokens``). To store an array only in one store,
+        prefix it with the store's name: ``vivit:cls``.
     sampling
         A frame rate, such as ``"2 fps"``, which replaces each backbone's own sampling, so longer
         clips get more frames. Networks that take clips get the frames in windows.
     frames
-        The maximum frames per clip, `MAX_FRAMES` by default; longer clips are sampled evenly. If
-        all backbones are audio backbones and there is no `sampling`, this is the maximum number of
-        windows of sound.
+        With `sampling`, the maximum number of frames per clip; for audio backbones (even without
+        `sampling`), the maximum number of windows of sound. Longer clips are sampled evenly.
+        Default: `MAX_FRAMES`.
     window, stride
-        The frames per window (default: as many as the network takes), and the frames from the start
-        of one window to the next (default: no overlap).
+        The number of frames per window (default: as many as the network takes), and the number of
+        frames between the starts of consecutive windows (default: no overlap).
     audio_track
         The number of the sound track to use, from 1 (default: each file's default track).
     device

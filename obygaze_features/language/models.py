@@ -202,7 +202,7 @@ def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Ch
     )
     folder = checkpoint.path
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise BackboneError(f"{folder} is not a model's folder, because it has no config.json")
+        raise BackboneError(f"{folder} is not a model: it has neither config.json nor modules.json")
     if checkpoint.repository and not has_tokenizer(folder):
         _fetch_text_files(checkpoint.repository, folder)
     return checkpoint

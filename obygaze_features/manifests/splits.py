@@ -408,7 +408,7 @@ def leave_film_out(
     group_of = manifest.items.groups(groups, ids)
     names, noun = sorted(set(group_of)), group_noun(groups)
     if len(names) < 2:
-        raise UsageError(f"leave-{noun}-out needs items of at least two {noun}s")
+        raise UsageError(f"leave-{noun}-out needs items from at least two {noun}s")
     number = {group: fold for fold, group in enumerate(names)}
     about = {"method": f"one fold per {noun}", f"{noun}s": names}
     return Split(name, ids, [number[group] for group in group_of], about=about)

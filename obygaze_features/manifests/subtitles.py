@@ -129,7 +129,7 @@ def _read(
 ) -> Iterator[tuple[str, list[Line]]]:
     """Yield each film with its subtitles; add a message to `problems` for each unusable file."""
     if not source.exists():
-        raise ManifestError(f"{source} does not exist")
+        raise ManifestError(f"{source} does not exist; pass a file or folder of subtitles")
     if source.suffix == ".sql" or (source / DUMP).is_file():
         yield from _read_dump(source if source.suffix == ".sql" else source / DUMP, titles)
         return

@@ -93,7 +93,7 @@ def write_map(
     output = Path(output)
     is_page = output.suffix == ".html"
     if is_page and has_figure_format():
-        raise UsageError(f"{output} is a page; leave out --width and --ground, or draw a figure")
+        raise UsageError(f"{output}: --width and --ground are only for figures; leave them out")
     (refuse_to_overwrite if is_page else check_figure_path)(output, overwrite=overwrite)
     clip_map = map_clips(store, **options, link=link_to(report, output))
     if is_page:

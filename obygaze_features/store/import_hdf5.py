@@ -134,7 +134,7 @@ def _read_texts(file: Any, name: str, shape: tuple[int, ...] | None = None) -> l
     is_texts = dataset is not None and h5py.check_string_dtype(dataset.dtype) is not None
     there = dataset.shape if is_texts else None
     if there is None or (len(there) != 1 if shape is None else there != shape):
-        raise StoreError(f"it has no dataset {name!r} with one string per row")
+        raise StoreError(f"it has no dataset {name!r} of strings in the right shape")
     if dataset.nbytes > MAX_TEXT_BYTES:
         raise StoreError(f"{name} would take more than {MAX_TEXT_BYTES >> 20} MiB")
     texts = _read(dataset, ())

@@ -91,7 +91,7 @@ class Location:
         folder, goal = self.address, output.resolve()
         if isinstance(folder, Path) and folder.resolve() in (goal, *goal.parents):
             raise UsageError(
-                output, "is the store itself, or is inside the store; choose another output"
+                output, "is the store itself or inside the store; choose a path outside it"
             )
 
     identity: object = None

@@ -157,7 +157,7 @@ def push(store: Store, target: Path | str) -> Pushed:
         there = Remote(where.rstrip("/") or where)
         if there.files.is_read_only:
             raise UsageError(
-                f"{there.where}: cannot push over HTTP; push to a folder, s3:// or hf://"
+                f"{there.where}: cannot push over HTTP; use a folder, s3://, gs://, hf:// or file://"
             )
         if not there.url.endswith(".zarr") and not there.exists(fmt.CHECKSUMS):
             there = Remote(f"{where.rstrip('/')}/{files.path.resolve().name}")

@@ -245,7 +245,7 @@ def _describe_pair(stored: Any, now: Any) -> str:
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
-    """Return a mask of the blocks in a part: ``"2/4"`` is every fourth block from the second on."""
+    """Return a mask of a part's blocks; ``"2/4"`` is every fourth, starting with the second."""
     first, _, step = part.partition("/")
     if not (first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step)):
         raise UsageError(f"a part must be I/N with I from 1 to N, such as 2/4 (got {part!r})")

@@ -119,7 +119,7 @@ def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -
 def _test(first: Array, second: Array, groups: str, settings: Settings) -> Association:
     d = float(_effect_sizes(first, second, settings.ddof))
     if not math.isfinite(d):
-        raise BiasError(f"{groups} have identical scores, so the effect size is undefined")
+        raise BiasError(f"all items in {groups} score the same, so the effect size is undefined")
     p, p_is, partitions = _p(first, second, settings)
     low = high = None
     if settings.draws and min(len(first), len(second)) > 1:

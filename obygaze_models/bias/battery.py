@@ -68,9 +68,9 @@ class Battery(msgspec.Struct, frozen=True):
         The models with published numbers: a mapping from each model's published name to its names
         in obygaze.
     templates
-        The templates that turned the stimuli in the sets into prompts.
+        The templates that turn the words in `sets` into prompts.
     sets
-        Sets by name, so that several tests can use the same set.
+        Named selections of items, so that several tests can use the same selection.
     """
 
     tests: Annotated[tuple[AssociationTest, ...], _NotEmpty]

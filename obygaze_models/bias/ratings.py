@@ -135,12 +135,12 @@ def read_ratings(path: str | Path, raters: Sequence[str] = ()) -> Ratings:
     Parameters
     ----------
     path
-        A CSV table with the columns ``image_id`` and ``group``. If there are columns of
-        probabilities (drawings, hentai, neutral, porn, sexy), the most probable class of each image
-        becomes the label from a classifier. Each further column has a rater's labels: one of the
-        five classes, 1 or 0, yes or no.
+        A CSV table with the columns ``image_id`` and ``group``. If there are columns of class
+        probabilities (drawings, hentai, neutral, porn, sexy), they are treated as a rater named
+        ``classifier``, whose label for each image is the most probable class. Each further column
+        has a rater's labels: one of the five classes, 1 or 0, yes or no.
     raters
-        The names of the raters to use; by default, all. The classifier is the rater "classifier".
+        The names of the raters to use (default: all).
     """
     uneven = 0
     with read_rows(Path(path), _KEYS) as table:

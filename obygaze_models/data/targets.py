@@ -242,7 +242,7 @@ class Number(_Numeric):
         return np.isfinite(labels)
 
     def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip with a finite label: folds are not balanced by numbers."""
+        """Return 0 for clips with a finite label, else `UNUSED`: numbers do not balance folds."""
         return np.where(np.isfinite(labels), 0, UNUSED)
 
     def format_labels(self, task: Task, labels: Array) -> Array:

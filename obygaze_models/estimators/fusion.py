@@ -241,7 +241,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _columns(self) -> dict[str, Array]:
-        """The columns of each store in use."""
+        """The columns of X that each store fills, for the stores in `use` (or else all)."""
         spans = self._spans(self.stores)
         return {name: np.arange(*spans[name]) for name in self.use or self.stores}
 

@@ -85,7 +85,7 @@ class LogisticProbe(LinearClassifier):
         if any(issubclass(warning.category, ConvergenceWarning) for warning in raised):
             warnings.warn(
                 f"the logistic regression did not converge in {MAX_ITER} steps. "
-                f"Lower C ({self.C:g}), or scale the features",
+                f"Lower C (now {self.C:g}), or scale the features",
                 NotConverged,
                 stacklevel=2,
             )

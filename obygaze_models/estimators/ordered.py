@@ -79,7 +79,7 @@ class OrderedProbe(LogitClassifier):
         if not result.success:
             warnings.warn(
                 f"the proportional-odds model did not converge in {MAX_ITER} steps. Lower C "
-                f"({self.C:g}), or scale the features",
+                f"(now {self.C:g}), or scale the features",
                 NotConverged,
                 stacklevel=2,
             )

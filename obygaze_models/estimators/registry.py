@@ -209,7 +209,7 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:
     if missing := [method for method in methods if not hasattr(kind, method)]:
         raise ExperimentError(
             f"{entry.path} is not a scikit-learn classifier: it has no {', '.join(missing)}. "
-            "Inherit from ClassifierMixin and BaseEstimator"
+            "Define fit, and inherit from ClassifierMixin and BaseEstimator"
         )
     for key, value in list(parameters.items()):
         if _is_class(value):

@@ -136,7 +136,10 @@ def _parts(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _items(value: Any) -> Collection[Any] | None:
-    """Return the items of an array, list, tuple, set or dict; None for any other value."""
+    """Return the objects in a container, or None if a value is not a container.
+
+    The objects in a dict are its keys and values. Arrays of numbers count as empty.
+    """
     if type(value) is np.ndarray:
         return value.tolist() if value.dtype.kind == "O" else ()
     if type(value) in (list, tuple, set):

@@ -153,9 +153,9 @@ def _named_split(experiment: Experiment, split: Split, protocol: str) -> Split:
         )
     if protocol == OFFICIAL and split.lost_folds:
         raise ExperimentError(
-            f"{experiment.name!r}: set {split.lost_folds[0]} of the official sets "
-            f"{split.name!r} has no clips left, so the other sets are not official either. "
-            'Test on each set in turn: protocol = "split"'
+            f"{experiment.name!r}: set {split.lost_folds[0]} of the official split "
+            f"{split.name!r} has no clips left, so results would not be official. "
+            'To test on each set in turn, set protocol = "split"'
         )
     return split
 

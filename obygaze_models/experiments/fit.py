@@ -433,7 +433,7 @@ def _as_json(value: Any) -> Any:
     def convert(part: Any) -> Any:
         if isinstance(part, np.generic | np.ndarray):
             return part.tolist()
-        raise TypeError(f"facts_ must have only JSON values (got a {type(part).__name__})")
+        raise TypeError(f"facts_ must contain only JSON values (got {type(part).__name__})")
 
     return json.loads(json.dumps(value, default=convert), parse_constant=lambda _: None)
 

@@ -296,9 +296,10 @@ def train_model(
 
 
 def _fold_of_all(plan: Plan, problem: Problem, *, validate: bool) -> Fold:
-    """Return a fold that trains on all clips, except validation clips and official test sets.
+    """Return a fold for training on all clips.
 
-    If `validate` is True, one or more of the last folds are held out for validation.
+    If `validate` is True, the last fold (or several) is held out for validation. With official
+    sets, return their own fold, so that the official test set is not used.
     """
     data, seed = plan.data, plan.experiment.seed
     if plan.division.protocol == "official":  # the test set is not even used for validation

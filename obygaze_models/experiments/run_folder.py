@@ -283,7 +283,7 @@ class Run:
 
 
 def _untested_clips(items: Items, tested: Collection[str]) -> list[RunWarning]:
-    """Return a warning with the tested share of each film's clips, if not all were tested."""
+    """Return a warning that counts each film's tested clips, or [] if all clips were tested."""
     films = dict(zip(items.ids, items.films, strict=True))
     counts, tests = Counter(films.values()), Counter(films[clip] for clip in tested)
     if tests == counts:

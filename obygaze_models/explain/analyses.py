@@ -63,8 +63,8 @@ def read_analysis(path: Path) -> tuple[Analysis, AnalysisTable]:
         return analysis, describe_analysis(analysis)
     except (msgspec.ValidationError, IndexError) as problem:
         raise ExperimentError(
-            f"{path} is not an analysis ({problem}). Write one with: obygaze models explain MODEL "
-            "STORE --significance --manifest FOLDER --json > FILE"
+            f"{path} is not an analysis ({problem}). Write one (with --significance or --tcav): "
+            "obygaze models explain MODEL STORE --significance --manifest FOLDER --json > FILE"
         ) from None
 
 
@@ -110,13 +110,13 @@ def analyse(
             raise UsageError("--tcav needs concepts. Add --concepts FOLDER (a saved bottleneck)")
         if not isinstance(model, MLPProbe):
             raise ExperimentError(
-                f"{folder} is a {type(model).__name__}, but TCAV needs a network (mlp) of one store"
+                f"{folder} holds {type(model).__name__}, but TCAV needs an mlp trained on one store"
             )
         source, (holder, bank_about) = concepts, load_model(concepts)
     bank = getattr(holder, "bank_", holder)
     if not isinstance(bank, ConceptBank):
         raise ExperimentError(
-            f"{source} is a {type(bank).__name__}, which has no learned concepts. Use a bottleneck"
+            f"{source} holds {type(bank).__name__}, which has no learned concepts. Use a bottleneck"
         )
     if bank_about.get("features") != about.get("features"):
         raise ExperimentError(f"the concepts of {source} were learned from different features")

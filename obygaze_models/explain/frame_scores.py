@@ -278,7 +278,11 @@ def locate_clip(clip: str, items: Items, manifest: Manifest | None) -> tuple[Ite
 
 
 def _cut_axis(times: Array, start: float | None, end: float | None) -> tuple[Array, Array]:
-    """Return each frame's span. If an end of the clip is unknown, the span there is symmetric."""
+    """Return each frame's span.
+
+    If the clip's start or end is unknown, the first or last span is symmetric about its frame (but
+    starts no earlier than 0).
+    """
     middles = (times[1:] + times[:-1]) / 2
     first, last = (middles[0], middles[-1]) if len(middles) else (times[0] + 0.5, times[0] - 0.5)
     low = max(0.0, 2 * times[0] - first) if start is None else start

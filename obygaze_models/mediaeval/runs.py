@@ -105,8 +105,8 @@ def write_run(
     about = read_about(Path(folder))
     if official_measure(truth, scheme, [learned_task(about)]) != TREC:
         raise ExperimentError(
-            f"the model predicts {about.description.task}, but a run file needs a model for the "
-            f"highest level against all others ({truth.name} has {', '.join(scheme.codes)}). "
+            f"the model predicts {about.description.task}, but for a run file it must separate the "
+            f"highest level from all others (levels of {truth.name}: {', '.join(scheme.codes)}). "
             "To predict classes, use: obygaze models predict MODEL STORE -o FILE"
         )
     folds = manifest.split(split)
@@ -173,7 +173,7 @@ def read_run_file(path: Path) -> RunFile:
             raise ExperimentError(f"{where}: duplicate id {shorten(name)}")
         scores[name] = float(value) if _NUMBER.fullmatch(value) else math.nan
         if not math.isfinite(scores[name]):
-            raise ExperimentError(f"{where}: score {shorten(value)} is not a number")
+            raise ExperimentError(f"{where}: score {shorten(value)} is not a finite number")
     if topic is None or tag is None:
         raise ExperimentError(f"{path} is empty. A run file has a line per clip")
     return RunFile(topic, tag, list(scores), np.array(list(scores.values())))

@@ -59,7 +59,7 @@ def test_every_row_of_mobygaze_is_imported(tmp_path):
     assert actual == sorted(expected)
     assert result.films["tt0467406"] == Film("Juno (2007)")  # as everywhere
     missing = "label, concepts, start_frame, end_frame, imdb_key, framerate"
-    with pytest.raises(ManifestError, match=f"not MObyGaze's table, because it has no {missing}; "):
+    with pytest.raises(ManifestError, match=f"not MObyGaze's table, because it lacks {missing}. "):
         of.Timelines.from_mobygaze(table(tmp_path, "f,a,0,1,S"))
 
 

@@ -29,7 +29,7 @@ SLIPS = [
                       f"push {URL} output.zarr", f"repair {URL}")),
     (1, "pack open.zarr -o output.zip", "is still open", "stores finalise open.zarr"),
     (1, "pack damaged.zarr -o output.zip", "native/c/0/0 does not match its checksum", "verify d"),
-    (2, "pack toy.zarr -o toy.zarr/output.zip", "is inside the store"),
+    (2, "pack toy.zarr -o toy.zarr/output.zip", "inside the store"),
     (1, "unpack nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
     (1, "push toy.zarr films.zarr", "films.zarr has other files, such as film.mkv"),
     (1, "push toy.zip output.zarr", "is read-only", "stores pull toy.zip"),

@@ -99,7 +99,7 @@ def test_backbones_are_listed_with_their_package(mylab, obygaze):
     assert "bad cannot be used: mylab.bad:Net of mylab 0.1.0: OSError: no go" in lines
     credit = "  licence MIT; citation Ni et al.: .*; paper https://arxiv.org/abs/2208.02816\n"
     assert re.search(f"xclip-kinetics: .*\n.*\n.*\n(  .*\n)+{credit}", lines)
-    assert re.search(r"vivit cannot be used: mylab.nets:C0 .* is ignored: the name vivit is", lines)
+    assert re.search(r"vivit cannot be used: the name vivit of mylab.nets:C0 .* is already", lines)
     cards = json.loads(obygaze("features", "backbones", "--json").stdout)
     assert cards["colours"]["package"] == "mylab 0.1.0"
     assert cards["vivit"]["package"] == "obygaze"

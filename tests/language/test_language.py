@@ -151,7 +151,7 @@ def test_a_mismatched_language_model_is_one_line(gpt2, encoder, tmp_path):
     (bare / "vocab.json").unlink()
     for spec, facts in (
         (encoder, r"must be of the type 'gpt2' \(got 'roberta'"),
-        (tmp_path, "has no config.json"),
+        (tmp_path, "it has neither config.json nor modules.json"),
         ("distil-gpt2", r"neither a path .*; did you mean distilgpt2\?"),
         (bare, "has no tokenizer"),
     ):

@@ -207,7 +207,7 @@ def test_invalid_maps_are_refused_in_one_line(obygaze, store, manifest, tmp_path
             map_clips(store, **options)
     for option in (["--width", "6.5"], ["--ground", "white"]):
         result = obygaze("stores", "map", store.where, "-o", tmp_path / "map.html", *option)
-        refused(result, "page; leave out --width", code=2)
+        refused(result, "only for figures; leave them out", code=2)
     with pytest.raises(ObygazeError, match=r"map\.gif"):
         write_map(store, tmp_path / "map.gif")
     with pytest.raises(ObygazeError, match="only a page"):

@@ -94,7 +94,7 @@ SLIPS = {
     "no list": (lambda s, t: of.merge(str(s.path), t), UsageError, r"a list .*toy\.zarr"),
     "around": (
         lambda s, t: subset(s, s.path / "../no/../toy.zarr", films=["tt1"], overwrite=True),
-        UsageError, "choose another output",
+        UsageError, "choose a path outside it",
     ),
     "same ids": (
         lambda s, t: of.merge([s, *films(t.parent, "tt1")], t), StoreError,

@@ -119,7 +119,7 @@ def read_rows(
     Columns must have the names in `MEANINGS`. `read_span` gets a row and the table's delimiter.
     """
     concepts_of = cache(lambda cell: tuple(parse_concepts(cell)))
-    # A segment often starts where the previous segment ends; such a number is kept only once.
+    # A segment often starts when the previous one ends: keep one float for both times.
     same_time = lru_cache(maxsize=16)(float)
     for table in blocks:
         for line, cells in zip(table.lines, table.rows(), strict=True):

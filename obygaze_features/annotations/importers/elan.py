@@ -172,7 +172,7 @@ def _shared_scheme(schemes: Mapping[Path, LabelScheme]) -> LabelScheme | None:
 
 
 def _about(paths: Sequence[Path], documents: Mapping[Path, Document]) -> dict[str, str]:
-    """Return the properties of the data set that the files state; join them if files differ."""
+    """Return the data set's properties as stated in the files, joining values that differ."""
     stated = {
         name: [*dict.fromkeys(d.properties[key] for d in documents.values() if key in d.properties)]
         for name, key in ABOUT.items()

@@ -71,8 +71,8 @@ def _read_mobygaze(source: Path | str | None, url: str | None) -> Table:
         table = map_columns(read_table(path, delimiter=None), {"index": [""]})
     if missing := [name for name in REQUIRED if name not in table.columns]:
         raise ManifestError(
-            f"{table.path} is not MObyGaze's table, because it has no {', '.join(missing)}; "
-            "to import any other table: obygaze annotations import csv"
+            f"{table.path} is not MObyGaze's table, because it lacks {', '.join(missing)}. "
+            "Import other tables with: obygaze annotations import csv"
         )
     return table
 
