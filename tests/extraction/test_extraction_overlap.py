@@ -149,14 +149,18 @@ def test_clips_decoded_in_parts_give_the_same_bits(in_parts, gpu, tmp_path, late
 def test_parts_of_a_clip_need_not_fit_together(in_parts, gpu, tmp_path, monkeypatch, short_of):
     """A part that does not fit stays on the CPU; such a batch is tried once more."""
     backbone, extract, by_cpu = in_parts
-    sizes, refused, new = itertools.count(), [], gpu.new
+    shapes, refused, new = [], [], gpu.new
 
     def refuse(size: int) -> None:
         refused.append(size)
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     def upload(frames: torch.Tensor) -> None:
-        if gpu.stream is not gpu.compute and next(sizes) in (1, 2):  # also once it is resized
+        if gpu.stream is gpu.compute:
+            return
+        shapes.append(frames.shape[1:])
+        is_resized = shapes[-1] != shapes[0]
+        if is_resized or len(shapes) == 2:  # the second part, and that part once it is resized
             refuse(len(frames))
 
     def allocate(shape, dtype, strides=None):
