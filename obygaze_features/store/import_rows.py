@@ -111,8 +111,8 @@ class RowSource:
                 yield f": {name} is not a matrix with one row per item (got {list(rows.shape)})"
             if rows.shape[0] != len(self.ids):
                 yield (
-                    f": {name} has {rows.shape[0]:,} rows but {len(self.ids):,} ids; pass one id "
-                    "per row with --ids"
+                    f": {name} has {rows.shape[0]:,} rows, but there are {len(self.ids):,} ids. "
+                    "Pass one id per row; import rows of other items into a store of their own"
                 )
         if not self.ids:
             yield "has no rows; pass a file with one row per item"

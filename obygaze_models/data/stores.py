@@ -191,7 +191,10 @@ def read_features(
         return group.read_features(ids, array, pooling)
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is None:
-        raise ExperimentError(f"{store.where}: {unknown_name('array', array, store.arrays)}")
+        problem = unknown_name("array", array, store.arrays)
+        if "frames" in store.arrays:
+            problem += '. For the mean over frames, set array to "frames" and pooling to "mean"'
+        raise ExperimentError(f"{store.where}: {problem}")
     axes = len(spec.shape)
     if axes != 1 and pooling is None:
         raise ExperimentError(

@@ -210,10 +210,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             force_setattr(self, key, _as_held(key, getattr(self, key)))
         for entry in self.estimators if isinstance(self.estimators, tuple) else ():
             if not (isinstance(entry, str) or (isinstance(entry, dict) and "name" in entry)):
-                path = _public_path(type(entry))
+                unnamed: object = entry  # a class or an object, against the types
+                remedy = f"{{'name': '{_public_path(type(unnamed))}', ...}}"
+                if isinstance(unnamed, type):
+                    remedy = repr(_public_path(unnamed))
                 raise ExperimentError(
                     f"{self.name!r}: estimators are names, or tables with a name and options "
-                    f"(got {shorten(repr(entry))}). Write {{'name': '{path}', ...}}"
+                    f"(got {shorten(repr(entry))}). Write {remedy}"
                 )
         if isinstance(self.protocol, dict):
             self._settle_protocol(dict(self.protocol))
@@ -424,8 +427,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             folders.add(folder.casefold())
             if len(folder.encode()) > MAX_NAME_BYTES or not _LISTED.fullmatch(listed):
                 raise ExperimentError(
-                    f"{self.name!r}: {shorten(listed)} cannot be an estimator's name. Start with a "
-                    f"letter or digit, and use at most {MAX_NAME_BYTES} bytes"
+                    f"{self.name!r}: {shorten(listed)} cannot be the name of an estimator in a "
+                    f"run. Choose a name of at most {MAX_NAME_BYTES} bytes that starts with a "
+                    f"letter or digit: {{'name': {shorten(name)}, '{CALLED}': 'mine'}}"
                 )
             with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)

@@ -272,8 +272,13 @@ class Run:
         return self.tables or _read_tables(self)
 
     def __repr__(self) -> str:
-        models = ", ".join(self.record.models)
-        return f"Run({str(self.folder)!r}, {self.record.goal}; {models})"
+        scored = {scores.model for scores in self.record.scores}
+        models = [name if name in scored else f"{name} (no scores)" for name in self.record.models]
+        text = f"Run({str(self.folder)!r}, {self.record.goal}; {', '.join(models)}"
+        join = self.record.join
+        if join.used < join.labelled:
+            text += f"; uses {join.used:,} of {join.labelled:,} labelled clips"
+        return f"{text})"
 
     def _repr_html_(self) -> str:
         rows = [{"model": row.model, "test": row.test} | row.mean for row in self.record.scores]

@@ -483,8 +483,9 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
     if differences := _differences(info, backbones, store):
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}. "
-            "Use a store with the same features (extracted with the same --frames, --sampling, "
-            "--audio-track and other options)"
+            "Use a store with the same features: extracted with the same --frames, --sampling, "
+            "--audio-track and other options, or imported with the same --backbone and "
+            "--preprocessing"
         )
 
 

@@ -66,7 +66,7 @@ SLIPS = [
     ("tiny-xclip-lsmdc", lambda folder: touch(folder, "pytorch_model.bin.4"),
      r"2 checkpoints; choose .*bin.0 \.\.\. "),
     ("tiny-xclip-lsmdc", lambda folder: (folder / "pytorch_model.bin.0").unlink(),
-     "no config.json and no pytorch_model.bin.N"),
+     "no config.json, no pytorch_model.bin.N"),
 ]  # fmt: skip
 
 

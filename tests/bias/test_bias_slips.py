@@ -101,7 +101,7 @@ OPTIONS = [
     (sets(x="a", y="b", a="c"), 2, ["--sets b=SET"]),
     (sets(x="a,film:b", y="b", a="c", b="d"), 2, ["a,film:b", "COLUMN:VALUE|VALUE"]),
     (sets(x="@no.txt", y="b", a="c", b="d"), 2, ["no.txt", "No such file"]),
-    (sets(x=W + "0", y=W + "0", a=M + "0", b=M + "1"), 1, ["X and Y", "'science-woman-0'"]),
+    (sets(x=W + "0", y=W + "0", a=M + "0", b=M + "1"), 1, ["set X and", "'science-woman-0'"]),
     (sets(x=f"{W}0,{W}9", y=W + "1", a=M + "0", b=M + "1"), 1,
      ["1 of the 2 items of X", "{store}", "'science-woman-9'", "--skip-missing"]),
 ]  # fmt: skip

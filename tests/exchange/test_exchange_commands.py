@@ -52,7 +52,7 @@ SLIPS = [
     (2, "import npy features --recipe nowhere.toml", "nowhere.toml cannot be read"),
     (2, "import npy X.npy", "X.npy has no ids for its rows; pass --ids FILE"),
     (1, "import npy objects.npy --in-order", "objects.npy cannot be read as NumPy"),
-    (1, "import npy X.npy --ids short.txt", "native has 40 rows but 2 ids"),
+    (1, "import npy X.npy --ids short.txt", "native has 40 rows, but there are 2 ids"),
     (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no 'id' column (got clip, label)"),
     (1, "import npy flat.npy --in-order", "native is not a matrix"),
     (1, "import hdf5 X.npy", "X.npy cannot be read as HDF5"),
