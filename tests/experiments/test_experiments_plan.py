@@ -123,6 +123,16 @@ def test_user_errors_in_a_file_are_one_line(tmp_path, line, facts):
     assert "\n" not in message
 
 
+def test_a_class_as_an_estimator_is_named_by_its_path():
+    for entry, remedy in (
+        (LogisticRegression, "Write 'sklearn.linear_model:LogisticRegression'"),
+        (LogisticRegression(), "Write {'name': 'sklearn.linear_model:LogisticRegression', ...}"),
+    ):
+        with pytest.raises(ExperimentError) as caught:
+            om.Experiment("x", manifest="m", store="s", column="y", estimators=[entry])
+        assert str(caught.value).endswith(remedy)
+
+
 def test_mistyped_keys_and_files_are_named(tmp_path):
     for lines, without, fact in (
         ((), ["positives"], 'positives is missing. Add positives = ["S"'),

@@ -117,6 +117,7 @@ def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     run = make_run("gaps", manifest=tmp_path / "manifest", store=tmp_path / "part.zarr")
     joined = run.record.join
     assert (joined.labelled, joined.used) == (149, 146)
+    assert repr(run).endswith("; uses 146 of 149 labelled clips)")
     missing = {part.key: part for part in joined.missing}
     assert missing["without_fold"].first == [no_fold]
     assert sorted(missing["without_features"].first) == [no_features, failed]
