@@ -144,7 +144,7 @@ def _regular_grid(length: float, timelines: Timelines) -> tuple[Manifest, list[R
         return grid, []
     names = join_some([timelines.titles[film] for film in unknown])
     problem = f"{counted(len(unknown), 'film')} without an end: {names}"
-    done = "the last clip ends with the last segment"
+    done = "the last clip ends with the last segment; import with --film-table for other ends"
     return grid, [Remark(f"a grid of {length:g} s", "", "", problem, done)]
 
 

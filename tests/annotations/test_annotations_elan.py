@@ -73,7 +73,10 @@ def test_a_file_written_by_pympi_is_read(tmp_path):
         "Juno 2007.eaf, tier 'Bob'": f"unknown level 'nothing'; {LEVELS}",
         "Juno 2007.eaf, tier 'dialogue'":
             "has no known level in 1 annotation (the first: 'Hello: Look'); if it holds concepts, "
-            "make it depend on the tier with levels (in ELAN: Tier > Reparent Tier)",
+            "make it depend on the tier with levels (in ELAN: Tier > Reparent Tier), and put the "
+            "word concepts into its name",
+        "Juno 2007.eaf, tier 'Bob colour'":
+            "depends on 'Bob'; if it holds concepts, put the word concepts into its name",
     }  # fmt: skip
 
 
@@ -95,7 +98,7 @@ def test_a_tier_of_concepts_must_depend_on_a_tier_of_levels(tmp_path, obygaze):
     call = ("annotations", "import", "elan", path, "--levels", "weak,strong")
     text = obygaze(*call, "-o", tmp_path / "t", code=3).output
     assert "tier 'concepts': Laura concepts: has no known level in 2 annotations" in text
-    assert "(in ELAN: Tier > Reparent Tier) (left out)" in text
+    assert "(in ELAN: Tier > Reparent Tier), and put the word concepts into its name" in text
     assert "1 row and 1 tier left out" in text
     path.write_text(path.read_text().replace("stong", "weak"))
     assert "\n1 tier left out" in obygaze(*call, "-o", tmp_path / "u", code=3).output

@@ -45,8 +45,10 @@ FILE, SCHEME = "obygaze file", "obygaze scheme"
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
 ReadTier = tuple[Tier, list[Segment]]
 CONCEPTS_REMEDY = (
-    "if it holds concepts, make it depend on the tier with levels (in ELAN: Tier > Reparent Tier)"
+    "if it holds concepts, make it depend on the tier with levels (in ELAN: Tier > Reparent Tier), "
+    "and put the word concepts into its name"
 )
+NAME_REMEDY = "if it holds concepts, put the word concepts into its name"
 #: The default names of tiers in ELAN and in our template.
 UNNAMED_TIERS = ("annotator1", "default")
 #: The field that a dependent tier holds, by a word in the tier's name (in the singular).
@@ -290,6 +292,12 @@ def _rows(
         if has_levels:
             for note, segment in zip(tier.annotations, segments, strict=True):
                 yield SourceRow(f"{file}, {note.location}", segment)
+            details = dict.fromkeys(name for note in tier.annotations for name in note.details)
+            for name in details:
+                if field_of(name) is None:
+                    problem = f"depends on {shorten(tier.name)}; {NAME_REMEDY}"
+                    where = f"{file}, tier {shorten(name)}"
+                    yield Remark(where, film, who, problem, LEFT_OUT, TIER)
         else:
             problem = (
                 f"has no known level in {counted(len(segments), 'annotation')} "
