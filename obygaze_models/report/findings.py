@@ -126,10 +126,10 @@ def _annotated(head: Headline, *, by_all: bool = True) -> Html:
     marked = sum(clip.level in levels for clip in clips.values())
     anyone, everyone = "", Html("")
     if head.annotators is not None:
-        anyone = " to at least one annotator" if head.annotators.merged else ""
+        anyone = " according to at least one annotator" if head.annotators.merged else ""
         if by_all:
             in_all = number(head.annotators.in_all(levels, clips), form=",")
-            everyone = html(", {} to {}", in_all, head.annotators.all_of_them)
+            everyone = html(", {} according to {}", in_all, head.annotators.all_of_them)
     level_names = " or ".join(names.get(code, code) for code in levels)
     total, verb = number(marked, form=","), "is" if marked == 1 else "are"
     return html("{} of {} {} {}{}{}.", total, subject, verb, level_names, anyone, everyone)

@@ -72,7 +72,7 @@ def test_twenty_films_make_a_small_page(films, labels):
     for words in (
         f"one in three of the minutes that either finds objectifying ({sure.all(0).sum()} of "
         f"{sure.any(0).sum()}).",
-        f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure to at least one annotator.",
+        f"{sure.any(0).sum()} of 2,567 minutes of 20 films are Sure according to at least one ann",
         f"same level to {equal.mean():.0%} of the minutes",
         f"chance would be {shares[0] @ shares[1]:.0%}",
         f"kappa of {kappa:.2f} over all films (95% interval {low:.2f} to {high:.2f})",
