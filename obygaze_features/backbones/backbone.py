@@ -78,7 +78,7 @@ class Backbone:
     encode_clips
         A function of the input ``[B,T,3,h,w]`` (``[B,W,...]`` for sound), a mask ``[B,T]`` that is
         false for padding, and the names of the requested arrays. It returns these arrays, and
-        possibly others. Tokens of padding are NaN.
+        possibly others. It sets the tokens of padding to NaN.
     weights
         The weight files.
     config

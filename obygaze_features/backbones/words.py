@@ -86,7 +86,7 @@ class _Splitter:
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of two or more letters, in lower case.
+    """Return the words of two or more letters, digits or underscores, in lower case.
 
     Examples
     --------

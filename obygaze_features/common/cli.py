@@ -102,11 +102,13 @@ def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str
 
 
 def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
-    """Return the option ``--film``, for commands that select films."""
-    ways = "By id or title, repeated or separated by commas; * matches anything ('tt01*')."
+    """Return the option ``--film``, for commands that select films, or exactly one `film`."""
+    ways, metavar = "By id or title, repeated or separated by commas", "FILM,..."
+    if name == "film":
+        ways, metavar = "Pass its id or title", "FILM"
     return click.option(
-        "--film", "--films", name, multiple=True, metavar="FILM,...", callback=_film_names,
-        help=f"{text} {ways}",
+        "--film", "--films", name, multiple=True, metavar=metavar, callback=_film_names,
+        help=f"{text} {ways}; * matches anything ('tt01*').",
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     "--videos",
     help="A folder of the films. The page plays clips from it, on this computer only.",
 )
-@film_option("Draw a one-page sheet of this film instead; -o is a .pdf, .svg or .png file.")
+@film_option("Draw a one-page sheet of this film instead; -o is a .pdf, .svg or .png file.", "film")
 @click.option(
     "--shape",
     type=click.Choice(["a5", "16:9"]),
@@ -75,9 +75,9 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
       obygaze report runs/frames --frames frames.csv --moments moments.csv
       obygaze report mobygaze/minutes --film "Gone Girl" -o gone-girl.pdf
     """
-    films, shape = options.pop("films"), options.pop("shape")
-    if films:
-        _write_sheet(sources, films, output, shape or "a5", options)
+    film, shape = options.pop("film"), options.pop("shape")
+    if film:
+        _write_sheet(sources, film, output, shape or "a5", options)
         return
     if shape is not None:
         raise UsageError("--shape sets the format of a film's sheet. Add --film TITLE")
@@ -100,7 +100,7 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
 
 def _write_sheet(
     sources: tuple[Path, ...],
-    films: list[str],
+    film: list[str],
     output: Path | None,
     shape: Shape,
     options: dict[str, Any],
@@ -112,5 +112,5 @@ def _write_sheet(
         raise UsageError(f"--film cannot be combined with {names}. {remedy}")
     if output is None:
         raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
-    path = om.fact_sheet(run_folders(sources), films, output, shape=shape, overwrite=overwrite)
+    path = om.fact_sheet(run_folders(sources), film, output, shape=shape, overwrite=overwrite)
     echo(f"Wrote {path}")

@@ -217,7 +217,10 @@ def _shared_tier_names(documents: Mapping[Path, Document], folders: Mapping[Path
 
 
 def _check_film_names(segments: Sequence[Segment]) -> Iterator[Remark]:
-    """Yield a remark if every film has one annotator, because files may be named after people."""
+    """Yield a remark if there are several annotators, but no film has more than one.
+
+    The files may then be named after people instead of films.
+    """
     annotators: dict[str, set[str]] = {}
     for segment in segments:
         annotators.setdefault(safe_id(segment.film), set()).add(safe_id(segment.annotator))

@@ -133,7 +133,7 @@ def relative_path(path: str) -> str:
 
 
 def film_of_file(name: str) -> str:
-    """Return the film that spans of a media file belong to; return other names unchanged.
+    """Return the film of a media file, by its name; a name without a media suffix is unchanged.
 
     Examples
     --------
