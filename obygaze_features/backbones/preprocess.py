@@ -131,8 +131,8 @@ CLIP_TORCHVISION = Preprocessing(
 def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
     """Read the preprocessing from a checkpoint's `processor_file`.
 
-    The file must have a mean and a standard deviation, because the defaults of a class may differ
-    from the values used in training.
+    Unless ``do_normalize`` is false, the file must have a mean and a standard deviation, because
+    the defaults of transformers' processor classes may differ from the values used in training.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def lsmdc_arrays(frames: int, dim: int, tokens: int) -> tuple[ArraySpec, ...]:
 def load(path: Path, mode: str) -> Backbone:
     """Load a checkpoint from a file, or from a folder with only one checkpoint.
 
-    Both preprocessing modes are the same, because the published preprocessing is the authors' own.
+    `mode` has no effect: both modes use the preprocessing that OpenAI published with CLIP.
     """
     torch = need("torch", extra="extract")
     from torch.nn import ModuleDict, ParameterDict

@@ -75,7 +75,7 @@ def project(
     clips = projected.grid
     folder = output or clips.folder
     if folder is None:
-        raise UsageError(f"{grid} is not a manifest that can hold labels; add -o MANIFEST")
+        raise UsageError(f"--grid {grid} is a clip length; add -o MANIFEST to hold the labels")
     saved = projected.save(folder, overwrite=overwrite)
     remarks = [*projected.remarks, *_removed_remarks(saved)]
     if as_json:

@@ -151,8 +151,8 @@ def figure_style() -> Iterator[None]:
 def level_colour_names(codes: Sequence[str]) -> list[str]:
     """Return the name of each level's colour in figures and pages; higher levels stand out more.
 
-    ObyGaze12's Not Sure has its own colour. A class of several levels has the colour of its first
-    level.
+    Among ObyGaze12's levels, Not Sure has its own colour, and a class of several levels has the
+    colour of its first level.
     """
     first = [code.partition("+")[0] for code in codes]
     if set(first) <= LEVELS.keys():

@@ -450,8 +450,8 @@ def _refuse_to_lose(old: Path, new: Path) -> None:
 def _exchange(new: Path, path: Path) -> None:
     """Swap two folders.
 
-    On Linux, this is one step (renameat2), so `path` always exists. Elsewhere, it takes two steps;
-    if the second fails, the first is undone.
+    Where renameat2 works (Linux), this is one step, so `path` always exists. Elsewhere, `path` is
+    moved aside and `new` takes its place; if that fails, the first move is undone.
     """
     try:
         _renameat2(new, path, _RENAME_EXCHANGE)

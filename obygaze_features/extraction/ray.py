@@ -96,7 +96,10 @@ def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> Work
 
 
 def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Options) -> int:
-    """Return the number of actors that fit on a machine."""
+    """Return the number of actors for a machine.
+
+    These are as many as its GPUs hold or, if actors use no GPUs, its share of `ray_forwards`.
+    """
     cpus = node.get("CPU", 0)
     if gpus and cpus:  # An actor uses only one GPU. Rounded, so that a tenth fits ten times.
         return int(node.get("GPU", 0)) * int(1 / gpus + 1e-9)
@@ -172,7 +175,10 @@ class Setup:
 
 
 class Computer:
-    """An actor, which holds the backbones on a device and runs the loop with its own decoders."""
+    """A Ray actor, which holds the backbones on a device.
+
+    It reads pieces with its own decoders, and embeds them.
+    """
 
     _devices: Mapping[str, str] = {}
 

@@ -40,10 +40,10 @@ class ReadItem:
     Parameters
     ----------
     source
-        The fingerprint of the item's file; None for a text.
+        The fingerprint of the item's file; None for a text or an unreadable file.
     inputs
-        The input of each backbone: frames (``[T,3,h,w]``) in the parts in which they were decoded,
-        windows of sound, an image, or a text.
+        The input of each backbone: a list of frame tensors (``[T,3,h,w]``), one per decoded part;
+        windows of sound; an image; or a text.
     sampled
         For clips, each backbone's row in the arrays ``frame_index`` and ``frame_time``; for an
         audio backbone, ``frame_time`` and ``loudness``.

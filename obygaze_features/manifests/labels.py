@@ -194,7 +194,7 @@ class LabelScheme:
             for entry in entries:
                 for text in entry.texts:
                     if not text.strip() or SEPARATOR in text:
-                        raise ManifestError(f"{text!r} is not a valid {noun}; use words without |")
+                        raise ManifestError(f"{noun} {text!r}: use a non-empty name without '|'")
                     if owner.setdefault(name_key(text), entry) is not entry:
                         raise ManifestError(f"two {noun}s are called {text!r} (ignoring case)")
 

@@ -337,8 +337,8 @@ def stratified(
         raise UsageError(f"a split needs at least 2 folds (got {folds})")
     units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
     if folds > (count := len(set(units))):
-        units_text = counted(count, group_noun(groups)) if groups else f"{count} labelled items"
-        raise UsageError(f"{units_text} cannot make {folds} folds; use fewer folds")
+        nouns = f"{group_noun(groups)}s" if groups else "stretches" if gap else "labelled items"
+        raise UsageError(f"{folds} folds need {folds} {nouns} (got only {count}); use fewer folds")
     deal = _deal_groups if groups or gap else _deal_items
     fold_of = deal(label_set.levels, units, folds, seed)
     about: dict[str, Any] = {"method": "stratified by level", "labels": label_set.name}

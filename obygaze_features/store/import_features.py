@@ -49,7 +49,7 @@ MAX_SAMPLED = 51
 """The maximum number of files that are sampled to find the most common shape."""
 _HEAD_BYTES = 1 << 20
 BLOCK_BYTES, FEWEST_BLOCKS = 1 << 20, 128
-"""For enlarged blocks: the maximum size in bytes, and the minimum number of blocks."""
+"""The maximum size in bytes of enlarged blocks, and the minimum number of blocks."""
 KINDS = {
     ".npy": "npy",
     ".pth": "pth",

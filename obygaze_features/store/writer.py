@@ -48,9 +48,8 @@ if TYPE_CHECKING:
 class StoreWriter:
     """A writer that fills a store. Start with `create`, or continue a store with `resume`.
 
-    Several writers (processes, or machines on a shared file system) may fill the same store; each
-    block is written by only one of them. Divide the work with `BlockClaims`, or let writers race:
-    the first to commit a block wins.
+    Several writers (processes, or machines on a shared file system) may fill the same store. The
+    first commit of a block wins. Use `BlockClaims` to avoid computing a block twice.
     """
 
     def __init__(self, store: Store) -> None:

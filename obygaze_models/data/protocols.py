@@ -3,7 +3,7 @@
 ==================  ==================  ====================================================
 in an experiment    splitter
 ==================  ==================  ====================================================
-``leak-free``       `LeakFree`          the last fold is tested; each other fold validates once
+``leak-free``       `LeakFree`          the last fold is tested; each of the others validates once
 ``released``        `Released`          the authors' code and their split files
 ``paper``           `PaperSplit`        the text of the paper's version 1: eight training folds
 ``leave-film-out``  `LeaveFilmOut`      each film is left out and tested (Table 4)
@@ -103,7 +103,7 @@ def find_protocol(name: str) -> type[Splitter]:
 )
 @dataclass(eq=False, repr=False)
 class LeakFree(ByFolds):
-    """A splitter with the last fold for testing, and each other fold once for validation.
+    """A splitter that tests the last fold, and uses each of the other folds once for validation.
 
     Training rows are balanced: each class is reduced to the size of the smallest class. The
     validation fold is not balanced, as in the paper.
@@ -145,7 +145,7 @@ class LeakFree(ByFolds):
 )
 @dataclass(eq=False, repr=False)
 class LeaveFilmOut(Splitter):
-    """A splitter that tests each eligible film, with each other eligible film once for validation.
+    """A splitter that tests each eligible film, with each of the others once for validation.
 
     N films give N * (N - 1) folds. With `validation_films`, fewer films are used for validation.
     With 0, only the tested film is left out, which gives N folds.

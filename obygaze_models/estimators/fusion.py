@@ -204,7 +204,7 @@ class StoreFusion(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def scaled(self, X: Any) -> Array:
-        """Return the used stores' scaled features; features of clips that a store lacks are 0."""
+        """Return the scaled features of the stores in use. Missing features become 0."""
         own = np.concatenate([*self._columns.values()])
         means, scales = self.means_.take(own), self.scales_.take(own)
         scaled = (np.asarray(X, np.float64)[:, own] - means) / scales

@@ -201,9 +201,10 @@ def _describe_near(manifest: Manifest, split: Split) -> str:
 def _released(experiment: Experiment, manifest: Manifest, problems: Sequence[Problem]) -> Division:
     """Return a division into the authors' runs, or into the folds used to learn their concepts.
 
-    For concepts, the last fold is the test set, and each other fold is the validation set once. The
-    authors' bottlenecks are trained once, on all folds except the last (the second to last counts
-    as validation here). Clips without a media file are left out, as in the authors' code.
+    For concepts, the last fold is the test set, and each of the other folds is the validation set
+    once. The authors' bottlenecks are trained once, on all folds except the last (the second to
+    last counts as validation here). Clips without a media file are left out, as in the authors'
+    code.
     """
     if experiment.split not in (None, "", *RELEASED.values(), RELEASED_CONCEPTS):
         raise ExperimentError(

@@ -429,7 +429,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 raise ExperimentError(
                     f"{self.name!r}: {shorten(listed)} cannot be the name of an estimator in a "
                     f"run. Choose a name of at most {MAX_NAME_BYTES} bytes that starts with a "
-                    f"letter or digit: {{'name': {shorten(name)}, '{CALLED}': 'mine'}}"
+                    f'letter or digit: {{name = "{name}", {CALLED} = "mine"}}'
                 )
             with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)

@@ -427,7 +427,7 @@ def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> in
         if history := getattr(estimator, "history_", None):
             histories[Path(row["model"]) / row["folder"].name] = history
     if not histories:
-        raise ExperimentError(f"{folder} has no network with a loss history. Train an mlp")
+        raise ExperimentError(f"{folder}: no loss history. Run an experiment with mlp or frame-mil")
     with new_folder(output, overwrite=overwrite) as logs:
         for name, history in histories.items():
             (logs / name).mkdir(parents=True)

@@ -41,7 +41,7 @@ Runs = Mapping[Any, Run]
 
 
 class Unavailable(ExperimentError):
-    """An error for a part of a table that cannot be made, with the reason."""
+    """The error raised if part of a table cannot be made. Its message gives the reason."""
 
 
 @dataclass(frozen=True)

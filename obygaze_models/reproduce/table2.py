@@ -148,7 +148,10 @@ def _model(row: _Row, setting: Setting) -> str:
 
 
 def bottlenecks(context: ReproductionContext, setting: Setting) -> dict[Levels, Planned]:
-    """Plan the bottlenecks, with all heads and readings, for each set of training negatives."""
+    """Plan the bottlenecks for each set of training negatives.
+
+    With each head, they are made as in the paper's text and as in its code.
+    """
     split = RELEASED_CONCEPTS if setting.protocol == "released" else ""
     planned = {}
     for negatives in (EASY, HARD):

@@ -383,7 +383,7 @@ def _decode_foreign(data: bytes) -> Any:
 
 
 def _loadable(types: Iterable[str]) -> set[str]:
-    """Return the types of a skops file that are safe to load, besides those that skops trusts."""
+    """Return the types in a skops file that are safe to load, beyond those that skops trusts."""
     trusted = trusted_classes()
     return {name for name in types if name in trusted or class_path(name) in SAFE - OWN}
 

@@ -98,7 +98,7 @@ SLIPS = [
     ("estimators = [{hidden = 8}]", ["estimators are names, or tables with a name", "hidden"]),
     ('estimators = [{name = "mlp", threshold = 0.3}]', ["must be 'validation' (got 0.3)"]),
     ('estimators = [{name = "pcbm-tree", threshold = "validation"}]', ["from validation clips"]),
-    (LONG, ["at most 200 bytes", "'as'"]),
+    (LONG, ["at most 200 bytes", 'as = "mine"']),
     ('missing = "zero"', ["unknown missing 'zero'", "mean"]),
     ('fusion = "late"', ["fusion needs several stores"]),
     ('concept_stores = {Look = "xclip"}', ["concept_stores needs several stores"]),

@@ -114,9 +114,10 @@ def read_rows(
     read_span: Callable[[Mapping[str, str], str], Iterable[float]],
     parse_concepts: Callable[[str], Iterable[str]] = parse_concepts,
 ) -> Iterator[SourceRow | Remark]:
-    """Yield a segment for each row of a table in blocks, or a remark if the row cannot be read.
+    """Yield a segment for each row of a table, or a remark if the row cannot be read.
 
-    Columns must have the names in `MEANINGS`. `read_span` gets a row and the table's delimiter.
+    The table is read block by block. Its columns must have the names in `MEANINGS`. `read_span`
+    gets a row and the table's delimiter.
     """
     concepts_of = cache(lambda cell: tuple(parse_concepts(cell)))
     # A segment often starts when the previous one ends: keep one float for both times.
