@@ -87,8 +87,8 @@ class FilmScores:
     seconds, positive_seconds
         The time that clips cover, and the time that both clips and positive segments cover.
     segments, outside
-        The number of positive segments inside the clips, split at gaps between clips, and the number of
-        positive segments outside the clips.
+        The number of positive segments inside the clips, split at gaps between clips, and the
+        number of positive segments outside the clips.
     moments
         The number of moments that the model found.
     scores
