@@ -145,7 +145,7 @@ def test_new_concepts_join_the_manifests_scheme(annotations, timelines, spans):
 def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
     project, new = ("annotations", "project", timelines, "--grid"), ("-o", tmp_path / "new")
     for options, fact in (
-        (["60"], "60 is not a manifest that can hold"),
+        (["60"], "--grid 60 is a clip length; add -o MANIFEST"),
         (["60", *new, "--threshold", "1.5"], "a share above 0 and at most 1 (got 1.5)"),
         (["60", *new, "--threshold", "some"], "takes numbers such as 0.2 or 20%"),
         (["nowhere"], "nowhere is not a grid"),
