@@ -56,7 +56,7 @@ grid_option = click.option(
 def project(
     timelines: Path, grid: str, output: Path | None, threshold: str, overwrite: bool, as_json: bool
 ) -> None:
-    """Label clips with the levels and concepts of annotators' segments.
+    """Label clips with the levels and concepts of segments.
 
     A segment counts for a clip if it covers at least --threshold of the clip. The highest level
     among these segments wins, with the concepts of all segments at this level. A clip without such

@@ -231,7 +231,7 @@ def caption_scores(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Score captions with a language model and a sentence encoder.
+    """Score captions by a language model and sentence encoder.
 
     The scores are input for `obygaze bias gender-score`. TABLE is a CSV file with the columns id,
     caption, object (the label of the object in the picture) and confidence (the classifier's

@@ -127,7 +127,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @json_option
 def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
-    """Show the contents of a manifest, or everything about individual items.
+    """Show a manifest's contents, or all about individual items.
 
     \b
     Examples:
@@ -364,7 +364,7 @@ def thesaurus(
 )
 @json_option
 def locate(manifest: Path, videos: Path, as_json: bool) -> None:
-    """Look for each clip's video, and list missing and ambiguous files.
+    """Find each clip's video, and list missing and ambiguous files.
 
     A clip's file is FILM/STEM.* or STEM.*, with the extension of any video or sound format. Exits
     with code 3 if any files are missing or ambiguous.

@@ -124,7 +124,7 @@ def _describe_progress(report: Mapping[str, Any]) -> list[str]:
 )
 @json_option
 def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool) -> None:
-    """Make a complete store read-only, with few files and a dataset card.
+    """Make a complete store read-only, with fewer files and a card.
 
     Verifies the checksums of the small files that extraction wrote, and joins the files into large
     ones. README.md and croissant.json describe the data; checksums.json lists the files'
@@ -290,7 +290,7 @@ def subset(
 @output_options("The new store, NAME.zarr.")
 @json_option
 def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
-    """Join partial stores of one manifest, or stores of different films.
+    """Join partial stores of one manifest, or of different films.
 
     Stores of the same items are treated as parts: each row comes from the first store that has it.
     Stores with no ids in common become one store of all their items. Stores with different weights,
@@ -311,7 +311,7 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 @store_argument("right")
 @json_option
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
-    """Compare two stores: attributes, reference clips, and common rows.
+    """Compare two stores: attributes, reference clips and rows.
 
     Rows are compared by cosine similarity; 1 means the same direction. Extracted stores include the
     features of a synthetic reference clip, the probe: if the cosine of two labs' probes is close to

@@ -42,7 +42,7 @@ RESUMABLE = "Files already {} are kept; run the same command again to resume."
 @output_options("The zip file.  [default: STORE.zip, in the current folder]", required=False)
 @json_option
 def pack(store: Path, output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Pack a final store into a single zip file that can be read directly.
+    """Pack a final store into one zip file, readable as it is.
 
     Files are not compressed, so Zarr and other programs can read them without unpacking. Each file
     is verified against its checksum.
@@ -118,7 +118,7 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
 @click.argument("target", type=ADDRESS)
 @json_option
 def push(store: Path, target: Path | str, as_json: bool) -> None:
-    """Send a final STORE to a folder, to S3, or to the Hugging Face Hub.
+    """Send a final STORE to a folder, S3 or the Hugging Face Hub.
 
     TARGET is a folder, into which the store is copied under its own name (as with cp), or NAME.zarr
     to rename the copy. On the Hub, each store has its own dataset. Nothing is sent if the target
@@ -196,7 +196,7 @@ def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
     "in a browser. Repeatable.",
 )
 def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
-    """Serve the stores in a FOLDER to other machines until you press Ctrl-C.
+    """Serve the stores in a FOLDER over HTTP until Ctrl-C.
 
     Without --host, only this machine can reach the address. Anyone who can reach it can read every
     file in the folder except hidden files, so use a separate folder. Nobody can write to it.

@@ -72,7 +72,7 @@ def explain(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Explain a MODEL's predictions for clips, or how it uses concepts.
+    """Explain a MODEL's predictions, or its use of concepts.
 
     With IDs, a linear bottleneck shows each concept's contribution to the logit. The contributions
     and the intercept add up to the logit. A tree shows which of its conditions on concepts the clip

@@ -94,7 +94,7 @@ def write_run(
 @_split
 @json_option
 def score_run(run: Path, manifest: Path, labels: str | None, split: str, as_json: bool) -> None:
-    """Score a RUN on a MANIFEST's test clips with the official measure.
+    """Score a RUN on a MANIFEST by the official measure.
 
     For violence, RUN is a trec_eval run file, scored by average precision. For valence and arousal,
     it is a CSV table with the columns id and prediction, scored by accuracy. Test clips missing

@@ -96,7 +96,7 @@ def run(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Train and test the models that an EXPERIMENT file describes.
+    """Train and test the models of an EXPERIMENT file.
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, fits.csv and models.
     Finished fits are kept in OUTPUT.partial, so the same command resumes after an interruption
@@ -355,7 +355,7 @@ def curve(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Score an EXPERIMENT with fewer annotated films, to see if more films would help.
+    """Score an EXPERIMENT with fewer annotated films.
 
     For each number of films, films are drawn at random from each training set. Each model is
     trained on the clips of these films and tested as in a run. A score is the mean over the tested
@@ -389,7 +389,7 @@ def curve(
 @folder_argument("run")
 @json_option
 def check(run: Path, as_json: bool) -> None:
-    """Recompute a RUN's scores and compare them with its run.json.
+    """Recompute a RUN's scores, and compare with its run.json.
 
     Loading a run only checks the digests of its files. This command recomputes every score,
     including intervals and scores of guessing. The exit code is 1 if anything differs.

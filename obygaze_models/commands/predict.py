@@ -44,7 +44,7 @@ MAX_ROWS_SHOWN = 20
 def train(
     experiment: Path, output: Path | None, estimator: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Train a model on all clips of an EXPERIMENT, to apply it to other clips.
+    """Train a model on all labelled clips of an EXPERIMENT.
 
     If the estimator uses validation clips, the last fold that has clips of every class is held out
     for validation. If no single fold has clips of every class, the last few folds are held out. No
@@ -298,7 +298,7 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
 @click.option("--tensorboard", is_flag=True, help="Write the training losses of a run's networks.")
 @output_options("The ONNX file, or the folder for TensorBoard.")
 def export(model: Path, tensorboard: bool, output: Path, overwrite: bool) -> None:
-    """Export a MODEL to ONNX, or a run's training losses to TensorBoard.
+    """Export a MODEL to ONNX, or losses to TensorBoard.
 
     ONNX export supports only networks, logistic regression, and bottlenecks with a linear head.
 

@@ -58,7 +58,7 @@ class _Rows(NamedTuple):
     help="The scale of the values in ACCEDEranking.txt.",
 )
 def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
-    """Read the violence, valence and arousal labels of LIRIS-ACCEDE.
+    """Read LIRIS-ACCEDE's violence, valence and arousal.
 
     SOURCE is the folder with the text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
     MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the corresponding ACCEDE files. If there
