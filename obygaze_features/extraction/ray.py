@@ -312,7 +312,8 @@ class _Driver:
         """Let an actor get more pieces: one at a time after a loss, to see which piece is fatal."""
         slots = 1 if self._again else PIECES_PER_ACTOR
         busy = sum(owner is actor for _, owner in self._awaited.values())
-        self._free += [actor] * (slots - busy - self._free.count(actor))
+        missing = slots - busy - self._free.count(actor)
+        self._free += [actor] * missing
 
     def _take(self, piece: Block, outcomes: Outcomes, added: Progress) -> None:
         progress = self._progress
