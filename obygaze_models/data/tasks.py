@@ -200,6 +200,11 @@ def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -
     )
 
 
+def default_negatives(scheme: LabelScheme) -> str:
+    """Return the set of negatives of concepts if none is chosen."""
+    return "a" if scheme.is_obygaze else "b"
+
+
 def concepts_task(tasks: Sequence[Task]) -> Task:
     """Return the task of detecting the concepts of several tasks with a single fit."""
     classes = tuple(Class(f"concept:{t.concept}", t.concept, t.concept) for t in tasks)
@@ -260,7 +265,8 @@ def make_task(
         raise ExperimentError(f"{several[0]} and {several[1]} are both set. Use only one of them")
     with errors_as(ExperimentError):
         if concept:
-            against = negatives if isinstance(negatives, str) and negatives else "a"
+            against = negatives if isinstance(negatives, str) else ""
+            against = against or default_negatives(scheme)
             return concept_task(scheme.name_of, scheme.concept(concept), against)
         if levels:
             return level_classes(scheme.name_of, codes(levels))

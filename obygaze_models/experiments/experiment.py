@@ -31,6 +31,7 @@ from obygaze_models.data.tasks import (
     Problem,
     concept_task,
     concepts_task,
+    default_negatives,
     level_classes,
     number_task,
     ordered_levels,
@@ -110,11 +111,11 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     concepts: Annotated[tuple[_Name, ...], Meta(
         description='`"all"` (all visual concepts), or a list of concepts. The concepts to detect, '
         "instead of levels. Each concept is a separate task.", examples=[["Look", "Body"]])] = ()
-    negatives: Annotated[_Name, Meta(
+    negatives: Annotated[_Name | None, Meta(
         description='`"a"`, `"b"` or `"c"`, for concepts (for levels, use train_negatives). '
         "The negatives of a concept: `a` Easy Negatives only, `b` all clips without the concept, "
-        "`c` Hard Negative and Sure clips without it. With your own levels, use `b`.",
-        examples=["b"])] = "a"
+        "`c` Hard Negative and Sure clips without it. The default is `a` with ObyGaze's levels, "
+        "and `b` with your own levels.", examples=["b"])] = None
     target: Annotated[_Name, Meta(
         description='`"classes"`, `"ordered"`, `"number"` or `"concepts"`. What to predict: '
         "classes, a position on the scale of three or more `levels`, the number in a `column`, or "
@@ -326,7 +327,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         for key in ("positives", "train_negatives"):
             if first == "positives" and not getattr(self, key):
                 yield f"{key} is missing. Add {key} = {_example(key)}"
-        if self.negatives != "a" and not self.concepts:
+        if self.negatives not in (None, "a") and not self.concepts:
             yield (
                 "negatives needs concepts. Remove it. For the concepts of a bottleneck, add "
                 f'{{name = "pcbm-tree", {AGAINST} = "{self.negatives}"}} to estimators'
@@ -536,7 +537,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         """A description of what is learned and tested."""
         if self.concepts:
             names = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
-            return f"{names} (against {NEGATIVES[self.negatives]})"
+            return f"{names} (against {NEGATIVES[self.negatives]})" if self.negatives else names
         if self.levels:
             return (" < " if self.target == Ordered.key else " / ").join(self.levels)
         if self.column:
@@ -566,6 +567,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
         with errors_as(ExperimentError, repr(self.name)):
             codes: dict[str, Any] = {key: coded(getattr(self, key)) for key in _LEVEL_KEYS}
+            default = default_negatives(scheme) if self.concepts else "a"
+            codes["negatives"] = self.negatives or default
             codes["concept_stores"] = {scheme.concept(n): s for n, s in self.concept_stores.items()}
             tests = tuple(map(coded, self.test_negatives))
             return replace(self, test_negatives=tests, **codes).check()
@@ -592,7 +595,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 raise ExperimentError(f"the label scheme {scheme.name!r} has no visual concepts")
         with errors_as(ExperimentError, repr(self.name)):
             names = list(dict.fromkeys(map(scheme.concept, concepts)))
-        tasks = [concept_task(scheme.name_of, name, self.negatives) for name in names]
+        against = self.negatives or default_negatives(scheme)
+        tasks = [concept_task(scheme.name_of, name, against) for name in names]
         if self.target == Concepts.key:
             return [Problem(concepts_task(tasks), tuple(tasks))]
         return [Problem(task, (task,)) for task in tasks]

@@ -212,7 +212,8 @@ def with_own_levels(manifest, folder):
     rows = (f"{row},{'quiet' if row % 2 else 'chase'},Red" for row in range(20))
     table = write(folder / "clips.csv", "id,level,concepts", *rows)
     Manifest.from_csv(table, levels=["quiet", "chase"]).save(folder / "manifest")
-    return {"manifest": folder / "manifest", "split": None, "concepts": ["Red"]} | NO_TASK
+    task = {"concepts": ["Red"], "negatives": "a"}
+    return {"manifest": folder / "manifest", "split": None} | NO_TASK | task
 
 
 EACH = SCENES // len(LEVELS)  # clips of a level in each film
