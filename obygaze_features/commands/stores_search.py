@@ -142,7 +142,7 @@ def search(
     help="What the colours show; levels, concepts and columns come from --manifest "
     "(default: the level if --manifest has labels, else the film).",
 )
-@film_option("Highlight one film; other films are grey.", "film")
+@film_option("Highlight one film; other films are grey.", one=True)
 @page_options
 @click.option(
     "--method",

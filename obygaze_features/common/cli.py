@@ -101,11 +101,11 @@ def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str
     return names
 
 
-def film_option(text: str, name: str = "films") -> Callable[[Command], Command]:
-    """Return the option ``--film``, for commands that select films, or exactly one `film`."""
-    ways, metavar = "By id or title, repeated or separated by commas", "FILM,..."
-    if name == "film":
-        ways, metavar = "Pass its id or title", "FILM"
+def film_option(text: str, *, one: bool = False) -> Callable[[Command], Command]:
+    """Return the option ``--film``, for commands that select films, or exactly `one` film."""
+    name, ways, metavar = "films", "By id or title, repeated or separated by commas", "FILM,..."
+    if one:
+        name, ways, metavar = "film", "Pass its id or title", "FILM"
     return click.option(
         "--film", "--films", name, multiple=True, metavar=metavar, callback=_film_names,
         help=f"{text} {ways}; * matches anything ('tt01*').",

@@ -337,7 +337,9 @@ def stratified(
         raise UsageError(f"a split needs at least 2 folds (got {folds})")
     units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
     if folds > (count := len(set(units))):
-        nouns = f"{group_noun(groups)}s" if groups else "stretches" if gap else "labelled items"
+        nouns = "stretches" if gap else "labelled items"
+        if groups:
+            nouns = f"{group_noun(groups)}s"
         raise UsageError(f"{folds} folds need {folds} {nouns} (got only {count}); use fewer folds")
     deal = _deal_groups if groups or gap else _deal_items
     fold_of = deal(label_set.levels, units, folds, seed)

@@ -184,7 +184,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @path_option("--frames", help="A CSV file with one row per frame.")
 @path_option("--elan", metavar="FOLDER", help="A folder for one .eaf file per film.")
 @path_option("--figure", help="The figure file; same as a second -o.")
-@film_option("The film to draw; by default the first.", "film")
+@film_option("The film to draw; by default the first.", one=True)
 @path_option("--timelines", help="Draw the segments of these timelines.")
 @path_option(
     "--manifest",

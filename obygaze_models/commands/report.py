@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     "--videos",
     help="A folder of the films. The page plays clips from it, on this computer only.",
 )
-@film_option("Draw a one-page sheet of this film instead; -o is a .pdf, .svg or .png file.", "film")
+@film_option(
+    "Draw a one-page sheet of this film instead; -o is a .pdf, .svg or .png file.", one=True
+)
 @click.option(
     "--shape",
     type=click.Choice(["a5", "16:9"]),

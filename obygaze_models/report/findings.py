@@ -383,8 +383,8 @@ _BESIDE_GUESS = {
 
 def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None = None) -> Html:
     """Return a verb phrase, with numbers, that compares a score with the best guess."""
-    guess, score, reason = row.best_guess(metric), row.entry.mean[metric], row.too_few(metric)
-    verbs, too_few = _BESIDE_GUESS[METRICS[metric].ranks], reason.removesuffix(" for an interval")
+    guess, score, lacks = row.best_guess(metric), row.entry.mean[metric], row.shortage(metric)
+    verbs = _BESIDE_GUESS[METRICS[metric].ranks]
     numbers = html("{} {}", METRICS[metric].title, number(score))
     if ends:
         numbers = html("{}, {} to {}", numbers, *map(number, ends))
@@ -393,9 +393,9 @@ def _beside_guess(row: ScoreRow, metric: str, ends: tuple[float, float] | None =
     name = f"calling every {row.run.clip_noun} {row.concept or row.task.classes[-1].words}"
     guessing = name if guess[0] == "all positive" else "guessing"
     numbers = html("{}; {} {}", numbers, guessing, number(guess[1]))
-    if too_few:
+    if lacks:
         side = "above" if score > guess[1] else "no higher than"
-        return html("{} {} guessing ({}), on {} to say more", verbs.scores, side, numbers, too_few)
+        return html("{} {} guessing ({}), on {} to say more", verbs.scores, side, numbers, lacks)
     if row.beats_guess(metric):
         verb = verbs.better
     elif score > guess[1]:

@@ -29,7 +29,7 @@ from obygaze_models.experiments.run_folder import (
 )
 from obygaze_models.experiments.summary import describe_left_out, metrics_of, span
 from obygaze_models.report.film_timelines import clip_noun, with_distinct_titles
-from obygaze_models.scoring.intervals import MIN_SHARE, Estimate, estimate_mean, restrict, too_few
+from obygaze_models.scoring.intervals import MIN_SHARE, Estimate, estimate_mean, restrict, shortage
 from obygaze_models.scoring.metrics import METRICS, baselines
 
 
@@ -369,8 +369,13 @@ class ScoreRow:
 
     def too_few(self, metric: str) -> str:
         """Return the reason why a metric has no interval, such as too few positives, or ""."""
+        lacks = self.shortage(metric)
+        return f"{lacks} for an interval" if lacks else ""
+
+    def shortage(self, metric: str) -> str:
+        """Return what there is too little of for an interval of a metric, or ""."""
         counts = self.test.classes.values()
-        return too_few(counts, self.entry.films, metric, noun=self.run.group_noun)
+        return shortage(counts, self.entry.films, metric, noun=self.run.group_noun)
 
     def interval(self, metric: str) -> tuple[float, float] | None:
         """Return the interval of a score, or None if there are too few clips or films."""

@@ -462,14 +462,23 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
     """Return the reason why there is no interval, or "" if there is enough data.
 
+    See `shortage`.
+    """
+    lacks = shortage(classes, groups, metric, noun=noun)
+    return f"{lacks} for an interval" if lacks else ""
+
+
+def shortage(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
+    """Return what there is too little of for an interval, or "" if there is enough data.
+
     With few clips or films that happen to be alike, an interval would be misleadingly narrow.
     Skewed metrics also need a tenth of the clips to be positive. `noun` is the word for a group.
     """
     counts = [*classes]
     if min(counts) < MIN_CLIPS:
-        return "too few clips for an interval"
+        return "too few clips"
     if groups < MIN_GROUPS:
-        return f"too few {noun}s for an interval"
+        return f"too few {noun}s"
     is_rare = len(counts) == 2 and counts[1] < MIN_SHARE * sum(counts)
     is_skewed = metric in METRICS and METRICS[metric].skewed
-    return "too few positives for an interval" if is_skewed and is_rare else ""
+    return "too few positives" if is_skewed and is_rare else ""

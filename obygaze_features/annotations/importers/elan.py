@@ -44,11 +44,12 @@ FILE, SCHEME = "obygaze file", "obygaze scheme"
 #: The properties of an ELAN file that describe its data set, by their names in `Timelines`.
 ABOUT = {"name": "obygaze data set"} | {name: f"obygaze {name}" for name in ORIGIN}
 ReadTier = tuple[Tier, list[Segment]]
+RENAME = "put the word concepts into its name"
+NAME_REMEDY = f"if it holds concepts, {RENAME}"
 CONCEPTS_REMEDY = (
     "if it holds concepts, make it depend on the tier with levels (in ELAN: Tier > Reparent Tier), "
-    "and put the word concepts into its name"
+    f"and {RENAME}"
 )
-NAME_REMEDY = "if it holds concepts, put the word concepts into its name"
 #: The default names of tiers in ELAN and in our template.
 UNNAMED_TIERS = ("annotator1", "default")
 #: The field that a dependent tier holds, by a word in the tier's name (in the singular).
