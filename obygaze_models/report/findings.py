@@ -205,7 +205,8 @@ def _agreement(head: Headline) -> list[Html]:
         _interval_of(annotators.agreement),
         _extremes(start, "gamma", of_films),
     )
-    rare = [name for name in annotators.kappas if annotators.few_clips(name)]
+    marked = {name for clip in head.source.clips.values() for name in clip.concepts}
+    rare = sorted(filter(annotators.few_clips, marked))
     kappas = {name: kappa for name, kappa in annotators.kappas.items() if name not in rare}
     concepts = [_extremes("Among concepts, they", "kappa", kappas, KAPPA_ENDS)]
     if rare:

@@ -134,6 +134,20 @@ def test_strips_share_one_scale_and_the_phone_folds_the_films(tab, films, labels
     tab.prefer()
 
 
+def test_the_sentence_and_the_figure_list_the_same_rare_concepts(tmp_path):
+    """A concept that only one annotator marked has no kappa, but is rare all the same."""
+    marks = {"a": ("Look", "Body", "Voice"), "b": ("Look", "Body")}
+    segments = [
+        Segment("f1", name, 60 * at, 60 * at + 60, "S", own if at < 2 else own[:1])
+        for name, own in marks.items() for at in range(30)
+    ]  # fmt: skip
+    timelines = Timelines.of("rare", segments, films={"f1": Film("f1", 1800)})
+    text = Page(om.report(timelines, tmp_path / "rare.html").read_text(encoding="utf-8")).text
+    [listed] = re.findall(r"too few to judge agreement: (.*?)\.", text)
+    [drawn] = re.findall(r"Marked in too few films or clips to judge: (.*?)\.", text)
+    assert sorted(listed.split(", ")) == sorted(drawn.split(", ")) == ["Body", "Look", "Voice"]
+
+
 def test_intervals_of_kappa_are_the_jackknife_over_films(labels):
     loaded = load_annotators(open_annotation(example_path("minutes")))
     films = np.unique(labels.groups)
