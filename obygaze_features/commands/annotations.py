@@ -77,7 +77,8 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
     if not timelines.segments:
         first_remark = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)[:1]
         first = "; ".join(["", *describe_remarks(first_remark, "")])
-        raise AnnotationError(f"{timelines.name} has no readable segments{first}")
+        source = timelines.source or timelines.name
+        raise AnnotationError(f"no readable segments in {source}{first}")
     timelines.save(output, overwrite=overwrite)
     if as_json:
         echo_json(

@@ -273,14 +273,18 @@ def test_levels_are_suggested_only_in_a_stated_order(tmp_path, obygaze):
     strong = [replace(marks[0], value="strong")]
     more = write(tmp_path / "g.eaf", to_eaf(Document([Tier("a", "segment", strong)])))
     result = obygaze(*call, more, code=1)
+    assert "no readable segments in f.eaf and 1 more ELAN file; " in result.stderr
     assert "--levels LOWEST,...,HIGHEST (found: 'none', 'strong', 'weak')" in result.stderr
     scheme = LabelScheme("mine", tuple(Level(name, name) for name in ("none", "weak", "strong")))
     timelines = of.Timelines.of("t", [Segment("f", "a", 0, 1, "none")], scheme=scheme)
     [text] = elan_files(timelines).values()
-    write(path, re.sub("<PROPERTY NAME=.obygaze scheme.*?</PROPERTY>", "", text))
+    text = re.sub("<PROPERTY NAME=.obygaze scheme.*?</PROPERTY>", "", text)
+    said = to_eaf(Document([Tier("0 talk", "said", [replace(marks[0], value="Hello")])]))
+    talk = re.search("<TIER .*?</TIER>", said, re.DOTALL)[0]  # before the tier with a pick-list
+    write(path, text.replace("<TIER ", f"{talk}<TIER ", 1))
     option = re.search("--levels [^ ;()]+", obygaze(*call, code=1).stderr)[0]
     assert option == "--levels none,weak,strong"
-    assert "none < weak < strong (the highest)" in obygaze(*call, *option.split(), code=0).stdout
+    assert "none < weak < strong (the highest)" in obygaze(*call, *option.split(), code=3).stdout
 
 
 def test_edited_times_and_films_are_read(tmp_path):

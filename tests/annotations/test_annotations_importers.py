@@ -176,7 +176,7 @@ def test_impossible_options_are_refused(tmp_path, obygaze):
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
         refused(obygaze(*command, "--film-table", films), "line 3: ", fact)
     for rows, fact in [
-        ([HEADER], "marks has no readable segment"),
+        ([HEADER], "no readable segments in marks"),
         ([HEADER, "f,a,2,1,S"], "line 2: f a: ends"),
         (["film,annotator,start,level", "f,a,0,1"], "no column 'end'"),
         (["imdb_key,annotator,label", "f,a,S"], "obygaze annotations import mobygaze"),

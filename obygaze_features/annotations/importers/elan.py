@@ -260,14 +260,18 @@ def _read_tiers(document: Document, film: str, scheme: LabelScheme) -> list[Read
 def _suggestions(
     documents: Mapping[Path, Document], read: Mapping[Path, Sequence[ReadTier]]
 ) -> dict[str, str]:
-    """Return, for each tier name, a hint on how to import levels that the scheme does not have."""
+    """Return, for each tier name, a hint on how to import levels that the scheme does not have.
+
+    If any tier has a pick-list, its values are the levels, rather than the texts of other tiers.
+    """
     texts_of: dict[str, set[str]] = {}
     order: dict[str, Sequence[str]] = {}
     for path, tiers in read.items():
         for tier, segments in tiers:
             texts_of.setdefault(tier.name, set()).update(segment.level for segment in segments)
             order.setdefault(tier.name, documents[path].pick_lists.get(tier.kind, ()))
-    return {name: suggest_levels(levels, order[name]) for name, levels in texts_of.items()}
+    listed = next((values for values in order.values() if len(values) > 1), ())
+    return {name: suggest_levels(texts, order[name] or listed) for name, texts in texts_of.items()}
 
 
 def _rows(
