@@ -167,8 +167,9 @@ def open_stores(stores: Stores, missing: str = "drop") -> Store:
     """
     if isinstance(group := cast(object, stores), _StoreGroup):
         return cast(Store, _StoreGroup(group.stores, missing))
-    several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
-    opened = [store if isinstance(store, Store) else open_store(store) for store in several]
+    if isinstance(stores, str) or not isinstance(stores, Sequence):
+        stores = [stores]
+    opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
     # A group has all methods of a store that this package uses.
     return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened, missing))
 

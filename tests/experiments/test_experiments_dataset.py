@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validat
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features import manifests, open_store
-from obygaze_features.errors import ExperimentError
+from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, commit
 from obygaze_features.store.finalise import finalise
@@ -455,6 +455,8 @@ def test_stores_and_models_that_do_not_fit_are_one_line(planted, model, tmp_path
     ):
         with pytest.raises(ExperimentError, match=fact):
             call()
+    with pytest.raises(UsageError, match=r"got ndarray\).*of.import_features"):
+        om.predict(model, planted.frames)
     for command in (["export", model, "-o", tmp_path / "m.onnx"],
                     ["explain", model, planted.store, planted.ids[0]]):  # fmt: skip
         refused(run_obygaze("models", *command), str(model))
