@@ -28,6 +28,7 @@ from docs.commands import contexts
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
+from obygaze_models.data.example import example_path
 from obygaze_models.experiments.experiment import experiment_fields
 from obygaze_models.saved.persistence import load_model
 from tests.conftest import forget_package, run_obygaze
@@ -446,6 +447,25 @@ def test_every_page_with_commands_is_run() -> None:
 def test_measured_numbers_match_the_results(capsys: pytest.CaptureFixture[str]) -> None:
     measured.main([])
     assert "docs/explanation/benchmarks.md: a table of" in capsys.readouterr().out
+
+
+@pytest.mark.gate
+def test_scores_of_each_balance_are_those_on_the_page(tmp_path: Path) -> None:
+    text = " ".join((ROOT / "docs/explanation/protocols.md").read_text().split())
+    pattern = r"(\.\d\d) in F1 of .* `undersample`, (\.\d\d) .* (\.\d\d) .* AUROC is (\.\d\d) with"
+    *stated, auroc = map(float, re.findall(pattern, text)[0])
+    for balance, f1 in zip(("undersample", "weights", "none"), stated, strict=True):
+        experiment = om.Experiment(
+            name=balance,
+            manifest=example_path("minutes"),
+            store=example_path("words.zarr"),
+            balance=balance,
+            positives=("S",),
+            train_negatives=("EN", "HN"),
+            estimators=("logistic",),
+        )
+        [scores] = om.run_experiment(experiment, tmp_path / balance).record.scores
+        assert (scores.mean["f1"], scores.mean["auroc"]) == pytest.approx((f1, auroc), abs=0.005)
 
 
 def test_links_have_targets() -> None:
