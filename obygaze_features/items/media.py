@@ -113,7 +113,8 @@ class MediaFolder:
         """Return a pattern of the names that an item's file may have, for messages."""
         below = item.media.rpartition("/")[0]
         folders = "".join(f"{folder}/" for folder in (item.film, below) if folder)
-        return " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
+        names = " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
+        return f"{names}, with or without the folder {item.film}" if item.film else names
 
     def describe_contents(self) -> str:
         """Return a text that names a few files in the folder and its subfolders, for messages."""

@@ -152,7 +152,8 @@ def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obyga
     source = write(tmp_path / "t.csv", "video,film", "a.mp4,Juno", "b.mp4,Juno")
     obygaze("manifests", "import", "csv", source, "-o", folder)
     result = obygaze("manifests", "locate", folder, "--videos", films)
-    hint = f"searched for Juno/a.*; {films} has {', '.join(FILES[:3])} and 1 more"
+    names = "Juno/a.*, with or without the folder Juno"
+    hint = f"searched for {names}; {films} has {', '.join(FILES[:3])} and 1 more"
     assert (result.exit_code, hint in result.stdout) == (3, True)
     command = ("features", "probe", folder, "-o", tmp_path / "out", "--videos")
     refused(obygaze(*command, films), f"no file for the 2 clips of t: {hint}")
