@@ -20,7 +20,7 @@ from obygaze_features.common.elan import (
 )
 from obygaze_features.common.text import file_names, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_features.items.films import known_titles, without_year
+from obygaze_features.items.films import without_year
 from obygaze_features.items.items import media_stem, safe_id
 from obygaze_models.data.warnings import RunWarning
 
@@ -86,7 +86,7 @@ def moment_files(moments: Moments) -> dict[str, str]:
             details = {"mean probability": f"{moment.score:.3f}", "clips": ", ".join(moment.clips)}
             details |= {"seen in training": seen} if seen else {}
             note = annotate(moment.start, moment.end, "moment", details)
-            title = known_titles().get(film, "")
+            title = moments.titles.get(film, "")
             rows.append(Row(film, moments.media.get(film, ""), {}, moments.title, note, title))
     if not rows:
         raise ExperimentError(

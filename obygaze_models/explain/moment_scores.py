@@ -28,7 +28,12 @@ from obygaze_models.explain.frame_scores import (
 )
 from obygaze_models.explain.moments import Moments, cut
 from obygaze_models.saved.about import SEEN_BY_OTHERS, SEEN_RENAMED
-from obygaze_models.scoring.intervals import estimate_mean, jackknife, leave_each_out
+from obygaze_models.scoring.intervals import (
+    clip_interval,
+    estimate_mean,
+    jackknife,
+    leave_each_out,
+)
 from obygaze_models.scoring.metrics import Array, ranking_scores
 from obygaze_models.scoring.values import none_if_nan
 
@@ -295,7 +300,7 @@ def _score_annotator(
             estimate = jackknife(values, cross_validated=crossed)
         chance_value = np.mean([random[key][0] for random in randoms])
         ignorant = none_if_nan(constant[key][0]), none_if_nan(chance_value)
-        scores[key] = MeasureScore(estimate.value, estimate.interval, *ignorant)
+        scores[key] = MeasureScore(estimate.value, clip_interval(estimate).interval, *ignorant)
     return AnnotatorScores(annotator, by_film, scores)
 
 

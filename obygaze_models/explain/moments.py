@@ -31,7 +31,7 @@ from obygaze_features.common.figures import (
 from obygaze_features.common.tables import align, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, format_time, join_some, shorten
 from obygaze_features.errors import UsageError
-from obygaze_features.items.films import find_film, known_titles
+from obygaze_features.items.films import film_titles, find_film, known_titles
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.labels import SEPARATOR
@@ -107,6 +107,8 @@ class Moments:
         Warnings for the reader.
     part
         The noun for a frame: ``window`` if each row of features covers several frames or sound.
+    titles
+        The titles of films, by id, if known.
     """
 
     moments: list[Moment]
@@ -118,6 +120,7 @@ class Moments:
     media: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[RunWarning] = ()
     part: str = "frame"
+    titles: Mapping[str, str] = field(default_factory=known_titles)
 
     def __repr__(self) -> str:
         films = len({axis.film for axis in self.frames.axes})
@@ -251,7 +254,8 @@ def find_moments(
     if predictions.probabilities.ndim == 3:
         title += f", probability of {facts.classes[-1]}"
     part = "window" if " windows of " in str(facts.features) else "frame"
-    described = title, media, predictions.warnings, part
+    titles = film_titles(items) | (film_titles(manifest.items) if manifest else {})
+    described = title, media, predictions.warnings, part, titles
     return Moments(moments, frames, thresholds, min_length, close_gaps, *described)
 
 
@@ -322,7 +326,8 @@ def moment_figure(
         for y, (_, bars, levels) in enumerate(rows):
             draw_level_bars(axes, -y, bars, levels)
         details = timelines.films.get(axis.name) if timelines is not None else None
-        title = details.title if details and details.title else axis.name
+        title = moments.titles.get(axis.name, axis.name)
+        title = details.title if details and details.title else title
         text = _describe(moments, axis, len(own))
         drawn = {list(levels.values())[bar[2]] for _, bars, levels in rows for bar in bars}
         keys = {
@@ -339,8 +344,7 @@ def _find_axis(moments: Moments, film: Collection[str] | str) -> Axis:
     axes = list(moments.frames.by_axis)
     if not film:
         return axes[0]
-    titles = known_titles()
-    names = {axis.name: titles.get(axis.name, "") for axis in axes}
+    names = {axis.name: moments.titles.get(axis.name, "") for axis in axes}
     return axes[list(names).index(find_film(film, names))]
 
 
@@ -399,7 +403,8 @@ def _draw_height(axes: Axes, y: float, text: str, *, dashed: bool = False) -> No
 
 def _describe(moments: Moments, axis: Axis, count: int) -> str:
     frames = moments.frames.axes.count(axis)
-    text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, moments.part)}"
+    text = "".join(f"{warning} " for warning in moments.warnings if warning.voids_scores)
+    text += f"{moments.title}; {counted(count, 'moment')} in {counted(frames, moments.part)}"
     if moments.min_length is not None:
         by_default = moments.close_gaps is None
         gap = f"{CLOSE_GAPS_S if by_default else moments.close_gaps:g} s"

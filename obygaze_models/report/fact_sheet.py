@@ -201,6 +201,8 @@ class FilmFacts:
         clip, positive = row.run.clip_noun, row.task.classes[-1].words
         source = f"from the {perceived(row.run)} alone"
         lane = f"Grey: how likely each {clip} is to be {positive}, {source}."
+        if void := [str(w) for w in row.run.record.warnings if w.voids_scores]:
+            return f"{void[0]} {lane}"
         if len(self.probabilities) < len(self.clips):
             lane += " No bar: not tested."
         score, mean = row.entry.groups.get(self.film, {}).get(metric), row.entry.mean[metric]

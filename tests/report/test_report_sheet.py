@@ -13,6 +13,7 @@ import obygaze_models as om
 from obygaze_features.annotations.timelines import Film, Segment, Timelines
 from obygaze_features.common.figures import figure_style
 from obygaze_models.data.example import example_path
+from obygaze_models.data.warnings import RunWarning
 from obygaze_models.report.annotation import open_annotation
 from obygaze_models.report.annotators import load_annotators
 from obygaze_models.report.fact_sheet import SHAPES, FilmFacts, draw_sheet
@@ -22,6 +23,7 @@ from tests.conftest import run_obygaze
 from tests.kit.files import refused
 from tests.kit.predicted import fits_of
 from tests.kit.world2 import make_world2
+from tests.report.conftest import with_record
 
 SEATTLE = "tt0108160"
 LONG = "A Title That Goes On and On, Longer Than Any Sheet of Paper Is Wide, and Then Some (1999)"
@@ -87,6 +89,10 @@ def test_a_sheet_says_how_the_model_ranks_its_film(annotated, tmp_path):
         ]
         areas[name] = roc_auc_score(*zip(*rows, strict=True))
     assert f"higher {areas[film]:.0%} of the time ({np.mean([*areas.values()]):.0%} on" in spoken
+    void = with_record(run, warnings=[RunWarning("synthetic", "", "it is random.")])
+    spoken = texts_of(om.fact_sheet([void], film, tmp_path / "void.svg"))[1]
+    assert "Not a real result: it is random. Grey: " in spoken
+    assert "of the time" not in spoken
 
 
 def facts(source, film):
