@@ -146,7 +146,8 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         numbers = "mean difference {} (95% {} to {}), on {}".format(*signed, self.which_clips)
         if low <= 0 <= high:
             films = counted(self.films, noun)
-            return f"{start}; these agree with {others}. {films} are inconclusive ({numbers})."
+            verdict = f"With {films}, the comparison is inconclusive: {numbers}"
+            return f"{start}; these agree with {others}. {verdict}."
         verdict = "less" if high < 0 else "more"
         numbers = numbers[0].upper() + numbers[1:]
         return (

@@ -203,7 +203,7 @@ def test_the_sentence_says_less_more_or_neither():
     compared = annotators.compare_with_annotators(votes, models, films, ("EN", "S"))
     words = {
         "poor": "agrees less with",
-        "alike": "are inconclusive",
+        "alike": "is inconclusive",
         "better": "agrees more with",
     }
     for name, verdict in words.items():

@@ -47,9 +47,9 @@ const marked_sign = () => [" ", make("span", { class: "marked" }, "marked")];
 function clip_parts(clip) {
   const sets = label_sets(clip);
   const facts = [
-    [sets.length ? "Label" : "Annotators", level_chip(level_of(clip)), ` ${level_of(clip).name}`],
+    [sets.length ? "Label" : "Annotators", level_chip(level_of(clip)), ` ${beyond_code(level_of(clip)).join("")}`],
     [marked_concepts(), concepts_of(clip).join(", ") || "none"],
-    ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[level.name, ...concepts].join(", ")}`]),
+    ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[...beyond_code(level), ...concepts].join(", ")}`]),
     ...notes_of(clip),
     ...(has_models ? [["Model", verdict(clip)]] : []),
   ];

@@ -197,6 +197,8 @@ function reasons(clip, most) {
 }
 
 const level_chip = (level) => make("span", { class: "level", style: { "--level": `var(--${level.colour})` }, title: level.name }, level.code);
+// What a level's code alone does not say.
+const beyond_code = (level) => (level.name === level.code ? [] : [level.name]);
 
 const agreement = (clip, differ, agree) =>
   [{ class: differs(clip) ? "differ" : "agree" }, differs(clip) ? differ : agree];

@@ -44,7 +44,7 @@ function choose_view() {
   offer(chosen.film, titles.sort(([, a], [, b]) => a.localeCompare(b, "en", { numeric: true })), "all films");
   const place = film === null ? first_film() : films.findIndex(({ id }) => id === film);
   chosen.film.value = place < 0 ? "" : place;
-  offer(chosen.level, levels.map((level, order) => [order, `${level.code}: ${level.name}`]), "all levels");
+  offer(chosen.level, levels.map((level, order) => [order, [level.code, ...beyond_code(level)].join(": ")]), "all levels");
   offer_concepts();
   draw();
 }
