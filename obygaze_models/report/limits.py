@@ -52,7 +52,7 @@ def limits(head: Headline) -> list[str]:
     codes = {warning.code for warning in head.run.record.warnings}
     films, noun = head.run.record.films, head.run.group_noun
     candidates = [
-        (f"anything about {noun}s: the features are made up", "synthetic" in codes),
+        (f"anything about {noun}s: the features are synthetic", "synthetic" in codes),
         (
             "anything about a backbone, or about the paper: the origin of the features is unknown",
             "unknown-origin" in codes,

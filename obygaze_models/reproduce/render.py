@@ -20,7 +20,7 @@ WIDTH = 100
 Kind = Literal["ours", "published", "guess", "difference", "count", "beside"]
 """The source of a line's numbers. ``beside`` has our numbers from a second protocol."""
 _NOT_COMPARED = {
-    "synthetic": "clips or features are made up",
+    "synthetic": "clips or features are synthetic",
     "unknown-origin": "the origin of the features is unknown",
 }
 """The reasons why numbers are not compared with the paper's numbers, by the alarm's code."""
