@@ -240,8 +240,16 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
     return estimator
 
 
+OWN_CLASS = (
+    "a class of your own that builds the pipeline in fit, and name it '__main__:CLASS' "
+    "(docs/how-to/extend.md)"
+)
+
+
 def _check_classifier(name: str, path: str, estimator: Any) -> None:
     """Raise if an estimator cannot predict class probabilities."""
+    if hasattr(estimator, "steps"):
+        raise ExperimentError(f"estimator {name!r}: a pipeline has no name. Write {OWN_CLASS}")
     if not is_classifier(estimator):
         raise ExperimentError(
             f"estimator {name!r} ({path}) is not a classifier. Use a classifier such as "

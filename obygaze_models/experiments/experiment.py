@@ -39,7 +39,7 @@ from obygaze_models.data.tasks import (
     with_own_keys,
 )
 from obygaze_models.estimators.fusion import FUSIONS
-from obygaze_models.estimators.registry import REGRESSORS, find_entry
+from obygaze_models.estimators.registry import OWN_CLASS, REGRESSORS, find_entry
 from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
 
 ALL = "all"
@@ -215,6 +215,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 remedy = f"{{'name': '{_public_path(type(unnamed))}', ...}}"
                 if isinstance(unnamed, type):
                     remedy = repr(_public_path(unnamed))
+                if hasattr(unnamed, "steps"):
+                    remedy = OWN_CLASS
                 raise ExperimentError(
                     f"{self.name!r}: estimators are names, or tables with a name and options "
                     f"(got {shorten(repr(entry))}). Write {remedy}"

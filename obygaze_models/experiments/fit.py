@@ -20,7 +20,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.targets import Classes, Number, Ordered, clip_targets
-from obygaze_models.data.tasks import Problem, Task
+from obygaze_models.data.tasks import Problem, Task, default_negatives
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import (
     best_cut,
@@ -329,7 +329,8 @@ def fit_estimator(
     inner_groups = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
     fit = _fit_model(fit, spec.name, X[learn], targets, inner_groups, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
-        fit = replace(fit, facts={"negatives": spec.negatives, **fit.facts})
+        negatives = spec.negatives if data.scheme.is_obygaze else default_negatives(data.scheme)
+        fit = replace(fit, facts={"negatives": negatives, **fit.facts})
     return _settle(fit, spec, data, validation, pool, labels)
 
 

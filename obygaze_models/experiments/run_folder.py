@@ -278,6 +278,8 @@ class Run:
         join = self.record.join
         if join.used < join.labelled:
             text += f"; uses {join.used:,} of {join.labelled:,} labelled clips"
+        if note := self.record.films.note:
+            text += f"; {note}"
         return f"{text})"
 
     def _repr_html_(self) -> str:

@@ -117,7 +117,7 @@ def test_missing_labels_folds_and_features_are_named(world, make_run, tmp_path):
     run = make_run("gaps", manifest=tmp_path / "manifest", store=tmp_path / "part.zarr")
     joined = run.record.join
     assert (joined.labelled, joined.used) == (149, 146)
-    assert repr(run).endswith("; uses 146 of 149 labelled clips)")
+    assert "; uses 146 of 149 labelled clips" in repr(run)
     missing = {part.key: part for part in joined.missing}
     assert missing["without_fold"].first == [no_fold]
     assert sorted(missing["without_features"].first) == [no_features, failed]
@@ -220,10 +220,12 @@ def test_every_film_is_tested_in_a_run(world, make_run, tmp_path):
     sparse = [clip for clip in world.clips("S") if clip.startswith("tt1")][4:]
     levels = ["NS" if clip in sparse else level for clip, level in labels.level_of.items()]
     manifest.with_parts(labels=[replace(labels, levels=levels)]).save(tmp_path / "m")
-    films = make_run("few", manifest=tmp_path / "m", split=None, protocol="leave-film-out",
-                     estimators=("majority",)).record.films  # fmt: skip
+    run = make_run("few", manifest=tmp_path / "m", split=None, protocol="leave-film-out",
+                   estimators=("majority",))  # fmt: skip
+    films = run.record.films
     assert films.untested == {"tt1": "4 clips of S, below min_clips = 10"}
     assert films.note == f"tests {FILMS - 1} of {FILMS} films, not tt1 ({films.untested['tt1']})"
+    assert f"; {films.note}" in repr(run)
 
 
 STOPPED = {"name": "svm", "as": "stopped", "C": 0.1}

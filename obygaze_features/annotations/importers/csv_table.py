@@ -47,9 +47,9 @@ def import_timelines(
 
     Each row is a segment. Columns called film, annotator, start, end, level, concepts and comment
     are recognised; map other names with --column. Times are in seconds (75.5) or h:mm:ss
-    (0:01:15.5). Separate several concepts in a cell with bars or commas. A `file`, `media` or
-    `video` column also names the film: "New Moon.mp4" belongs to New Moon. Exits with code 3 if
-    rows were left out.
+    (0:01:15.5). Separate several concepts in a cell with bars, commas or semicolons. A `file`,
+    `media` or `video` column also names the film: "New Moon.mp4" belongs to New Moon. Exits with
+    code 3 if rows were left out.
 
     \b
     Examples:

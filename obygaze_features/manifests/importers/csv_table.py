@@ -64,8 +64,8 @@ def import_manifest(
     Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
     and concepts are recognised; map other names with --column. If there are no ids, or they are
     file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
-    concepts in a cell with bars or commas. A row without a level is an unlabelled clip. Spans of a
-    file (start, end) that have no film belong to the film that the file is named after.
+    concepts in a cell with bars, commas or semicolons. A row without a level is an unlabelled clip.
+    Spans of a file (start, end) that have no film belong to the film that the file is named after.
 
     \b
     Examples:
