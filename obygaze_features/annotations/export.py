@@ -100,7 +100,11 @@ class _ElanFiles(Mapping[str, str]):
         media = {item.media for item in items} or {document.media}
         if film in self.links:
             media = {self.links[film]}
-        tiers = [_clips_tier(labels, items, scheme) for labels, scheme in self.sets]
+        names = self.timelines.names
+        tiers = [
+            _clips_tier(names.get(labels.name, labels.name), labels, items, scheme)
+            for labels, scheme in self.sets
+        ]
         tiers.append(Tier(DISCUSS_KIND, DISCUSS_KIND, self.discuss.get(film, [])))
         document = Document(
             [*document.tiers, *(tier for tier in tiers if tier.annotations)],
@@ -140,7 +144,8 @@ def _document(timelines: Timelines, film: str) -> Document:
 
 def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Annotation]]:
     """Return annotations for the stretches of each film where annotators differ."""
-    scheme, notes = timelines.scheme, dict[str, list[Annotation]]()
+    scheme, name_of = timelines.scheme, timelines.names
+    notes: dict[str, list[Annotation]] = {}
     names = sorted({*timelines.annotators} & {*manifest.annotators})
     own = [name for name in names if manifest.label_scheme(name).codes == scheme.codes]
     pairs = find_pairs(manifest, own)[0] if len(own) > 1 else []
@@ -148,7 +153,7 @@ def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Ann
         if run.start is not None and run.end is not None:
             sides = (run.a, run.levels_a), (run.b, run.levels_b)
             texts = (
-                f"{who}: {', '.join(scheme.name_of[level] for level in levels)}"
+                f"{name_of.get(who, who)}: {', '.join(scheme.name_of[level] for level in levels)}"
                 for who, levels in sides
             )
             note = Annotation(*milliseconds(run.start, run.end), " / ".join(texts))
@@ -156,7 +161,7 @@ def _differences(timelines: Timelines, manifest: Manifest) -> dict[str, list[Ann
     return notes
 
 
-def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) -> Tier:
+def _clips_tier(name: str, labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) -> Tier:
     """Return a tier with the labels of a film's clips."""
     notes = []
     for item in items:
@@ -166,7 +171,7 @@ def _clips_tier(labels: LabelSet, items: Sequence[Item], scheme: LabelScheme) ->
             fields = {"clip": item.id, "concepts": labels.concepts_of[item.id]}
             value = scheme.name_of[labels.level_of[item.id]]
             notes.append(Annotation(*milliseconds(item.start, item.end), value, fields))
-    return Tier(f"{labels.name}, clips", CLIP_KIND, notes)
+    return Tier(f"{name}, clips", CLIP_KIND, notes)
 
 
 def _format_exact_times(times: Sequence[float]) -> str:

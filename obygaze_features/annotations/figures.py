@@ -87,10 +87,11 @@ def film_bands(timelines: Timelines, manifest: Manifest, film: str) -> list[Band
     bands = []
     for annotator, segments in timelines.by_film[film].items():
         bars = [(s.start, s.end, codes.index(s.level)) for s in segments]
-        bands.append(Band(timelines.names.get(annotator, annotator), bars))
+        name = timelines.names.get(annotator, annotator)
+        bands.append(Band(name, bars))
         if annotator in manifest.label_names:
             bars = _clip_bars(clips, manifest.labels(annotator), manifest.scheme)
-            bands.append(Band(f"{annotator} on clips", bars))
+            bands.append(Band(f"{name} on clips", bars))
     for labels in map(manifest.labels, manifest.label_names):
         if labels.merged_from:
             bands.append(Band(labels.name, _clip_bars(clips, labels, manifest.scheme)))

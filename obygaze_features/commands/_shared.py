@@ -39,6 +39,13 @@ clip_options = join_options(
     item_options, click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)
 )
 """The options of commands that read films."""
+origin_options = join_options(
+    click.option("--name", help="Its name."),
+    click.option("--source", help="Where the data comes from."),
+    click.option("--licence", help="The licence of the labels, such as CC-BY-4.0."),
+    click.option("--citation", help="The publication to cite."),
+)
+"""The options of commands that change how a data set is described."""
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 import obygaze_features as of
+from obygaze_features.commands._shared import origin_options
 from obygaze_features.commands.annotations_project import (
     agreement,
     exit_if_left_out,
@@ -71,7 +72,12 @@ annotation_commands.add_command(import_)
 @import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save and describe timelines and remarks; exit with code 3 if anything was left out."""
-    from obygaze_features.annotations.remarks import LEFT_OUT, TIER, describe_remarks
+    from obygaze_features.annotations.remarks import (
+        DEPENDENT_TIER,
+        LEFT_OUT,
+        TIER,
+        describe_remarks,
+    )
 
     remarks = timelines.remarks
     if not timelines.segments:
@@ -95,7 +101,8 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
         for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
             echo(line)
         left_out = [remark for remark in remarks if remark.done == LEFT_OUT]
-        nouns = Counter("tier" if remark.code == TIER else "row" for remark in left_out)
+        tiers = TIER, DEPENDENT_TIER
+        nouns = Counter("tier" if remark.code in tiers else "row" for remark in left_out)
         counts = [counted(nouns[noun], noun) for noun in ("row", "tier") if nouns[noun]]
         if counts:
             echo(f"{' and '.join(counts)} left out")
@@ -236,6 +243,31 @@ def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: 
         echo(f"no video found for {join_some(unlinked)}")
     if not has_clips and len(loaded.annotators) > 1:
         echo('add --manifest MANIFEST for a tier "to discuss" that shows where annotators differ')
+
+
+@annotation_commands.command("set")
+@folder_argument("timelines")
+@origin_options
+def set_(timelines: Path, **texts: str | None) -> None:
+    """Change the timelines' licence, citation, name or source.
+
+    Manifests projected from now on, and exported ELAN files, get the new texts; edit existing
+    manifests with: obygaze manifests set.
+
+    \b
+    Examples:
+      obygaze annotations set timelines/mine --licence CC-BY-4.0
+      obygaze annotations set timelines/mine --name doors --citation "Doe (2026). Doors."
+    """
+    from obygaze_features.annotations.timelines import HEADER
+    from obygaze_features.common.files import to_json, write_text
+
+    changes = {name: text for name, text in texts.items() if text is not None}
+    if not changes:
+        raise UsageError(f"nothing to set; pass at least one of {', '.join(texts)}")
+    header = of.Timelines.load(timelines).header() | changes
+    write_text(timelines / HEADER, to_json(header))
+    echo(f"{', '.join(changes)} of {header['name']} changed -> {timelines}")
 
 
 @annotation_commands.command()

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import obygaze_features as of
+from obygaze_features.commands._shared import origin_options
 from obygaze_features.commands.import_group import ImportGroup
 from obygaze_features.common.cli import (
     PATH,
@@ -400,11 +401,8 @@ def diff(left: Path, right: Path, as_json: bool) -> None:
 
 @manifests.command("set")
 @folder_argument("manifest")
-@click.option("--name", help="The manifest's name.")
+@origin_options
 @click.option("--version", help="The manifest's version.")
-@click.option("--source", help="Where the data comes from.")
-@click.option("--licence", help="The licence of the labels, such as CC-BY-4.0.")
-@click.option("--citation", help="The publication to cite.")
 def set_(manifest: Path, **texts: str | None) -> None:
     """Change a manifest's licence, citation, name, version or source.
 

@@ -329,9 +329,13 @@ def fit_estimator(
     inner_groups = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
     fit = _fit_model(fit, spec.name, X[learn], targets, inner_groups, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
-        negatives = spec.negatives if data.scheme.is_obygaze else default_negatives(data.scheme)
-        fit = replace(fit, facts={"negatives": negatives, **fit.facts})
+        fit = replace(fit, facts={"negatives": _negatives(spec, data), **fit.facts})
     return _settle(fit, spec, data, validation, pool, labels)
+
+
+def _negatives(spec: EstimatorSpec, data: ClipDataset) -> str:
+    """Return the set of negatives that a bottleneck's concepts were learned from."""
+    return spec.negatives if data.scheme.is_obygaze else default_negatives(data.scheme)
 
 
 def _settle(

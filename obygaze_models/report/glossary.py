@@ -131,9 +131,7 @@ def glossary(
 
 def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
     levels = _levels(sources)
-    is_obygaze = all(source.about.is_obygaze for source in sources)
-    for code, name in levels.items():
-        yield code, f"{name}: {LEVELS[code]}" if is_obygaze else name
+    yield from _level_terms(levels, sources)
     runs = [source for source in sources if isinstance(source, ReportRun)]
     if targets := " or ".join(_positives(runs, levels)):
         rest = "the other levels in the comparison are negative"
@@ -151,6 +149,13 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
             if feature in FEATURES:
                 yield feature, FEATURES[feature]
     yield from _model_terms(runs)
+
+
+def _level_terms(levels: Mapping[str, str], sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
+    is_obygaze = all(source.about.is_obygaze for source in sources)
+    for code, name in levels.items():
+        if code != name:
+            yield code, f"{name}: {LEVELS[code]}" if is_obygaze else name
 
 
 def _concept_terms(sources: Sequence[Source], *, by_models: str) -> Iterator[tuple[str, str]]:

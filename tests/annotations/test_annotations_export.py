@@ -8,6 +8,7 @@ import json
 import tracemalloc
 import weakref
 from collections import defaultdict
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -303,3 +304,21 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
         result = obygaze(*command, "--overwrite")
         refused(result, f"{film} has annotations that obygaze did not write")
         assert film.read_text() == text
+
+
+def test_names_licence_and_citation_are_in_figures_and_files(tmp_path, obygaze):
+    segments = [Segment("f", who, 0, 9, level) for who, level in (("Jorg", "S"), ("Zoe", "EN"))]
+    timelines = of.Timelines.of("t", segments, names={"Jorg": "Jörg", "Zoe": "Zoë"})
+    timelines.save(tmp_path / "t")
+    obygaze("annotations", "set", tmp_path / "t", "--licence", "CC0-1.0", "--citation", "J", code=0)
+    refused(obygaze("annotations", "set", tmp_path / "t"), "nothing to set", code=2)
+    changed = of.Timelines.load(tmp_path / "t")
+    assert changed == replace(timelines, licence="CC0-1.0", citation="J")
+    obygaze("annotations", "project", tmp_path / "t", "--grid", "9", "-o", tmp_path / "m", code=0)
+    manifest = of.Manifest.load(tmp_path / "m")
+    assert (manifest.licence, manifest.citation) == ("CC0-1.0", "J")
+    rows = [band.name for band in figures.film_bands(changed, manifest, "f")]
+    assert rows == ["Jörg", "Jörg on clips", "Zoë", "Zoë on clips"]
+    [text] = elan_files(changed, manifest).values()
+    for fact in ("CC0-1.0", 'TIER_ID="Jörg, clips"', "Jörg: Sure / Zoë: Easy Negative"):
+        assert fact in text

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
-from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, TIER, Remark
+from obygaze_features.annotations.remarks import DEPENDENT_TIER, KEPT, LEFT_OUT, TIER, Remark
 from obygaze_features.annotations.timelines import ORIGIN, Film, Segment, Timelines
 from obygaze_features.common.cli import PATH, levels_option, renamed_option
 from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
@@ -305,7 +305,7 @@ def _rows(
                 if field_of(name) is None:
                     problem = f"depends on {shorten(tier.name)}; {NAME_REMEDY}"
                     where = f"{file}, tier {shorten(name)}"
-                    yield Remark(where, film, who, problem, LEFT_OUT, TIER)
+                    yield Remark(where, film, who, problem, LEFT_OUT, DEPENDENT_TIER)
         else:
             problem = (
                 f"has no known level in {counted(len(segments), 'annotation')} "

@@ -152,7 +152,7 @@ function axis_words(film, clips, axis, across) {
 // The key to the colours of levels.
 const level_keys = (levels) => levels.map((level) => make("li", {},
   make("svg", { class: "key", viewBox: "0 0 24 16", "aria-hidden": "true" }, rect(level.colour, 3, 2, 18, 12)),
-  ` ${level.code} (${level.name})`));
+  ` ${level.code}`, ...beyond_code(level).map((name) => ` (${name})`)));
 
 // Make a drawing a single tab stop: arrows, Home and End move within it, and Enter opens a clip.
 function move_within(svg, marks, clips, describe) {
