@@ -320,10 +320,14 @@ def _who_marks_more(agreement: LabelSetAgreement, level: str, title: str) -> str
     if a == b:
         return f"Each marks {counted(a, 'clip')} as {title}. {totals}"
     more, less = (first, second) if a > b else (second, first)
-    times = f" {max(a, b) / min(a, b):.1f} times as often as {less}:" if min(a, b) else " on"
-    return (
-        f"{more} marks {title}{times} {counted(max(a, b), 'clip')} against {min(a, b):,}. {totals}"
-    )
+    few, many = sorted((a, b))
+    times = "on"
+    if few:
+        ratio = f"{many / few:.1f}"
+        times = f"{ratio} times as often as {less}:"
+        if ratio == "1.0":
+            times = f"slightly more often than {less}:"
+    return f"{more} marks {title} {times} {counted(many, 'clip')} against {few:,}. {totals}"
 
 
 def _concepts_table(agreement: LabelSetAgreement) -> str:

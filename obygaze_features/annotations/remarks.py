@@ -18,8 +18,9 @@ from obygaze_features.items.items import id_problem
 from obygaze_features.manifests import LabelSet, Manifest
 
 LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
-#: The codes of remarks on whole tiers of an ELAN file; other `LEFT_OUT` remarks are about rows.
-TIER, DEPENDENT_TIER = "tier", "dependent-tier"
+#: The code of remarks on whole tiers of an ELAN file, before the tier's name if tiers of different
+#: names must not be described together; other `LEFT_OUT` remarks are about rows.
+TIER = "tier"
 MAX_REMARKS_SHOWN = 12
 #: The minimum number of remarks of the same kind that are printed on one line.
 MIN_GROUPED = 4

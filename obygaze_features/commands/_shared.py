@@ -40,12 +40,12 @@ clip_options = join_options(
 )
 """The options of commands that read films."""
 origin_options = join_options(
-    click.option("--name", help="Its name."),
+    click.option("--name", help="A new name."),
     click.option("--source", help="Where the data comes from."),
     click.option("--licence", help="The licence of the labels, such as CC-BY-4.0."),
     click.option("--citation", help="The publication to cite."),
 )
-"""The options of commands that change how a data set is described."""
+"""Options for a data set's name, source, licence and citation."""
 
 
 @contextlib.contextmanager

@@ -73,7 +73,6 @@ annotation_commands.add_command(import_)
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save and describe timelines and remarks; exit with code 3 if anything was left out."""
     from obygaze_features.annotations.remarks import (
-        DEPENDENT_TIER,
         LEFT_OUT,
         TIER,
         describe_remarks,
@@ -101,8 +100,8 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
         for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
             echo(line)
         left_out = [remark for remark in remarks if remark.done == LEFT_OUT]
-        tiers = TIER, DEPENDENT_TIER
-        nouns = Counter("tier" if remark.code in tiers else "row" for remark in left_out)
+        kinds = (remark.code.partition(":")[0] for remark in left_out)
+        nouns = Counter("tier" if kind == TIER else "row" for kind in kinds)
         counts = [counted(nouns[noun], noun) for noun in ("row", "tier") if nouns[noun]]
         if counts:
             echo(f"{' and '.join(counts)} left out")
@@ -251,8 +250,8 @@ def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: 
 def set_(timelines: Path, **texts: str | None) -> None:
     """Change the timelines' licence, citation, name or source.
 
-    Manifests projected from now on, and exported ELAN files, get the new texts; edit existing
-    manifests with: obygaze manifests set.
+    Exported ELAN files get the new values, as do manifests that are projected onto a grid of
+    seconds. Edit other manifests with: obygaze manifests set.
 
     \b
     Examples:

@@ -102,7 +102,7 @@ def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str
 
 
 def film_option(text: str, *, one: bool = False) -> Callable[[Command], Command]:
-    """Return the option ``--film``, for commands that select films, or exactly `one` film."""
+    """Return the option ``--film``, which selects films, or exactly one if `one` is true."""
     name, ways, metavar = "films", "By id or title, repeated or separated by commas", "FILM,..."
     if one:
         name, ways, metavar = "film", "Pass its id or title", "FILM"

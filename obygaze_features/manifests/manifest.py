@@ -286,7 +286,10 @@ class Manifest:
         film, file and span of an earlier item are also problems.
         """
         if self.folder is None:
-            raise UsageError(f"the manifest {self.name!r} is not on disk; save it first")
+            raise UsageError(
+                f"the manifest {self.name!r} was not loaded from a folder; save it, then load it "
+                "with Manifest.load"
+            )
         return check(self.folder, repeats=repeats)
 
     def with_subtitles(

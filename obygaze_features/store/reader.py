@@ -630,10 +630,11 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
 
 def location_of(address: str | Path) -> Location:
     """Return the location of an address, without checking that it has a store."""
-    if not isinstance(address, str | Path):
+    if hasattr(address, "shape"):
         raise UsageError(
-            f"a store must be a folder or a URL (got {type(address).__name__}). To make a store of "
-            'an array: numpy.save("X.npy", X); of.import_features("X.npy", manifest, "x.zarr")'
+            f"a store must be a path or a URL (got {type(address).__name__}). To make a store of "
+            'an array: numpy.save("X.npy", X); '
+            'of.import_features("X.npy", manifest, "x.zarr", ids=manifest.ids)'
         )
     if is_url(address):
         if redact_url(address).endswith(".zip"):

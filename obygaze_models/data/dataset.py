@@ -237,8 +237,8 @@ def load_dataset(
     levels
         Three or more levels, each a class.
     concept
-        A concept to detect. `negatives` is then ``"a"``, ``"b"`` or ``"c"``; see
-        `obygaze_models.data.tasks.Task`.
+        A concept to detect. `negatives` is then ``"a"``, ``"b"`` or ``"c"`` (by default ``"a"``
+        with ObyGaze's levels, otherwise ``"b"``); see `obygaze_models.data.tasks.Task`.
     array, pooling
         The array to read, and how to pool its tokens: ``max``, ``mean`` or ``first``.
     labels, split

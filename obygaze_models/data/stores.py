@@ -167,9 +167,9 @@ def open_stores(stores: Stores, missing: str = "drop") -> Store:
     """
     if isinstance(group := cast(object, stores), _StoreGroup):
         return cast(Store, _StoreGroup(group.stores, missing))
-    if isinstance(stores, str) or not isinstance(stores, Sequence):
-        stores = [stores]
-    opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
+    is_one = isinstance(stores, Store | str | Path) or getattr(stores, "ndim", 1) > 1
+    several = [cast(StoreLike, stores)] if is_one else cast(Sequence[StoreLike], stores)
+    opened = [store if isinstance(store, Store) else open_store(store) for store in several]
     # A group has all methods of a store that this package uses.
     return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened, missing))
 

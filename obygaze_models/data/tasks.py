@@ -201,7 +201,7 @@ def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -
 
 
 def default_negatives(scheme: LabelScheme) -> str:
-    """Return the set of negatives of concepts if none is chosen."""
+    """Return the default set of negatives for concepts."""
     return "a" if scheme.is_obygaze else "b"
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
+from sklearn.pipeline import Pipeline, make_pipeline
 
 from obygaze_features.common.plugins import (
     RAISED,
@@ -41,6 +42,10 @@ from obygaze_models.estimators.inner_folds import BY_GROUP
 ENTRY_POINT_GROUP = "obygaze.estimators"
 _CLASS = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 _OWN = "obygaze_models.estimators."
+NO_PIPELINE = (
+    "an experiment cannot name a pipeline. Write a class that builds it in fit, and name the "
+    "class: 'MODULE:CLASS', or '__main__:CLASS' in a notebook"
+)
 
 
 class PluginError(ExperimentError):
@@ -205,6 +210,8 @@ def _make(name: str, entry: Entry, options: Mapping[str, Any]) -> Any:
         key: value for key, value in entry.parameters.items() if not key.startswith(replaced)
     } | dict(options)
     kind = load_class(entry.path)
+    if kind in (Pipeline, make_pipeline):
+        raise ExperimentError(f"estimator {name!r}: {NO_PIPELINE}")
     methods = ("fit", "get_params", "__sklearn_tags__")
     if missing := [method for method in methods if not hasattr(kind, method)]:
         raise ExperimentError(
@@ -240,16 +247,8 @@ def _make_with(name: str, kind: Any, parameters: Mapping[str, Any]) -> Any:
     return estimator
 
 
-OWN_CLASS = (
-    "a class of your own that builds the pipeline in fit, and name it '__main__:CLASS' "
-    "(docs/how-to/extend.md)"
-)
-
-
 def _check_classifier(name: str, path: str, estimator: Any) -> None:
     """Raise if an estimator cannot predict class probabilities."""
-    if hasattr(estimator, "steps"):
-        raise ExperimentError(f"estimator {name!r}: a pipeline has no name. Write {OWN_CLASS}")
     if not is_classifier(estimator):
         raise ExperimentError(
             f"estimator {name!r} ({path}) is not a classifier. Use a classifier such as "

@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta, StructMeta
 from msgspec.structs import FieldInfo, force_setattr, replace
+from sklearn.pipeline import Pipeline
 
 from obygaze_features.common.files import describe_other_kind, read_toml
 from obygaze_features.common.text import redact_url, shorten, unknown_name
@@ -39,7 +40,7 @@ from obygaze_models.data.tasks import (
     with_own_keys,
 )
 from obygaze_models.estimators.fusion import FUSIONS
-from obygaze_models.estimators.registry import OWN_CLASS, REGRESSORS, find_entry
+from obygaze_models.estimators.registry import NO_PIPELINE, REGRESSORS, find_entry
 from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
 
 ALL = "all"
@@ -215,8 +216,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 remedy = f"{{'name': '{_public_path(type(unnamed))}', ...}}"
                 if isinstance(unnamed, type):
                     remedy = repr(_public_path(unnamed))
-                if hasattr(unnamed, "steps"):
-                    remedy = OWN_CLASS
+                if isinstance(unnamed, Pipeline):
+                    raise ExperimentError(f"{self.name!r}: {NO_PIPELINE}")
                 raise ExperimentError(
                     f"{self.name!r}: estimators are names, or tables with a name and options "
                     f"(got {shorten(repr(entry))}). Write {remedy}"

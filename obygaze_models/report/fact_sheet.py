@@ -201,10 +201,11 @@ class FilmFacts:
         clip, positive = row.run.clip_noun, row.task.classes[-1].words
         source = f"from the {perceived(row.run)} alone"
         lane = f"Grey: how likely each {clip} is to be {positive}, {source}."
-        if void := [str(w) for w in row.run.record.warnings if w.voids_scores]:
-            return f"{void[0]} {lane}"
         if len(self.probabilities) < len(self.clips):
             lane += " No bar: not tested."
+        codes = {warning.code for warning in row.run.record.warnings}
+        if "synthetic" in codes:
+            return f"{lane} Not a real result: clips or features are synthetic."
         score, mean = row.entry.groups.get(self.film, {}).get(metric), row.entry.mean[metric]
         if score is None or mean is None:
             return lane

@@ -460,10 +460,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def too_few(classes: Collection[int], groups: int, metric: str = "", *, noun: str = "film") -> str:
-    """Return the reason why there is no interval, or "" if there is enough data.
-
-    See `shortage`.
-    """
+    """Return the reason why there is no interval, or "" (see `shortage`)."""
     lacks = shortage(classes, groups, metric, noun=noun)
     return f"{lacks} for an interval" if lacks else ""
 

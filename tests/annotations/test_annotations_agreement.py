@@ -315,6 +315,12 @@ def test_one_label_set_needs_a_second(agreement, obygaze, tmp_path):
     refused(result, "no labels from another annotator", code=2)
 
 
+def test_a_small_difference_is_not_called_one_times_as_often(agreement):
+    marks = {"ann": ["S"] * 22 + ["EN"] * 8, "bea": ["EN"] * 9 + ["S"] * 21}
+    text = " ".join(agreement({"tt0467406": marks}).split())
+    assert "ann marks Sure slightly more often than bea: 22 clips against 21." in text
+
+
 def test_concepts_are_in_text_json_tables_and_figures(agreement, tmp_path):
     ann = [("Look",), ("Look", "Body"), ("Look",), (), (), ("Body",), (), (), (), ()]
     bea = [("Look",), ("Body",), (), (), (), ("Body",), (), (), (), ("Voice",)]

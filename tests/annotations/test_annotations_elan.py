@@ -92,16 +92,18 @@ def test_remarks_on_annotations_have_their_time(tmp_path, obygaze):
 
 
 def test_lost_dependent_tiers_are_not_hidden_behind_other_tiers(tmp_path, obygaze):
-    marks = Tier("ann", "x", [Annotation(0, 900, "strong", {"devices": "costume"})])
+    details = {"devices": "costume", "props": "mirror"}
+    marks = Tier("ann", "x", [Annotation(0, 900, "strong", details)])
     talk = Tier("0 talk", "y", [Annotation(0, 900, "Hello")])
     for film in "abcd":
         write(tmp_path / f"in/{film}.eaf", to_eaf(Document([talk, marks])))
     call = ("annotations", "import", "elan", tmp_path / "in", "--levels", "weak,strong")
     text = obygaze(*call, "-o", tmp_path / "t", code=3).output
     assert "a.eaf, tier '0 talk'" in text
-    assert "a.eaf, tier 'devices': a ann: depends on 'ann'; if it holds concepts" in text
-    assert text.count("and 3 more like this") == 2
-    assert "8 tiers left out" in text
+    for name in details:
+        assert f"a.eaf, tier '{name}': a ann: depends on 'ann'; if it holds concepts" in text
+    assert text.count("and 3 more like this") == 3
+    assert "12 tiers left out" in text
 
 
 def test_a_tier_of_concepts_must_depend_on_a_tier_of_levels(tmp_path, obygaze):

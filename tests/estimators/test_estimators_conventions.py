@@ -229,7 +229,8 @@ NAMES = [
     ("builtins:dict", {}, "it has no fit, get_params, "),
     ("sklearn.naive_bayes:GaussianNB", {"prior": 1}, "'prior'; did you mean priors?"),
     ("sklearn.linear_model:LinearRegression", {}, "is not a classifier"),
-    ("sklearn.pipeline:Pipeline", {"steps": []}, "a class of your own that builds the pipeline"),
+    ("sklearn.pipeline:Pipeline", {}, "Write a class that builds it in fit"),
+    ("sklearn.pipeline:make_pipeline", {}, "Write a class that builds it in fit"),
     ("sklearn.ensemble:VotingClassifier", {}, "cannot be made: .*estimators"),
     ("sklearn.naive_bayes:GaussianNB", {"priors": "builtins:dict"}, "priors is builtins:d"),
 ]

@@ -26,7 +26,7 @@ from obygaze_features.manifests import (
 )
 from obygaze_models.data.folds import find_leaks
 from obygaze_models.data.targets import UNUSED
-from obygaze_models.estimators.registry import OWN_CLASS
+from obygaze_models.estimators.registry import NO_PIPELINE
 from tests.kit.files import write
 from tests.kit.run import FILMS, LEVELS, SCENES, write_store
 
@@ -128,7 +128,7 @@ def test_user_errors_in_a_file_are_one_line(tmp_path, line, facts):
 def test_a_class_as_an_estimator_is_named_by_its_path():
     for entry, remedy in (
         (LogisticRegression, "Write 'sklearn.linear_model:LogisticRegression'"),
-        (make_pipeline(LogisticRegression()), f"Write {OWN_CLASS}"),
+        (make_pipeline(LogisticRegression()), NO_PIPELINE),
         (LogisticRegression(), "Write {'name': 'sklearn.linear_model:LogisticRegression', ...}"),
     ):
         with pytest.raises(ExperimentError) as caught:

@@ -68,7 +68,7 @@ def test_invalid_parts_are_refused(table):
     manifest.add_split(of.stratified(manifest, folds=2))
     with pytest.raises(UsageError, match="leak-free"):
         manifest.add_split(of.stratified(manifest, folds=2, seed=1))
-    with pytest.raises(UsageError, match="save it first"):
+    with pytest.raises(UsageError, match="save it, then load it"):
         manifest.check()
 
 

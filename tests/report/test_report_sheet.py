@@ -89,10 +89,14 @@ def test_a_sheet_says_how_the_model_ranks_its_film(annotated, tmp_path):
         ]
         areas[name] = roc_auc_score(*zip(*rows, strict=True))
     assert f"higher {areas[film]:.0%} of the time ({np.mean([*areas.values()]):.0%} on" in spoken
-    void = with_record(run, warnings=[RunWarning("synthetic", "", "it is random.")])
-    spoken = texts_of(om.fact_sheet([void], film, tmp_path / "void.svg"))[1]
-    assert "Not a real result: it is random. Grey: " in spoken
-    assert "of the time" not in spoken
+    for code, is_scored in (("synthetic", False), ("unknown-origin", True)):
+        void = with_record(run, warnings=[RunWarning(code, "", "it is random.")])
+        path = om.fact_sheet([void], film, tmp_path / f"{code}.svg")
+        texts, spoken = texts_of(path)
+        drawn = " ".join(" ".join(texts).split())
+        assert "Grey: how likely each" in drawn
+        assert ("Not a real result: clips or features are synthetic." in drawn) != is_scored
+        assert ("of the time" in spoken) == is_scored
 
 
 def facts(source, film):

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
-from obygaze_features.annotations.remarks import DEPENDENT_TIER, KEPT, LEFT_OUT, TIER, Remark
+from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, TIER, Remark
 from obygaze_features.annotations.timelines import ORIGIN, Film, Segment, Timelines
 from obygaze_features.common.cli import PATH, levels_option, renamed_option
 from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
@@ -262,7 +262,7 @@ def _suggestions(
 ) -> dict[str, str]:
     """Return, for each tier name, a hint on how to import levels that the scheme does not have.
 
-    If any tier has a pick-list, its values are the levels, rather than the texts of other tiers.
+    If only one pick-list is used, and not for concepts, its values are the levels of all tiers.
     """
     texts_of: dict[str, set[str]] = {}
     order: dict[str, Sequence[str]] = {}
@@ -270,7 +270,8 @@ def _suggestions(
         for tier, segments in tiers:
             texts_of.setdefault(tier.name, set()).update(segment.level for segment in segments)
             order.setdefault(tier.name, documents[path].pick_lists.get(tier.kind, ()))
-    listed = next((values for values in order.values() if len(values) > 1), ())
+    lists = {tuple(values) for name, values in order.items() if values and not field_of(name)}
+    listed = lists.pop() if len(lists) == 1 else ()
     return {name: suggest_levels(texts, order[name] or listed) for name, texts in texts_of.items()}
 
 
@@ -305,7 +306,7 @@ def _rows(
                 if field_of(name) is None:
                     problem = f"depends on {shorten(tier.name)}; {NAME_REMEDY}"
                     where = f"{file}, tier {shorten(name)}"
-                    yield Remark(where, film, who, problem, LEFT_OUT, DEPENDENT_TIER)
+                    yield Remark(where, film, who, problem, LEFT_OUT, f"{TIER}:{name}")
         else:
             problem = (
                 f"has no known level in {counted(len(segments), 'annotation')} "
