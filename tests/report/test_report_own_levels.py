@@ -291,7 +291,8 @@ def test_the_papers_codes_may_mean_something_else(tmp_path):
     for name, levels in (("paper", SMOKING), ("own", {"no": "No smoking", "yes": "Smoking"})):
         world = make_world2(tmp_path / name, levels=levels)
         low, high = levels
-        one_class = {"positives": (high,), "train_negatives": (low,), "estimators": (BANK,)}
+        bank = {key: value for key, value in BANK.items() if key != "negatives"}
+        one_class = {"positives": (high,), "train_negatives": (low,), "estimators": (bank,)}
         marks = {"concepts": ("smoke, fire",), "negatives": None if name == "own" else "b"}
         sets = enumerate((one_class, marks))
         pair = [run_on(world, tmp_path / name / str(n), **keys) for n, keys in sets]
@@ -299,6 +300,7 @@ def test_the_papers_codes_may_mean_something_else(tmp_path):
         assert len({clip for fit in fits_of(pair[1]) for clip in fit.ids}) == len(world.ids)
         data = om.load_dataset(world.manifest, world.store, concept="smoke, fire")
         assert len(data) == len(world.ids)
+        assert {line["facts"]["negatives"] for line in pair[0].models()} == {"b"}
         folder, model = tmp_path / name / "elan", pair[0].models()[0]["folder"]
         run_obygaze("models", "predict", model, world.store, "--elan", folder, code=0)
         assert {*tier_texts(folder, f"pcbm-logistic: {low} vs {high}")} <= {*SMOKING.values()}
@@ -311,6 +313,15 @@ def test_the_papers_codes_may_mean_something_else(tmp_path):
     page = page_of_run(om.load_run(tmp_path / "paper/0"), tmp_path)
     assert "Tested on 120 clips that are No smoking or Smoking" in page.text
     assert not re.search("objectif|Not Sure|Tores", page.text)
+
+
+def test_a_level_whose_code_is_its_name_is_named_once(tmp_path, tab):
+    world = make_world2(tmp_path, levels={"calm": "calm", "tense": "tense"})
+    path = om.report(world.manifest, tmp_path / "page.html")
+    tab.prefer()
+    tab.open(path, width=1280)
+    assert tab.texts("#choose-level option") == ["all levels", "calm", "tense"]
+    assert not re.search("(calm|tense)[ :(]+\\1", tab.run("document.body.textContent"))
 
 
 def test_a_scheme_is_recognised_by_its_level_names():
