@@ -35,6 +35,7 @@ from obygaze_features.items.films import film_titles, find_film, known_titles
 from obygaze_features.items.items import format_seconds, name_film
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.labels import SEPARATOR
+from obygaze_models.data.warnings import synthetic_note
 from obygaze_models.explain.frame_scores import (
     MAX_ROUNDING_US,
     Axis,
@@ -403,11 +404,11 @@ def _draw_height(axes: Axes, y: float, text: str, *, dashed: bool = False) -> No
 
 def _describe(moments: Moments, axis: Axis, count: int) -> str:
     frames = moments.frames.axes.count(axis)
-    text = "".join(f"{warning} " for warning in moments.warnings if warning.voids_scores)
-    text += f"{moments.title}; {counted(count, 'moment')} in {counted(frames, moments.part)}"
+    text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, moments.part)}"
     if moments.min_length is not None:
         by_default = moments.close_gaps is None
         gap = f"{CLOSE_GAPS_S if by_default else moments.close_gaps:g} s"
         gap += " (in short clips, a tenth of their length)" if by_default else ""
         text += f"; gaps under {gap} closed, moments under {moments.min_length:g} s dropped"
-    return text
+    note = synthetic_note(moments.warnings)
+    return f"{text}. {note}" if note else text

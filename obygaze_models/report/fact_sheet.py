@@ -32,6 +32,7 @@ from obygaze_features.common.figures import (
 from obygaze_features.common.text import counted, format_number
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import find_film
+from obygaze_models.data.warnings import synthetic_note
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.report.annotators import load_annotators, marked_films
@@ -203,9 +204,8 @@ class FilmFacts:
         lane = f"Grey: how likely each {clip} is to be {positive}, {source}."
         if len(self.probabilities) < len(self.clips):
             lane += " No bar: not tested."
-        codes = {warning.code for warning in row.run.record.warnings}
-        if "synthetic" in codes:
-            return f"{lane} Not a real result: clips or features are synthetic."
+        if note := synthetic_note(row.run.record.warnings):
+            return f"{lane} {note}"
         score, mean = row.entry.groups.get(self.film, {}).get(metric), row.entry.mean[metric]
         if score is None or mean is None:
             return lane
