@@ -72,11 +72,7 @@ annotation_commands.add_command(import_)
 @import_.saves
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
     """Save and describe timelines and remarks; exit with code 3 if anything was left out."""
-    from obygaze_features.annotations.remarks import (
-        LEFT_OUT,
-        TIER,
-        describe_remarks,
-    )
+    from obygaze_features.annotations.remarks import LEFT_OUT, TIER, describe_remarks
 
     remarks = timelines.remarks
     if not timelines.segments:

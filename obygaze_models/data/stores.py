@@ -167,8 +167,7 @@ def open_stores(stores: Stores, missing: str = "drop") -> Store:
     """
     if isinstance(group := cast(object, stores), _StoreGroup):
         return cast(Store, _StoreGroup(group.stores, missing))
-    is_one = isinstance(stores, Store | str | Path) or getattr(stores, "ndim", 1) > 1
-    several = [cast(StoreLike, stores)] if is_one else cast(Sequence[StoreLike], stores)
+    several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
     opened = [store if isinstance(store, Store) else open_store(store) for store in several]
     # A group has all methods of a store that this package uses.
     return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened, missing))
