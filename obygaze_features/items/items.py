@@ -363,6 +363,41 @@ class NamedItems(Protocol):
         """The items, in order."""
 
 
+def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manifest") -> None:
+    """Raise `ManifestError` if an id of a store stands for another file or span in a table.
+
+    Ids of spans are often running numbers of a table, so equal ids alone prove nothing. Only what
+    both record is compared: spans where both have one, and files without their extension.
+    """
+    row_of = listed.row_of
+    pairs = [(row, row_of[clip]) for row, clip in enumerate(stored.ids) if clip in row_of]
+    rows, others = np.array(pairs, np.intp).reshape(-1, 2).T
+
+    moved = np.abs(stored.starts[rows] - listed.starts[others]) > MIN_SPAN_S / 2
+    moved |= np.abs(stored.ends[rows] - listed.ends[others]) > MIN_SPAN_S / 2
+    are_alike = np.isnan(stored.starts[rows]) == np.isnan(listed.starts[others])
+
+    own_files = map_cells(_file_key, stored.media)
+    files = map_cells(_file_key, listed.media)
+    for (row, other), has_moved, is_alike in zip(pairs, moved, are_alike, strict=True):
+        is_named = is_alike and own_files[row] and files[other]
+        if has_moved or (is_named and own_files[row] != files[other]):
+            raise ManifestError(
+                f"id {stored.ids[row]} is {_describe_place(stored[row])} in the store and "
+                f"{_describe_place(listed[other])} in {listed_in}. Use the manifest that the store "
+                "was made from, or extract the features again"
+            )
+
+
+def _file_key(name: str) -> str:
+    return media_stem(name.rpartition("/")[2]).casefold()
+
+
+def _describe_place(item: Item) -> str:
+    span = "" if item.start is None else f" {item.start:g}-{item.end:g} s"
+    return (item.media or item.film) + span
+
+
 def group_noun(column: str) -> str:
     """Return the noun for a group of items with the same value in a column, for messages."""
     return {"media": "file"}.get(column, column)

@@ -15,6 +15,7 @@ import numpy as np
 from obygaze_features.common.package import need
 from obygaze_features.common.text import as_list
 from obygaze_features.errors import StoreError
+from obygaze_features.items.items import require_same_clips
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
@@ -73,7 +74,7 @@ def to_xarray(
         if name != TIMES:
             variables[name] = (dims, values, {"meaning": spec.meaning})
     if manifest is not None:
-        _, truth, scheme = _read_labels(manifest, labels)
+        _, truth, scheme = _read_labels(store, manifest, labels)
         done, names = store.done_ids(), scheme.concept_names
         coordinates["level"] = "item", [truth.level_of.get(item_id, "") for item_id in done]
         marks = [[name in truth.concepts_of.get(i, ()) for name in names] for i in done]
@@ -86,13 +87,14 @@ def to_xarray(
 
 
 def _read_labels(
-    manifest: Manifest | Path | str, labels: str | None
+    store: Store, manifest: Manifest | Path | str, labels: str | None
 ) -> tuple[Manifest, LabelSet, LabelScheme]:
     """Return a manifest, one of its label sets, and the scheme of that label set."""
     if isinstance(manifest, Path | str):
         from obygaze_features.manifests.manifest import Manifest
 
         manifest = Manifest.load(manifest)
+    require_same_clips(store.items, manifest.items)
     return manifest, manifest.labels(labels), manifest.label_scheme(labels)
 
 
@@ -137,7 +139,7 @@ class StoreDataset:
         self.address, self.array = store.location.address, array
         self._facts: list[dict[str, Any]] = []
         if manifest is not None:
-            items, truth, scheme = _read_labels(manifest, labels)
+            items, truth, scheme = _read_labels(store, manifest, labels)
             if ids is None:
                 ids = [i for i in items.ids if i in truth.level_of and i in store]
                 if not (ids := store.done_ids(ids)):

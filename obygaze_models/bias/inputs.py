@@ -22,6 +22,7 @@ from obygaze_features.common.package import reference_file
 from obygaze_features.common.tables import Table, align, read_table
 from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import BiasError, ManifestError, translate
+from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_models.data.stores import read_features
@@ -202,7 +203,13 @@ class Vectors:
     weights: str = ""
 
 
-def open_vectors(source: str | Path, array: str = "native", pooling: str | None = None) -> Vectors:
+def open_vectors(
+    source: str | Path,
+    array: str = "native",
+    pooling: str | None = None,
+    *,
+    manifests: Sequence[Manifest] = (),
+) -> Vectors:
     """Open the embeddings of a store, the concept directions of a saved model, or a file.
 
     Parameters
@@ -213,6 +220,8 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
         ``NAME.csv`` has an id and numbers.
     array, pooling
         The array and the pooling of a store; see `obygaze_models.data.stores.read_features`.
+    manifests
+        Manifests of the store's items, whose columns are used.
     """
     if "://" not in str(source):
         path = Path(source)
@@ -227,6 +236,8 @@ def open_vectors(source: str | Path, array: str = "native", pooling: str | None 
         if (path / "model.json").is_file():
             return _open_concepts(path)
     store = open_store(source)
+    for manifest in manifests:
+        require_same_clips(store.items, manifest.items)
     return Vectors(
         store.where,
         lambda ids: read_features(store, ids, array, pooling),

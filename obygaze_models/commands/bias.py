@@ -162,11 +162,12 @@ def eat(
 
     if (battery is None) == (not sets):
         raise UsageError("pass either a BATTERY, or --sets for a single test")
+    loaded = [of.Manifest.load(path) for path in manifests]
     return run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
-        open_vectors(store, array, pooling),
-        None if texts is None else open_vectors(texts),
-        tables=[manifest_columns(of.Manifest.load(path)) for path in manifests],
+        open_vectors(store, array, pooling, manifests=loaded),
+        None if texts is None else open_vectors(texts, manifests=loaded),
+        tables=[manifest_columns(manifest) for manifest in loaded],
         settings=Settings(**settings),
         model=published,
         skip_missing=skip_missing,

@@ -13,7 +13,7 @@ import numpy as np
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError
-from obygaze_features.items.items import group_noun, safe_id
+from obygaze_features.items.items import group_noun, require_same_clips, safe_id
 from obygaze_features.manifests import LabelScheme, LabelSet, Level, Manifest, obygaze_scheme
 from obygaze_features.store import Store
 from obygaze_models.data.stores import Stores, open_stores, read_features, read_frames, widths_of
@@ -327,6 +327,7 @@ def join_clips(
     groups
         The column of the items to group clips by.
     """
+    require_same_clips(store.items, manifest.items)
     truth = manifest.labels(labels)
     if absent := sorted(set(levels) - set(truth.levels)):
         raise ExperimentError(

@@ -27,6 +27,7 @@ from obygaze_features.common.package import cache_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Store, open_store
 from obygaze_features.store.format import CHECKSUMS, IDS, STATUS, token_times
@@ -55,6 +56,8 @@ class _StoreGroup:
 
     def __init__(self, stores: Sequence[Store], missing: str) -> None:
         self.stores, self.missing = stores, missing
+        for store in stores[1:]:
+            require_same_clips(stores[0].items, store.items, store.where)
         self.where = " and ".join(store.where for store in stores)
         self.names = name_stores([str(store.location.address) for store in stores])
         self._joined: Any = set.union if missing == "mean" else set.intersection

@@ -32,7 +32,7 @@ from obygaze_features.common.tables import align, format_spreadsheet, read_table
 from obygaze_features.common.text import counted, format_time, join_some, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.items.films import film_titles, find_film, known_titles
-from obygaze_features.items.items import format_seconds, name_film
+from obygaze_features.items.items import format_seconds, name_film, require_same_clips
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.labels import SEPARATOR
 from obygaze_models.data.warnings import synthetic_note
@@ -228,8 +228,9 @@ def find_moments(
     for name, seconds in (("minimum length", min_length), ("gap to close", close_gaps or 0.0)):
         if not 0 <= seconds < math.inf:
             raise UsageError(f"the {name} must be 0 seconds or more (got {seconds:g})")
-    if manifest is not None and not isinstance(manifest, Manifest):
-        manifest = Manifest.load(manifest)
+    if manifest is not None:
+        manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(manifest)
+        require_same_clips(items, manifest.items)
     frames = place_frames(predictions, items, manifest)
     longest_gap = CLOSE_GAPS_S if close_gaps is None else close_gaps
     shortest, gap = to_microseconds([min_length, longest_gap]).tolist()

@@ -260,11 +260,18 @@ def seen_in_training(about: Mapping[str, Any], items: Items, ids: Sequence[str])
     others, tested = np.split(np.arange(len(own_files) + len(files)), [len(own_files)])
     _, file_numbers = np.unique(own_files + files, return_inverse=True)
     times = np.concatenate([np.array(own_times, float).reshape(-1, 2), times])
-    renamed = meet_in_time((file_numbers, *times.T), tested, others).tolist()
-    return [
-        "yes" if clip in trained_on else SEEN_RENAMED if meets else "no"
-        for clip, meets in zip(ids, renamed, strict=True)
-    ]
+    meetings = meet_in_time((file_numbers, *times.T), tested, others)
+
+    # Ids of spans are often running numbers of a table, so a span counts only where it was seen.
+    are_spans = len(own_files) == len(trained_on) and bool(np.isfinite(times[others]).all())
+    is_elsewhere = ~meetings & are_spans & np.isfinite(times[tested, 0])
+    seen = []
+    for clip, meets, differs in zip(ids, meetings, is_elsewhere, strict=True):
+        if clip in trained_on and not differs:
+            seen.append("yes")
+        else:
+            seen.append(SEEN_RENAMED if meets else "no")
+    return seen
 
 
 def read_models(folder: Path) -> dict[str, About]:

@@ -18,6 +18,7 @@ from obygaze_features.common.files import write_files
 from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.common.text import counted, find_closest, join_some, shorten_digest
 from obygaze_features.errors import ExperimentError
+from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.labels import name_key
 from obygaze_features.store import Store
@@ -367,6 +368,7 @@ def evaluate(
     about = read_about(Path(folder))
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_for(about, store)
+    require_same_clips(opened.items, manifest.items)
     task = learned_task(about)
     if task.target_key == CONCEPTS:
         about.require_classes("scoring concepts")

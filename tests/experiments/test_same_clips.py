@@ -1,0 +1,128 @@
+"""An id means one clip: labels and features are joined only if it names one file and span."""
+
+import numpy as np
+import pytest
+
+import obygaze_features as of
+import obygaze_models as om
+from obygaze_features.errors import ManifestError
+from obygaze_features.items.items import require_same_clips
+from obygaze_features.manifests import Item, Items
+from tests.kit.files import refused, write
+from tests.kit.run import write_store
+
+SPANS = [f"walk-{film}.mp4,{4 * row},{4 * row + 4}" for film in range(4) for row in range(8)]
+LEVELS = ["tense", "calm"] * 16
+EXPERIMENT = [
+    "name = 'calm'",
+    "store = 'x.zarr'",
+    "split = 'leave-film-out'",
+    "positives = ['tense']",
+    "train_negatives = ['calm']",
+    "estimators = ['logistic']",
+]
+
+
+def write_table(path, rows):
+    lines = [f"{span},{level}" for span, level in rows]
+    return write(path, "file,start,end,level", *lines)
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """A store of labelled spans, and a manifest of the same table in another order."""
+    monkeypatch.chdir(tmp_path)
+    rows = list(zip(SPANS, LEVELS, strict=True))
+    tables = {"manifest": rows, "sorted": sorted(rows, key=lambda row: row[1]), "fewer": rows[1:]}
+    for name, table in tables.items():
+        source = write_table(tmp_path / "clips.csv", table)
+        manifest = of.Manifest.from_csv(source, levels="calm,tense")
+        manifest.add_split(of.leave_film_out(manifest))
+        manifest.save(tmp_path / name)
+
+    manifest = of.Manifest.load("manifest")
+    features = np.random.default_rng(0).normal(size=(len(manifest), 8)).astype(np.float32)
+    write_store(tmp_path / "x.zarr", manifest, dict(zip(manifest.ids, features, strict=True)))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["sorted", "fewer"])
+def test_a_table_in_another_order_is_not_joined(lab, name, obygaze):
+    fact = "walk-0-001 is walk-0.mp4 0-4 s in the store and walk-0.mp4 4-8 s in the manifest"
+    with pytest.raises(ManifestError, match=fact):
+        om.load_dataset(name, "x.zarr", positives=["tense"], negatives=["calm"])
+    with pytest.raises(ManifestError, match=fact):
+        of.open_store("x.zarr").dataset(manifest=name)
+
+    toml = write(lab / "e.toml", *EXPERIMENT, f"manifest = '{name}'")
+    result = obygaze("models", "run", toml, "-o", "run", code=1)
+    assert fact in result.stderr
+    assert not (lab / "run").exists()
+    battery = ("--sets", "x=level:calm", "--sets", "a=level:tense", "--sets", "b=level:calm")
+    refused(obygaze("bias", "eat", "--store", "x.zarr", "--manifest", name, *battery), fact)
+
+
+def test_the_manifest_of_the_store_is_joined(lab):
+    data = om.load_dataset("manifest", "x.zarr", positives=["tense"], negatives=["calm"])
+    assert data.ids == of.Manifest.load("manifest").ids
+
+
+def test_a_model_is_neither_scored_nor_placed_with_other_clips(lab, obygaze):
+    toml = write(lab / "e.toml", *EXPERIMENT, "manifest = 'manifest'")
+    obygaze("models", "train", toml, "-o", "model", code=0)
+    refused(obygaze("models", "evaluate", "model", "x.zarr", "sorted"), "id walk-0-001 is walk-0")
+
+
+def test_a_new_span_with_an_old_id_was_not_seen(lab, obygaze):
+    toml = write(lab / "e.toml", *EXPERIMENT, "manifest = 'manifest'")
+    obygaze("models", "train", toml, "-o", "model", code=0)
+    later = [(f"walk-0.mp4,{1000 + row},{1001 + row}", "calm") for row in range(3)]
+    table = write_table(lab / "later.csv", [*later, ("walk-0.mp4,0,4", "calm")])
+    manifest = of.Manifest.from_csv(table, levels="calm,tense")
+    assert manifest.ids[0] in of.Manifest.load("manifest").ids
+    write_store(lab / "later.zarr", manifest, {clip: np.ones(8) for clip in manifest.ids})
+
+    seen = om.predict("model", "later.zarr").seen
+    assert "".join(seen[:3]) == "nonono"
+    assert seen[3] != "no"
+
+
+def test_stores_that_are_read_together_have_the_same_clips(lab):
+    write_store(
+        lab / "y.zarr",
+        of.Manifest.load("sorted"),
+        dict.fromkeys(of.Manifest.load("sorted").ids, np.ones(8, np.float32)),
+    )
+    with pytest.raises(ManifestError, match=r"in .*y\.zarr"):
+        om.load_dataset("manifest", ["x.zarr", "y.zarr"], positives=["tense"], negatives=["calm"])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_same"),
+    [
+        (Item("a", media="A.mp4"), Item("a", media="sub/a.mkv"), True),
+        (Item("a", media="a.mp4"), Item("a", media="b.mp4"), False),
+        (Item("a"), Item("a", media="b.mp4", start=1, end=2), True),  # nothing is recorded
+        (Item("a", media="a.mp4"), Item("a", media="film.mp4", start=1, end=2), True),
+        (Item("a", media="f", start=1, end=2), Item("a", media="f", start=1, end=2.00001), False),
+        (Item("a", film="f", start=1, end=2), Item("a", film="f", start=1, end=2), True),
+        (Item("a", film="f", start=1, end=2), Item("a", film="g", start=3, end=4), False),
+        (Item("a", media="a.mp4"), Item("b", media="b.mp4"), True),
+    ],
+)
+def test_only_what_both_record_is_compared(ours, theirs, is_same):
+    tables = Items.of([ours, Item("x")]), Items.of([Item("y"), theirs])
+    if is_same:
+        require_same_clips(*tables)
+    else:
+        with pytest.raises(ManifestError, match="id a is"):
+            require_same_clips(*tables)
+
+
+def test_moments_take_positions_of_the_same_clips(lab):
+    items = of.Manifest.load("manifest").items
+    times, chances = np.array([[1, 3]]), np.array([[0.2, 0.9]])
+    about = {"estimator": "mil", "task": "a"}
+    frames = om.FramePredictions(about, items.ids[:1], times, chances, 0.5, ["no"], [])
+    with pytest.raises(ManifestError, match="id walk-0-001"):
+        om.find_moments(frames, items, manifest="sorted")
