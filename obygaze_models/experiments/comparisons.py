@@ -171,8 +171,8 @@ class Comparisons:
         adjusted = [own.scores[key].p_value for own, key in selected]
         number = sum(value is not None for value in adjusted)
         text = (
-            f"Scores are means over {noun}s, and differences are paired by {noun}; p is from the "
-            "paired t-test"
+            f"Scores are means over {noun}s, and differences are paired by {noun}; p is from a "
+            f"paired t-test over {noun}s, its variance widened where fits share training clips"
         )
         if self.pooled:
             text = (

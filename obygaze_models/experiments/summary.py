@@ -163,6 +163,8 @@ def describe_scores(record: RunRecord) -> str:
         text += f"; the interval is a t interval over the {noun}s' scores"
         if any(scores.cross_validated for scores in means):
             text += ", wider because of cross-validation"
+        else:
+            text += ", and is about these trained models on others"
         text += "."
         too_few = dict.fromkeys(scores.test for scores in means if scores.films < MIN_GROUPS)
         if too_few:

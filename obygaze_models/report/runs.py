@@ -480,6 +480,8 @@ class ScoreTable:
             text += f", but {' and '.join(official)} for all test clips together"
         intervals = any(any(row.entry.interval.values()) for row in self.rows)
         brackets = "; 95% intervals in brackets" if intervals else ""
+        if intervals and not any(row.entry.cross_validated for row in means):
+            brackets += f", of these trained models on other {groups}"
         titles = {key: t for row in means for key, t in row.run.record.films.titles.items()}
         left_out = describe_left_out([row.entry for row in means], titles)
         rare = [

@@ -8,6 +8,8 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from statsmodels.stats.multitest import multipletests
 
+import obygaze_models as om
+from obygaze_models.experiments.summary import describe_run
 from obygaze_models.mediaeval.runs import trec_average_precision
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
@@ -166,3 +168,15 @@ def test_holm_equals_statsmodels():
         expected = multipletests(p_values, method="holm")[1]
         assert holm(p_values) == pytest.approx(expected.tolist())
         assert holm([*p_values, None])[-1] is None
+
+
+def test_texts_name_the_test_and_what_an_interval_is_about(make_run):
+    fixed = make_run("fixed", estimators=("logistic", "mlp"))
+    crossed = make_run("crossed", protocol="leave-film-out", split=None, min_clips=1)
+    about = "these trained models"
+    assert about in describe_run(fixed)
+    assert about not in describe_run(crossed)
+
+    compared = str(om.compare(fixed))
+    for fact in ("paired t-test over films", "widened"):
+        assert fact in " ".join(compared.split())
