@@ -201,8 +201,9 @@ def read_features(
     axes = len(spec.shape)
     if axes != 1 and pooling is None:
         raise ExperimentError(
-            f"array {array!r} has {axes} axes per clip. Use an array with one vector per clip, "
-            f"such as native, or add a pooling ({', '.join(POOLINGS)})"
+            f"array {array!r} has {axes} axes per clip. Models that read frames find them without "
+            "it: delete the line. Others need one vector per clip: use native, or add a pooling "
+            f"({', '.join(POOLINGS)})"
         )
     if axes == 1 and pooling is not None:
         raise ExperimentError(

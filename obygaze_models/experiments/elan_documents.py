@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,17 +122,19 @@ def elan_documents(
     vocabularies
         The pick-lists to write into new files, so that annotators can add tiers.
     """
+    divided = _divided_files(rows)
     tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
     for row in rows:
         if row.note is not None:
-            tiers = tiers_of.setdefault((row.film, row.media), {})
+            film = "" if row.media in divided else row.film
+            tiers = tiers_of.setdefault((film, row.media), {})
             tiers.setdefault(row.tier, []).append(row.note)
     if not tiers_of:
         raise ExperimentError(
             f"none of the {len({row.cells['clip'] for row in rows}):,} clips has start and end "
             "times in its film, which ELAN needs. Use --csv to write tables instead"
         )
-    titles = {row.film: row.title for row in rows}
+    titles = {"": "", **{row.film: row.title for row in rows}}
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
     films = [film for film, _ in tiers_of]
     stems = [
@@ -157,6 +160,26 @@ def elan_documents(
     for key, name in zip(left, names[len(files) :], strict=True):
         files[name] = to_eaf(Document(new[key], key[1], properties), vocabularies)
     return files, [titles[film] or film for film, _ in left]
+
+
+def _divided_files(rows: Sequence[Row]) -> set[str]:
+    """Return the files that several films divide: their spans do not overlap.
+
+    If they overlap, the films have files of the same name in folders of their own.
+    """
+    ranges: dict[str, dict[str, tuple[int, int]]] = {}
+    for row in rows:
+        if row.note is not None and row.media:
+            films = ranges.setdefault(row.media, {})
+            start, end = films.get(row.film, (row.note.start, row.note.end))
+            films[row.film] = min(start, row.note.start), max(end, row.note.end)
+
+    divided = set()
+    for media, films in ranges.items():
+        spans = sorted(films.values())
+        if len(spans) > 1 and all(a[1] <= b[0] for a, b in pairwise(spans)):
+            divided.add(media)
+    return divided
 
 
 def _places_by_file(

@@ -164,7 +164,7 @@ def held_out(
             named = {f"{PARTS}{odds}": format_concepts(reasons)}
             named = named if reasons else {}
             cells = {
-                **_clip_cells(clip),
+                **_clip_cells(clip, "merged" if annotators else "annotators"),
                 **{
                     f"{LABEL_OF}{who}": titles[labels[who]] if who in labels else ""
                     for who in annotators
@@ -323,8 +323,9 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
     models = counted(len({row.cells["model"] for row in rows}), "model")
     yield f"{clips} of {films}; {models}; each clip is predicted by the fits that tested it"
     if limit:
-        columns = ["title", "from", "annotators", "model", "prediction"]
-        names = [*rows[0].cells] if rows else ["prediction", PROBABILITY]
+        names = [*rows[0].cells] if rows else ["merged", "prediction", PROBABILITY]
+        labels = "merged" if "merged" in names else "annotators"
+        columns = ["title", "from", labels, "model", "prediction"]
         columns.append(names[names.index("prediction") + 1])
         columns += [DIVIDED] if rows and DIVIDED in rows[0].cells else []
         named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}
@@ -344,8 +345,8 @@ def _seconds(start: float | None, end: float | None) -> dict[str, str]:
     return {name: "" if time is None else f"{time:.3f}" for name, time in times.items()}
 
 
-def _clip_cells(clip: Clip) -> dict[str, str]:
-    """Return the cells with a clip's location and annotations."""
+def _clip_cells(clip: Clip, labels: str) -> dict[str, str]:
+    """Return the cells with a clip's location and annotations; its level is named `labels`."""
     return {
         "title": clip.title,
         "film": clip.film,
@@ -354,7 +355,7 @@ def _clip_cells(clip: Clip) -> dict[str, str]:
         "from": "" if clip.start is None else format_time(clip.start),
         "to": "" if clip.end is None else format_time(clip.end),
         **_seconds(clip.start, clip.end),
-        "annotators": clip.level,
+        labels: clip.level,
         "concepts": format_concepts(clip.concepts),
     }
 

@@ -286,7 +286,9 @@ def test_divided_clips_are_written_for_elan(study: Study, run: om.Run, tmp_path:
     film = Eaf(str(tmp_path / "all/film0.eaf"))
     holes = [n for n in film.get_annotation_data_for_tier("logistic: EN vs S") if "no pred" in n[2]]
     assert sorted(holes) == [(600_000, 660_000, "no prediction: Hard Negative")]
+    merged = Manifest.load(experiment.manifest).labels("merged").level_of
     for row in csv_rows(tmp_path / "a.csv"):
+        assert merged[row["clip"]] == row["merged"]
         named = {"EN": 0, "S": 1, "": None, "HN": None}
         assert [named[row[f"label of {name}"]] for name in NAMES] == [
             own.get(row["clip"]) for own in (first, second)

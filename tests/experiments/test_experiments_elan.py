@@ -130,6 +130,25 @@ def test_synthetic_and_training_clips_are_marked(model, world, tmp_path):
     refused(nowhere, "none of the 200 clips has start and end times")
 
 
+def test_films_that_divide_a_file_are_in_one_document(model, tmp_path):
+    items = [
+        Item("part-1", film="first half", media="rick.mp4", start=0.0, end=2.0),
+        Item("part-2", film="second half", media="rick.mp4", start=2.0, end=4.0),
+        # Two files of the same name, in folders of their films: their times overlap.
+        Item("same-1", film="a", media="film.mp4", start=0.0, end=2.0),
+        Item("same-2", film="b", media="film.mp4", start=1.0, end=4.0),
+    ]
+    path = tmp_path / "halves.zarr"
+    rows = {item.id: np.ones(8) for item in items}
+    write_store(path, Manifest("halves", Items.of(items)), rows)
+    run_obygaze("models", "predict", model, path, "--elan", tmp_path / "films", code=0)
+    documents = {file.name: Eaf(str(file)) for file in (tmp_path / "films").glob("*.eaf")}
+    assert {*documents} == {"rick.eaf", "a.eaf", "b.eaf"}
+    [tier] = [name for name in documents["rick.eaf"].get_tier_names() if name.endswith("vs S")]
+    spans = sorted(note[:2] for note in documents["rick.eaf"].get_annotation_data_for_tier(tier))
+    assert spans == [(0, 2000), (2000, 4000)]
+
+
 def test_foreign_files_are_not_replaced(model, store, tmp_path):
     films, tables = tmp_path / "films", tmp_path / "t"
     ask = ["models", "predict", model, store, "--band", 0.4, 0.6, "--elan", films, "--csv", tables]

@@ -224,7 +224,7 @@ NO_TASK = {"positives": (), "train_negatives": (), "test_negatives": ()}
 REFUSED = [
     ({"positives": ("surely",)}, ["Hard Negatives'", "'surely'; did you mean Sure"]),
     ({"array": "cls"}, ["unknown array 'cls'; choose from native, frames"]),
-    ({"array": "frames"}, ["'frames' has 2 axes per clip", "or add a pooling"]),
+    ({"array": "frames"}, ["'frames' has 2 axes per clip", "delete the line", "add a pooling"]),
     ({"pooling": "max"}, ["'native' has one vector per clip"]),
     ({"estimators": ()}, ["estimators is empty. Add an estimator, or --pred"]),
     ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "use the leak-free"]),
