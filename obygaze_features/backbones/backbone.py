@@ -118,7 +118,7 @@ class Backbone:
     preprocessing: Any
     arrays: tuple[ArraySpec, ...]
     encode_clips: Callable[[Tensor, Tensor, frozenset[str]], Mapping[str, Tensor]]
-    weights: tuple[Path, ...]
+    weights: tuple[Path | str, ...]
     config: Mapping[str, Any]
     embedding: ArraySpec | None = None
     encode_images: Callable[[Tensor], Tensor] | None = None

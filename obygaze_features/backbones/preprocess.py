@@ -73,14 +73,22 @@ class Preprocessing:
     shortest_edge: int | None
     filter: str
     crop: tuple[int, int]
-    scale: float
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    scale: float = 1.0
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
     offset: float = 0.0
     squash: tuple[int, int] | None = None
     middle: str = "down"
     mode: str = "standard"
     transform: Callable[[Tensor], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        numbers = self.scale, *self.mean, *self.std, self.offset
+        if self.transform and numbers != (1, 0, 0, 0, 1, 1, 1, 0):
+            raise BackboneError(
+                "a transform replaces scale, mean, std and offset. Leave them out, or normalise "
+                "frames without a transform"
+            )
 
     def attributes(self) -> dict[str, Any]:
         """Return the fields as recorded in a store's attributes, with functions by name."""
@@ -260,6 +268,8 @@ def normalise(pixels: Tensor, preprocessing: Preprocessing, out: Tensor | None =
     With `out`, the result is written to that tensor, which may be on another device.
     """
     values = torch.empty(pixels.shape, device=pixels.device) if out is None else out
+    if preprocessing.transform:
+        return values.copy_(pixels)
     mean = _per_channel(tuple(preprocessing.mean), values.device)
     std = _per_channel(tuple(preprocessing.std), values.device)
     parts: Iterable[tuple[Tensor, Tensor]] = [(pixels, values)]

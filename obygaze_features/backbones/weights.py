@@ -225,11 +225,11 @@ def read_tokenizer(
     return Tokenizer(tokenizer, max_tokens, padding)
 
 
-def sha256_of_files(files: Sequence[Path]) -> str:
+def sha256_of_files(files: Sequence[Path | str]) -> str:
     """Return the SHA-256 of the concatenated files (``cat * | sha256sum``)."""
     digest = hashlib.sha256()
     for path in files:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 

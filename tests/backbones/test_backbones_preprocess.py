@@ -1,5 +1,6 @@
 """Preprocessing against transformers' PIL processors and against plain arithmetic."""
 
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -14,10 +15,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import obygaze_features as of
 from obygaze_features.backbones import preprocess
-from obygaze_features.backbones.preprocess import normalise, read_preprocessing, resize_and_crop
+from obygaze_features.backbones.preprocess import (
+    Preprocessing,
+    normalise,
+    read_preprocessing,
+    resize_and_crop,
+)
 from obygaze_features.backbones.tiny import video_processor
 from obygaze_features.errors import BackboneError, UsageError
 from tests.backbones.conftest import edit_json, processed
+from tests.kit.files import write
 from tests.kit.models import SMALL_VISION, TINY_VJEPA2, write_dino, write_vjepa2
 
 SHAPE = {"size": {"shortest_edge": 48}, "crop_size": {"height": 32, "width": 40}}
@@ -240,3 +247,24 @@ def test_an_unknown_configuration_is_refused(tmp_path, changes, facts):
         read_preprocessing(checkpoint(tmp_path, **changes))
     with pytest.raises(UsageError, match="use standard or author"):
         read_preprocessing(tmp_path, "authors")
+
+
+def test_a_transform_replaces_everything():
+    frames = torch.randint(0, 256, (2, 4, 6, 3), dtype=torch.uint8)
+    rule = Preprocessing(4, "bilinear", (4, 4), transform=lambda frame: 3.0 * frame)
+    assert torch.equal(rule.apply(frames), 3.0 * frames.permute(0, 3, 1, 2))
+    grey = replace(rule, transform=lambda frame: frame[:1] / 7)
+    assert torch.equal(grey.apply(frames), frames.permute(0, 3, 1, 2)[:, :1] / 7)
+    for numbers in ({"scale": 1 / 255}, {"mean": (0.5,) * 3}, {"std": (2.0,) * 3}):
+        with pytest.raises(BackboneError, match="replaces scale, mean, std"):
+            replace(rule, **numbers)
+
+
+def test_weights_are_named_by_text_or_path(tmp_path):
+    file = write(tmp_path / "net.onnx", "numbers")
+    own = of.Backbone.from_torch(torch.nn.Flatten(), frames=2, size=4)
+    digests = {
+        of.load_backbone(replace(own, weights=(kind(file),)), "cpu").about["weights_sha256"]
+        for kind in (str, Path)
+    }
+    assert digests == {hashlib.sha256(file.read_bytes()).hexdigest()}
