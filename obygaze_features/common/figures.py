@@ -369,6 +369,9 @@ def _svg(figure: Figure, *, background: bool) -> str:
     rule = svg.index("<defs>\n  <style")
     svg = svg[:rule] + svg[svg.index("</defs>", rule) + 7 :]
     title, _, description = (escape(part) for part in str(figure.get_label()).partition("\n"))
+    # Ids of clip paths depend on positions' last bits, and these on Python's hash seed.
+    for number, name in enumerate(dict.fromkeys(re.findall('<clipPath id="([^"]+)"', svg))):
+        svg = svg.replace(name, f"clip{number}")
     head, rest = svg.split(">", 1)
     head = head.replace("<svg", '<svg class="figure" role="img" stroke-linejoin="round"', 1)
     return f"{head}><title>{title}</title>\n<desc>{description}</desc>{rest}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.figures import css_colours
+from obygaze_features.common.files import require_plain_file
 from obygaze_features.common.text import format_number
 from obygaze_features.errors import UsageError
 
@@ -19,6 +20,8 @@ _STYLE = files("obygaze_features.page") / "style.css"
 WIDTH, LANE, GAP = 1000, 12, 3
 NOTE = "NOT-TO-BE-SHARED.txt"
 """The file, in a folder of pictures from films, that says why the pictures must not be shared."""
+MAX_PICTURE_BYTES = 1_000_000
+"""The maximum size of a thumbnail."""
 _JPEG = b"\xff\xd8\xff"
 
 
@@ -168,9 +171,11 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
     thumbnails = {}
     for clip in ids:
         if path := paths.get(f"{clip}.jpg"):
-            content = path.read_bytes()
-            if not content.startswith(_JPEG):
-                raise UsageError(f"{path} is not a JPEG picture; make it again")
+            require_plain_file(path, UsageError)
+            with path.open("rb") as file:
+                content = file.read(MAX_PICTURE_BYTES + 1)
+            if len(content) > MAX_PICTURE_BYTES or not content.startswith(_JPEG):
+                raise UsageError(f"{path} is not a JPEG picture of at most 1 MB; make it again")
             thumbnails[clip] = base64.b64encode(content).decode("ascii")
     if not thumbnails:
         raise UsageError(f"{folder} has no picture (ID.jpg) of any clip on the page")

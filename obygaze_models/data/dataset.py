@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun, require_same_clips, safe_id
 from obygaze_features.manifests import LabelScheme, LabelSet, Level, Manifest, obygaze_scheme
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 NUMBERS = "numbers"
 """The key in a label set's JSON file that names its column of numbers."""
+MAX_NUMBER = 1e9
+"""The maximum size of a number to predict, so that errors and their squares stay finite."""
 NAMED = 5
 """The maximum number of clips that a message names."""
 _MISSING = {
@@ -431,13 +432,13 @@ def with_numbers(manifest: Manifest, column: str) -> Manifest:
     ids = [clip for clip, cell in cells.items() if cell.strip()]
     for clip in ids:
         try:
-            is_number = math.isfinite(float(cells[clip]))
+            is_number = abs(float(cells[clip])) <= MAX_NUMBER
         except ValueError:
             is_number = False
         if not is_number:
             raise ExperimentError(
-                f"{manifest.name}: {column} of {clip} is not a number (got {cells[clip]!r}). "
-                "Correct it, or leave the cell empty."
+                f"{manifest.name}: {column} of {clip} is not a number up to {MAX_NUMBER:.0e} "
+                f"(got {shorten(cells[clip])}). Correct it, or leave the cell empty."
             )
     if not ids:
         raise ExperimentError(f"{manifest.name}: the {column} column is empty. Use another column.")

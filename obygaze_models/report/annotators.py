@@ -47,6 +47,8 @@ from obygaze_models.scoring.intervals import (
     leave_each_out,
 )
 
+MAX_ANNOTATORS = 20
+"""The maximum number of annotators that a page compares, because it compares every pair."""
 MIN_MARKED = 20
 """The minimum number of clips for an agreement score to be meaningful."""
 PARTS, MIN_PART = 10, 8
@@ -149,9 +151,9 @@ class Annotators:
 
 
 def load_annotators(source: Source) -> Annotators | None:
-    """Load the annotators' labels; None if there are fewer than two, or no usable manifest."""
+    """Load the annotators' labels; None if there are fewer than two, too many, or no manifest."""
     manifest, names = source.manifest, source.annotators
-    if manifest is None or len(names) < 2:
+    if manifest is None or not 2 <= len(names) <= MAX_ANNOTATORS:
         return None
     own = [*map(manifest.labels, names)]
     in_films, remarks = find_pairs(manifest, names)

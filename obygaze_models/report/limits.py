@@ -13,6 +13,7 @@ from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.experiments.messages import FOLLOWS, messages_of
 from obygaze_models.report.annotation import Source
+from obygaze_models.report.annotators import MAX_ANNOTATORS
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ReportRun
 from obygaze_models.scoring.metrics import METRICS
@@ -96,6 +97,11 @@ def _limits_of_labels(head: Headline) -> list[str]:
     """Return phrases for what labels alone do not show."""
     noun, group = head.source.noun, head.source.group_noun
     clip = noun.removesuffix("s")
+    if len(head.source.annotators) > MAX_ANNOTATORS:
+        return [
+            f"how well the {len(head.source.annotators)} annotators agree: a page compares at most "
+            f"{MAX_ANNOTATORS} (obygaze annotations agreement compares any number)"
+        ]
     if head.annotators is None:
         return [f"how reliable these labels are: no two annotators of these {noun} can be compared"]
     count = len(head.annotators.levels)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from sklearn.metrics import cohen_kappa_score, r2_score
 import obygaze_models as om
 from obygaze_features import Manifest
 from obygaze_features.errors import ExperimentError
+from obygaze_models.data.dataset import with_numbers
 from obygaze_models.data.tasks import Task
 from obygaze_models.estimators.outputs import fit_spread, move_spread
 from obygaze_models.experiments.fit import PlannedFit
@@ -157,6 +159,15 @@ def test_missing_or_non_numeric_columns_are_named(rated, tmp_path):
         om.run_experiment(numbers(folder, column="valance"), tmp_path / "a")
     with pytest.raises(ExperimentError, match="film of tt0-000 is not a number"):
         om.run_experiment(numbers(folder, column="film"), tmp_path / "b")
+
+
+def test_numbers_whose_squares_overflow_are_named(rated, tmp_path):
+    folder, *_ = rated
+    manifest = Manifest.load(folder / "manifest")
+    cells = ["1e200", *manifest.items.extra["valence"][1:]]
+    items = replace(manifest.items, extra={"valence": cells})
+    with pytest.raises(ExperimentError, match=rf"valence of {items.ids[0]} is not a number up to"):
+        with_numbers(replace(manifest, items=items), "valence")
 
 
 def test_drawn_and_named_folds_work_for_numbers(rated, tmp_path):
