@@ -293,9 +293,9 @@ class Timelines:
         content = read_format(folder / HEADER, FORMAT, FORMAT_VERSION, AnnotationError, make=MAKE)
         try:
             header = msgspec.convert(content, _Header)
-        except msgspec.ValidationError as problem:
+            scheme = LabelScheme.from_json(header.label_scheme)
+        except (msgspec.ValidationError, ManifestError) as problem:
             raise AnnotationError(f"{folder / HEADER} is malformed ({problem})") from None
-        scheme = header.label_scheme
         return cls.of(
             header.name or folder.name,
             _read_segments(folder / "segments.csv", scheme),
@@ -310,7 +310,7 @@ class Timelines:
 class _Header(msgspec.Struct):
     """The fields that are read from ``timelines.json``."""
 
-    label_scheme: LabelScheme
+    label_scheme: dict[str, Any]
     films: dict[str, Film]
     annotators: dict[str, str] = {}
     name: str = ""

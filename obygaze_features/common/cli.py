@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -414,17 +414,23 @@ def _unknown_command(error: NoSuchCommand) -> str:
     """Describe an unknown command with a better suggestion than click, which skips lazy groups."""
     name, context = error.command_name, error.ctx
     assert context is not None
-    group, path = context.command, context.command_path
+    group, path, root = context.command, context.command_path, context.find_root()
     assert isinstance(group, click.Group)
-    parts = {child: group.get_command(context, child) for child in group.list_commands(context)}
-    elsewhere = " or ".join(
-        f"{path} {child} {name}"
-        for child, part in parts.items()
-        if isinstance(part, click.Group) and name in part.list_commands(context)
-    )
+    paths = _command_paths(root.command, root, root.command_path)
+    elsewhere = [other for other in paths if other.endswith(f" {name}")]
     if elsewhere:
-        return f"{path}: unknown command {name!r}; did you mean {elsewhere}?"
-    return f"{path}: {unknown_name('command', name, parts)}"
+        return f"{path}: unknown command {name!r}; did you mean {' or '.join(elsewhere)}?"
+    return f"{path}: {unknown_name('command', name, group.list_commands(context))}"
+
+
+def _command_paths(
+    command: click.Command | None, context: click.Context, path: str
+) -> Iterator[str]:
+    """Yield the names of a group's commands, and of those in its groups, as users type them."""
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield f"{path} {name}"
+            yield from _command_paths(command.get_command(context, name), context, f"{path} {name}")
 
 
 def _in_words(error: OSError) -> str:

@@ -163,6 +163,15 @@ def test_spreadsheet_formulas_are_escaped_and_restored(marked, tmp_path):
     assert table(spreadsheet_files(timelines)["segments.csv"])[0]["level"] == f"'{link}"
 
 
+def test_pick_lists_say_what_saved_levels_and_concepts_mean(marked, tmp_path, obygaze):
+    marked.save(tmp_path / "t")
+    obygaze("annotations", "export", tmp_path / "t", "--elan", "-o", tmp_path / "films", code=0)
+    entries = Eaf(str(tmp_path / "films/Juno — 2007.eaf")).get_cv_entries("concepts").values()
+    meanings = {value: meaning for ((value, _, meaning),), _ in entries}
+    [look] = [concept for concept in of.obygaze_scheme().concepts if concept.name == "Look"]
+    assert meanings["Look"] == "; ".join([look.about, *look.instances])
+
+
 def test_manifest_labels_become_tiers_that_are_not_read_back(marked, manifest, tmp_path):
     folder = save(tmp_path / "films", elan_files(marked, manifest))
     read = Eaf(str(folder / "Juno — 2007.eaf"))

@@ -79,6 +79,8 @@ def test_help_and_light_imports_load_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(("words", "facts"), [
     ("feature extract", "unknown command 'feature'; did you mean features?"),
+    ("annotations import obygaze12 x", "did you mean main manifests import obygaze12?"),
+    ("manifests import mobygaze x", "did you mean main annotations import mobygaze?"),
     ("extract m", "unknown command 'extract'; did you mean main features extract?"),
     ("bias xyz", " bias: unknown command 'xyz'; choose from captions, eat, "),
 ])  # fmt: skip
