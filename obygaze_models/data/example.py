@@ -14,7 +14,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_features.store import open_store
 
 MANIFEST, STORE, ABOUT = "minutes", "words.zarr", "README.md"
-EXPERIMENTS = ("level.toml", "length.toml", "concepts.toml", "reasons.toml")
+EXPERIMENTS = ("level.toml", "rest.toml", "length.toml", "concepts.toml", "reasons.toml")
 ANNOTATORS = ("annotator1", "annotator2")
 
 

@@ -136,14 +136,14 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         kappas[0] = kappas[0].replace("(", "(kappa ", 1)
         names = " and ".join(kappas)
         start = f"{name or model} agrees with {names}"
-        others = f"each other ({_number(self.agreement, minus)})"
+        others = f"each other ({_number(self.agreement, minus)}) on {self.which_clips}"
         if rater.clips < self.clips:
             return f"{start} on the {counted(rater.clips, 'clip')} that it predicted."
         if self.too_few or rater.interval is None:
             return f"{start}; these agree with {others}: {self.too_few or f'too few {noun}s'}."
         low, high = rater.interval
         signed = (format_signed(v).replace("-", minus) for v in (rater.difference, low, high))
-        numbers = "mean difference {} (95% {} to {}), on {}".format(*signed, self.which_clips)
+        numbers = "mean difference {} (95% {} to {})".format(*signed)
         if low <= 0 <= high:
             films = counted(self.films, noun)
             verdict = f"With {films}, the comparison is inconclusive: {numbers}"

@@ -207,6 +207,8 @@ def test_the_sentence_says_less_more_or_neither():
         "better": "agrees more with",
     }
     for name, verdict in words.items():
+        first, *_ = compared.sentence(name).split(". ")
+        assert compared.which_clips in first, "a claim names the clips that it is about"
         assert verdict in compared.sentence(name)
         comparison = next(rater for rater in compared.raters if rater.name == name)
         assert comparison.interval[0] < comparison.difference < comparison.interval[1]
