@@ -78,6 +78,19 @@ Source = ReportRun | Annotation
 """A run, or annotations without a run."""
 
 
+def is_made_by_a_rule(source: Source) -> bool:
+    """Return whether a page's labels were made from others by a rule, and not by people."""
+    manifest, labels = source.manifest, source.about.labels
+    if manifest is None or labels not in manifest.label_names:
+        return False
+    return manifest.labels(labels).origin == "rule"
+
+
+def name_labels(source: Source) -> str:
+    """Return what a page calls its labels, if it does not know the annotators."""
+    return f"labels: {source.about.labels} (a rule)" if is_made_by_a_rule(source) else "annotators"
+
+
 def open_annotation(source: object) -> Annotation | None:
     """Open a manifest, timelines, or a folder of either; return None if the source is a run."""
     if isinstance(source, str | Path):

@@ -9,7 +9,7 @@ from obygaze_features.common.text import counted, group_by
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.summary import metrics_of
-from obygaze_models.report.annotation import Source
+from obygaze_models.report.annotation import Source, is_made_by_a_rule, name_labels
 from obygaze_models.report.runs import ReportRun, senses_of
 from obygaze_models.scoring.metrics import METRICS
 
@@ -51,7 +51,8 @@ def eyebrow(sources: Sequence[Source]) -> str:
     if len(sources) > 1:
         return f"Report of {len(sources)} runs on {sources[0].about.name}"
     if not isinstance(sources[0], ReportRun):
-        return f"Annotations: {sources[0].name}"
+        rule = f"; {name_labels(sources[0])}" if is_made_by_a_rule(sources[0]) else ""
+        return f"Annotations: {sources[0].name}{rule}"
     record = sources[0].record
     if sources[0].kind == "concepts":
         return record.goal
@@ -66,7 +67,11 @@ def page_title(runs: Sequence[ReportRun], source: Source) -> str:
         return runs[0].name
     films = len({clip.film for clip in source.clips.values() if clip.film})
     subject = counted(films, "film") if films else counted(len(source.clips), "clip")
-    return f"What models find in {subject}" if runs else f"What annotators marked in {subject}"
+    if runs:
+        return f"What models find in {subject}"
+    if is_made_by_a_rule(source):
+        return f"Labels of {subject}"
+    return f"What annotators marked in {subject}"
 
 
 def concept_meanings(about: ManifestRecord) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obygaze_models.experiments.annotators import annotators_f1
-from obygaze_models.report.annotation import Annotation, Source
+from obygaze_models.report.annotation import Annotation, Source, name_labels
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import AnnotatorComparison
@@ -42,7 +42,8 @@ class Headline:
     def levels_by_annotator(self) -> dict[str, dict[str, str]]:
         """Each annotator's levels by clip; the page's labels if no annotators are known."""
         if self.annotators is None:
-            return {"annotators": {clip.id: clip.level for clip in self.source.clips.values()}}
+            own = {clip.id: clip.level for clip in self.source.clips.values()}
+            return {name_labels(self.source): own}
         return {name: dict(levels) for name, levels in self.annotators.levels.items()}
 
     @property

@@ -20,7 +20,7 @@ from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
 from obygaze_models.explain.analyses import read_analysis
-from obygaze_models.report.annotation import Annotation, Source, open_annotation
+from obygaze_models.report.annotation import Annotation, Source, name_labels, open_annotation
 from obygaze_models.report.annotators import (
     gamma_figure,
     levels_figure,
@@ -124,7 +124,8 @@ def report(
         rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(
-            explorer_data(opens, page_sources, images, store, lanes) | {"videos": played}
+            explorer_data(opens, page_sources, images, store, lanes)
+            | {"videos": played, "labels": name_labels(main).capitalize()}
         ),
         played=played["of"],
         unplayed=played["missing"],

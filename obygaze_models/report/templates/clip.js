@@ -47,7 +47,7 @@ const marked_sign = () => [" ", make("span", { class: "marked" }, "marked")];
 function clip_parts(clip) {
   const sets = label_sets(clip);
   const facts = [
-    [sets.length ? "Label" : "Annotators", level_chip(level_of(clip)), ` ${beyond_code(level_of(clip)).join("")}`],
+    [sets.length ? "Label" : data.labels, level_chip(level_of(clip)), ` ${beyond_code(level_of(clip)).join("")}`],
     [marked_concepts(), concepts_of(clip).join(", ") || "none"],
     ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[...beyond_code(level), ...concepts].join(", ")}`]),
     ...notes_of(clip),
