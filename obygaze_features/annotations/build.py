@@ -14,6 +14,7 @@ from obygaze_features.annotations.remarks import (
     CUT,
     KEPT,
     LEFT_OUT,
+    LONG_STRETCH,
     Remark,
     sort_remarks,
 )
@@ -377,4 +378,4 @@ def _long_stretches(rows: Iterable[SourceRow], scheme: LabelScheme) -> Iterator[
                 f"longest stretch lasts {next_s / 60:.1f} minutes. Please check that this stretch "
                 "was annotated"
             )
-            yield first.remark(problem, KEPT)
+            yield first.remark(problem, KEPT, LONG_STRETCH)

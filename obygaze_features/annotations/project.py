@@ -27,7 +27,12 @@ from obygaze_features.annotations.merge import (
     merge_labels,
     save_labels,
 )
-from obygaze_features.annotations.remarks import LEFT_OUT, Remark, label_set_remarks
+from obygaze_features.annotations.remarks import (
+    LEFT_OUT,
+    Remark,
+    import_remarks,
+    label_set_remarks,
+)
 from obygaze_features.annotations.timelines import Segment, Timelines
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, format_time, join_some
@@ -90,6 +95,9 @@ def project(
     scheme = common_scheme(clips, timelines.scheme)
     by_film = clips.items.spans_by_film
     origin = {key: getattr(timelines, key) for key in ("name", "source", "licence", "sha256")}
+    lowest = scheme.levels[0].name
+    if of_import := import_remarks(timelines.name, timelines.remarks, lowest):
+        origin["remarks"] = [remark.to_json() for remark in of_import]
     about = {
         "origin": "annotator",
         "rule": PROJECTION_RULE,

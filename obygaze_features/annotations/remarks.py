@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from obygaze_features.common.tables import format_table, read_table
-from obygaze_features.common.text import join_some, shorten
+from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import id_problem
 from obygaze_features.manifests import LabelSet, Manifest
@@ -21,6 +21,8 @@ LEFT_OUT, CUT, KEPT = "left out", "cut", "kept"
 #: The code of remarks on whole tiers of an ELAN file, before the tier's name if tiers of different
 #: names must not be described together; other `LEFT_OUT` remarks are about rows.
 TIER = "tier"
+LONG_STRETCH = "long-stretch"
+"""The code of remarks on one level for much of a film, which ask the user to check it."""
 MAX_REMARKS_SHOWN = 12
 #: The minimum number of remarks of the same kind that are printed on one line.
 MIN_GROUPED = 4
@@ -103,15 +105,28 @@ def read_remarks(path: Path) -> list[Remark]:
     return [Remark(*cells) for cells in zip(*map(table.get, COLUMNS), strict=True)]
 
 
+def import_remarks(name: str, remarks: Sequence[Remark], lowest: str) -> list[Remark]:
+    """Return what stays known of an import: stretches to check, and how much was left out."""
+    kept = [remark for remark in remarks if remark.code == LONG_STRETCH]
+    left_out = sum(remark.done == LEFT_OUT for remark in remarks)
+    if left_out:
+        problem = f"{counted(left_out, 'segment was', 'segments were')} left out at import"
+        kept.append(Remark(name, "", "", problem, f"its time counts as {lowest}"))
+    return kept
+
+
 def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> list[Remark]:
     """Return remarks on label sets that should be combined only with care.
 
-    These are merges together with their sources, and label sets from different timelines.
+    These are merges together with their sources, label sets from different timelines, and what
+    the import of the timelines left out or asked to check.
     """
     where, remarks, names_of = manifest.name, list[Remark](), dict[str, list[str]]()
+    imports: dict[str, dict[str, str]] = {}
     for labels in sorted(label_sets, key=attrgetter("name")):
         if isinstance(timelines := labels.about.get("timelines"), Mapping):
             names_of.setdefault(str(timelines.get("sha256")), []).append(labels.name)
+            imports |= {str(entry): entry for entry in timelines.get("remarks", ())}
         sources = {*labels.merged_from, *labels.merged_annotators}
         if parts := [label_set.name for label_set in label_sets if label_set.name in sources]:
             problem = (
@@ -119,6 +134,7 @@ def label_set_remarks(label_sets: Sequence[LabelSet], manifest: Manifest) -> lis
                 "by construction"
             )
             remarks.append(Remark(where, "", labels.name, problem, KEPT, "merge-of-compared"))
+    remarks += [Remark(**entry) for entry in imports.values()]
     if len(names_of) > 1:
         groups = "; ".join(join_some(names) for names in names_of.values())
         problem = f"projected from {len(names_of)} different timelines: {groups}"
