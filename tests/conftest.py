@@ -28,6 +28,7 @@ from hypothesis import settings
 
 from obygaze_features.manifests import Manifest
 from obygaze_features.store.finalise import finalise
+from obygaze_features.store.reader import Store
 from obygaze_models.commands.main import main
 from tests.kit.authors import SIX_CLIPS, clip_table, save_released
 from tests.kit.run import World
@@ -84,6 +85,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return str(path.parent if path.parent.name in TOGETHER else path)
 
     return Groups(config, log)
+
+
+@pytest.fixture(autouse=bool(os.environ.get("OBYGAZE_OTHER_LAST_BITS")), scope="session")
+def other_last_bits() -> Generator[None]:
+    """Add one unit in the last place to all features, as another processor might."""
+    import numpy as np
+
+    read = Store.read
+
+    def read_next(store: Store, *names: Any, **options: Any) -> Any:
+        values = read(store, *names, **options)
+        return np.nextafter(values, np.float32(np.inf)) if values.dtype == np.float32 else values
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "read", read_next)
+        yield
 
 
 def cpu_seconds() -> float:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
 from obygaze_features.backbones.weights import quiet
 from obygaze_features.common.files import to_json, write_text
@@ -126,11 +128,21 @@ def video_processor(size: int) -> dict[str, Any]:
 def write_model(
     folder: Path, make: Callable[[], Any], processor: Mapping[str, Any] | None, seed: int
 ) -> None:
-    """Write a transformers model with random weights, and its processor if it has one."""
+    """Write a transformers model with random weights, and its processor if it has one.
+
+    NumPy draws the weights, because the last bits of torch's depend on the processor.
+    """
     torch = need("torch", extra="extract")
     with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet():
         torch.manual_seed(seed)
-        make().save_pretrained(folder)
+        model = make()
+        random = np.random.default_rng(seed)
+        for weights in filter(torch.numel, model.parameters()):
+            spread = float(f"{weights.std(correction=0):.1e}")
+            if spread:
+                values = spread * random.standard_normal(weights.shape)
+                weights.copy_(torch.from_numpy(values))
+        model.save_pretrained(folder)
     if processor:
         write_text(folder / "preprocessor_config.json", to_json(processor))
 

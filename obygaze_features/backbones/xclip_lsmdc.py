@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from obygaze_features.backbones.backbone import (
     RANDOM_WEIGHTS_NOTE,
     Backbone,
@@ -182,7 +184,7 @@ def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int] = TINY) 
         ),
         MIXER_PREFIX: Transformer(dim, 4, MIXER_EPS),
     }
-    random = torch.Generator().manual_seed(seed)
+    random = np.random.default_rng(seed)
     state: dict[str, Any] = {
         "clip.logit_scale": torch.tensor(4.6), SYNTHETIC_TENSOR: torch.ones(())
     }  # fmt: skip
@@ -191,13 +193,13 @@ def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int] = TINY) 
             if "ln_" in name:
                 values = torch.ones_like(weights) if name.endswith("weight") else weights * 0
             else:
-                values = torch.randn(weights.shape, generator=random)
+                values = torch.from_numpy(random.standard_normal(weights.shape, np.float32))
                 values *= 0.5 / math.sqrt(weights[0].numel() if weights.ndim > 1 else len(weights))
             # Published checkpoints have CLIP's matrices in float16.
             is_matrix = weights.ndim > 1 and "embedding" not in name
             half = prefix == VISION_PREFIX and is_matrix
             state[prefix + name] = values.half() if half else values
-    state[POSITIONS] = 0.02 * torch.randn(77, dim, generator=random)
+    state[POSITIONS] = 0.05 * torch.from_numpy(random.standard_normal((77, dim), np.float32))
     state[FRAME_WEIGHTS] = torch.eye(frames)
     torch.save(state, folder / "pytorch_model.bin.0")
 

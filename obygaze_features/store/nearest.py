@@ -101,7 +101,7 @@ def find_nearest(
     every_row = np.concatenate(rows)
     return [
         _match(stores[owners[n]], int(every_row[n]), float(cosines[n]), int(frames[n]), array)
-        for n in _largest(cosines[None], top)[1].tolist()
+        for n in _largest(_without_noise(cosines, len(direction))[None], top)[1].tolist()
     ]
 
 
@@ -185,6 +185,13 @@ def _select_rows(store: Store, films: Collection[str] | None, exclude: Collectio
             selected[store.ids.index(item_id)] = False
     rows: Rows = np.flatnonzero(selected)
     return rows
+
+
+def _without_noise(cosines: NDArray[np.float32], width: int) -> NDArray[np.float32]:
+    """Round cosines to the precision of their sums, so that equal rows are equal on any machine."""
+    step = np.float32(2.0 ** math.ceil(math.log2(width)) * np.finfo(np.float32).eps)
+    rounded: NDArray[np.float32] = np.round(cosines / step) * step
+    return rounded
 
 
 def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -46,6 +46,7 @@ from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.authors import SIX_CLIPS, clip_table
 from tests.kit.files import csv_rows, refused, write
+from tests.kit.floats import close
 
 A = ["EN", "EN", "HN", "S", "EN", "NS", "EN", "S", "HN", "EN"]
 B = ["EN", "HN", "HN", "NS", "EN", "S", "EN", "S", "EN", "EN"]
@@ -87,12 +88,12 @@ def test_gamma_equals_the_exact_definition(pairs, generator):
     a, b = zip(*pairs, strict=True)
     first, second = gamma(a, b, PAPER), gamma(b, a, PAPER)
     assert first.distance == pytest.approx(float(apart(a, b)), abs=1e-12)
-    assert (second.distance, second.closed) == pytest.approx((first.distance, first.closed))
+    assert (second.distance, second.closed) == close((first.distance, first.closed))
     same = gamma(a, a, PAPER, Chance(generator))
     assert (same.distance, same.gamma, same.closed_gamma) == (0, 1, 1)
     # The mean over all orders is the closed form.
     orders = [apart(a[:5], order) for order in permutations(b[:5])]
-    assert gamma(a[:5], b[:5], PAPER).closed == pytest.approx(float(sum(orders) / len(orders)))
+    assert gamma(a[:5], b[:5], PAPER).closed == close(float(sum(orders) / len(orders)))
 
 
 def test_p_is_the_share_of_orders_that_agree_as_well():
@@ -130,7 +131,7 @@ def test_pairs_are_compared_on_their_common_clips():
     uniform = pair_agreement(pair, PAPER, Chance("uniform")).ratings.sure
     assert uniform.clips == 8  # without Not Sure from either annotator: over the other levels
     others = [float(apart([x], [y])) for x in ("EN", "HN", "S") for y in ("EN", "HN", "S")]
-    assert uniform.closed == pytest.approx(np.mean(others))
+    assert uniform.closed == close(np.mean(others))
     pairs, [remark] = find_pairs(make_manifest({"f": {"ann": ["S", "."], "bea": [".", "S"]}}))
     assert (pairs, remark.film, remark.what) == ([], "f", "ann, bea have no clip in common")
     with pytest.raises(UsageError, match=r"made: .*two annotators.*by an annotator .ann.$"):
@@ -161,10 +162,10 @@ def test_differing_stretches_have_levels_times_and_distance():
     first, second = disagreements(labels, spans)
     assert first == Disagreement(
         film="c", a="ann", b="bea", first="c-01", last="c-02", clips=2, seconds=15, start=10,
-        end=25, levels_a=("EN", "HN"), levels_b=("S",), distance=pytest.approx(0.85),
+        end=25, levels_a=("EN", "HN"), levels_b=("S",), distance=close(0.85),
     )  # fmt: skip
     assert (second.first, second.last, second.seconds) == ("c-04", "c-05", 10)
-    assert second.distance == pytest.approx(0.35)
+    assert second.distance == close(0.35)
     # Clips are ordered by time; the longest stretch is first.
     labels = [("EN", "HN"), ("EN", "HN"), ("S", "S"), ("EN", "HN"), ("S", "S"), ("EN", "S")]
     spans = [(1, 2), (0, 1), (2, 3), (3, 50), (50, 51), (51, 53)]
@@ -274,12 +275,12 @@ def test_adding_a_measure_takes_one_function(agreement, tmp_path):
     [row] = [line.split() for line in text.splitlines() if line.startswith("one      10")]
     assert row[-1] == f"{share:.3f}"
     report = agreement(films, "--json")
-    assert [pair["equal"] for pair in report["pairs"]] == [pytest.approx(share), 1]
-    assert report["means"]["equal"] == pytest.approx((share + 1) / 2)
+    assert [pair["equal"] for pair in report["pairs"]] == [close(share), 1]
+    assert report["means"]["equal"] == close((share + 1) / 2)
     rows = csv_rows(tmp_path / "out/agreement.csv")
-    assert [float(row["equal"]) for row in rows] == [pytest.approx(share), 1]
+    assert [float(row["equal"]) for row in rows] == [close(share), 1]
     means = {row["measure"]: float(row["value"]) for row in csv_rows(tmp_path / "out/means.csv")}
-    assert means["equal, mean over films"] == pytest.approx((share + 1) / 2)
+    assert means["equal, mean over films"] == close((share + 1) / 2)
 
 
 def test_results_depend_on_the_seed_not_the_order_of_annotators(agreement):
@@ -330,7 +331,7 @@ def test_concepts_are_in_text_json_tables_and_figures(agreement, tmp_path):
         name: cohen_kappa_score([name in c for c in ann], [name in c for c in bea])
         for name in ("Look", "Body", "Voice")
     }
-    assert {c["concept"]: pytest.approx(c["kappa"]) for c in overall["concepts"]} == kappas
+    assert {c["concept"]: close(c["kappa"]) for c in overall["concepts"]} == kappas
     out = ("-o", tmp_path / "out", "-o", tmp_path / "a.svg")
     text = agreement(films, *out, concepts=concepts)
     lines = [line.split() for line in text.splitlines()]
@@ -372,7 +373,7 @@ def test_label_sets_are_compared_as_by_scikit_learn(pairs, task):
     items = Items.of([Item(name, film=f"f{name[-1] in '02468'}") for name in ["z", *ids, "y"]])
     result = compare_label_sets(of.Manifest("m", items).with_parts(labels=sets), "ann", "bea")
     a, b = ([level for level, _ in side] for side in (ann, bea))
-    assert (result.clips, result.equal_levels) == (len(ids), pytest.approx(accuracy_score(a, b)))
+    assert (result.clips, result.equal_levels) == (len(ids), close(accuracy_score(a, b)))
     counts = [[result.confusion.get((x, y), 0) for y in CODES] for x in CODES]
     assert counts == confusion_matrix(a, b, labels=CODES).tolist()
     assert result.counts("S") == (a.count("S"), b.count("S"), counts[3][3])
@@ -380,7 +381,7 @@ def test_label_sets_are_compared_as_by_scikit_learn(pairs, task):
     of_task = [[level in positives for level in pair] for pair in zip(a, b, strict=True)
                if {*pair} <= {*positives, *negatives}]  # fmt: skip
     f1 = f1_score(*zip(*of_task, strict=True)) if any(map(any, of_task)) else math.nan
-    assert result.f1(positives, negatives) == pytest.approx(f1, nan_ok=True)
+    assert result.f1(positives, negatives) == close(f1)
     by_film = {film: [n for n in range(len(ids)) if film == f"f{n % 2 == 0}"]
                for film in ("fTrue", "fFalse")}  # fmt: skip
     for film, rows in {"": range(len(ids)), **by_film}.items():
@@ -388,8 +389,8 @@ def test_label_sets_are_compared_as_by_scikit_learn(pairs, task):
         for concept in concepts:
             marks = [[concept.concept in side[row][1] for row in rows] for side in (ann, bea)]
             shares = concept.share_first, concept.share_second
-            assert shares == pytest.approx(list(map(fmean, marks)))
-            kappa = None if all(map(all, marks)) else pytest.approx(cohen_kappa_score(*marks))
+            assert shares == close(list(map(fmean, marks)))
+            kappa = None if all(map(all, marks)) else close(cohen_kappa_score(*marks))
             assert concept.kappa == kappa
         marked = {name for row in rows for _, names in pairs[row] for name in names}
         assert [c.concept for c in concepts] == [name for name in CONCEPTS if name in marked]

@@ -25,6 +25,7 @@ from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.scoring import annotators
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
+from tests.kit.floats import close
 from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import LEVELS, labelled, write_store
 
@@ -120,8 +121,8 @@ def test_scores_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     [compared] = run.record.annotators.values()
     model, annotator = rater(run), rater(run, "ada")
     assert (compared.annotators, compared.clips, compared.films) == ([*NAMES], len(clips), FILMS)
-    assert compared.agreement == pytest.approx(theirs.cohen_kappa_score(a, b))
-    assert annotator.f1["bo"] == compared.f1 == pytest.approx(theirs.f1_score(a, b))
+    assert compared.agreement == close(theirs.cohen_kappa_score(a, b))
+    assert annotator.f1["bo"] == compared.f1 == close(theirs.f1_score(a, b))
     film_of = np.array([clip[:5] for clip in clips])
     drawn = np.random.default_rng(7).choice(np.unique(film_of), (400, FILMS))
     parts = [np.concatenate([np.flatnonzero(film_of == film) for film in draw]) for draw in drawn]
@@ -133,7 +134,7 @@ def test_scores_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     common = {clip: (first[clip], second[clip]) for clip in first.keys() & second.keys()}
     everywhere = theirs.f1_score(*zip(*common.values(), strict=True))
     pairs = [compare_label_sets(manifest, *NAMES)]
-    assert annotators_f1(run.record, test, pairs) == pytest.approx((compared.f1, everywhere))
+    assert annotators_f1(run.record, test, pairs) == close((compared.f1, everywhere))
     differ = {clip for clip in clips if first[clip] != second[clip]}
     assert differing_clips(run, test) == differ
     clip_of = clips_of(run)
@@ -141,22 +142,22 @@ def test_scores_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
     [factors] = factors_of_clips(scored, wrong, LEVELS, by_film=False, differing=differ)
     assert (factors.factors[-1].name, factors.factors[-1].clips) == (DIFFER, len(differ))
     for name, own in (("ada", a), ("bo", b)):
-        assert model.kappa[name] == pytest.approx(theirs.cohen_kappa_score(own, called))
-        assert model.f1[name] == pytest.approx(theirs.f1_score(own, called))
+        assert model.kappa[name] == close(theirs.cohen_kappa_score(own, called))
+        assert model.f1[name] == close(theirs.f1_score(own, called))
         areas = [
             theirs.roc_auc_score(np.array(own)[film_of == film], shares[film_of == film])
             for film in np.unique(film_of)
         ]
-        assert model.auroc[name] == pytest.approx(np.mean(areas))
+        assert model.auroc[name] == close(np.mean(areas))
         guess = theirs.f1_score(own, [1] * len(own))
-        assert rater(run, "all positive").f1[name] == pytest.approx(guess)
+        assert rater(run, "all positive").f1[name] == close(guess)
     doubled = np.concatenate([a, b]), np.concatenate([shares, shares])
-    assert model.brier == pytest.approx(theirs.brier_score_loss(*doubled))
-    assert model.cross_entropy == pytest.approx(theirs.log_loss(*doubled))
+    assert model.brier == close(theirs.brier_score_loss(*doubled))
+    assert model.cross_entropy == close(theirs.log_loss(*doubled))
     constant = rater(run, "same for all clips")
-    assert constant.brier == pytest.approx(doubled[0].mean() * (1 - doubled[0].mean()))
+    assert constant.brier == close(doubled[0].mean() * (1 - doubled[0].mean()))
     mean = np.mean([model.kappa[name] or 0.0 for name in NAMES])
-    assert model.difference == pytest.approx(mean - (compared.agreement or 0.0))
+    assert model.difference == close(mean - (compared.agreement or 0.0))
     assert set(rater(run, annotators.ESTIMATE).kappa) == {*NAMES}
     assert set(model.kappa) == {*NAMES, annotators.ESTIMATE}
 
@@ -251,7 +252,7 @@ def test_a_model_is_compared_on_its_test_clips():
     model = of_three.raters[0]
     part = slice(0, 900)
     kappa = theirs.cohen_kappa_score(votes["cy"][part], models["poor"][part] > 0.5)
-    assert model.kappa["cy"] == pytest.approx(kappa)
+    assert model.kappa["cy"] == close(kappa)
     [same] = [r for r in of_three.raters if (r.name, r.kind) == ("cy", "annotator")]
     assert same.kappa["ada"] == 1
 

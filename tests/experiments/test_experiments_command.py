@@ -23,6 +23,7 @@ from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.summary import describe_run, describe_scores, headline
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
+from tests.kit.floats import close
 from tests.kit.run import FILMS, RECIPE, make_world, write_experiment, write_store
 
 
@@ -492,9 +493,7 @@ def test_tensorboard_reads_the_losses_of_each_network(make_run, tmp_path):
         for loss in ("train_loss", "validation_loss"):
             events = reader.Scalars(loss)
             assert [event.step for event in events] == [row["epoch"] for row in history]
-            assert [event.value for event in events] == pytest.approx(
-                [row[loss] for row in history]
-            )
+            assert [event.value for event in events] == close([row[loss] for row in history])
     linear = make_run("linear", estimators=("logistic",))
     result = run_obygaze("models", "export", linear.folder, "--tensorboard", "-o", logs)
     assert (result.exit_code, "no loss history" in result.stderr) == (1, True)

@@ -26,6 +26,7 @@ from obygaze_models.experiments.plan import make_plan
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
 from tests.kit.files import refused
+from tests.kit.floats import close
 from tests.kit.predicted import fits_of
 from tests.kit.run import FILMS, RECIPE, labelled, write_experiment, write_rows
 
@@ -230,7 +231,7 @@ def test_pooling_equals_numpy_on_the_whole_array(tmp_path, cache, monkeypatch, a
             assert sorted(actual) == sorted(IDS[::2])
             for clip, row in actual.items():
                 assert row.dtype == np.float32
-                np.testing.assert_allclose(row, expected[IDS.index(clip)], 1e-6, 1e-7)
+                assert row == close(expected[IDS.index(clip)])
             [remaining] = {*cache.iterdir()} - before
     monkeypatch.setattr("obygaze_models.data.stores.POOLINGS", {"max": None, "mean": None})
     assert pooled(path, array, "mean").keys() == actual.keys()  # it is not read again
@@ -256,7 +257,7 @@ def test_a_forged_store_cannot_change_another_stores_features(tmp_path, cache, i
             store = store.rename(path)
         expected = np.nanmean(draw(seed)["frames"], axis=1, dtype=np.float64)
         for clip, row in pooled(store, "frames", "mean").items():
-            np.testing.assert_allclose(row, expected[IDS.index(clip)], rtol=1e-6)
+            assert row == close(expected[IDS.index(clip)], eps=1e-6)
 
 
 def test_pooling_holds_one_block_in_memory(tmp_path, cache):
@@ -362,8 +363,8 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     models = [om.load_model(line["folder"])[0] for line in lines]
     X = planted.frames[order].astype(np.float16)
     expected = np.mean([model.predict_frames(X)[..., 1] for model in models], axis=0)
-    np.testing.assert_allclose(frames.probabilities, expected, rtol=1e-6)
-    assert frames.threshold == pytest.approx(np.mean([model.threshold_ for model in models]))
+    assert frames.probabilities == close(expected, eps=1e-6)
+    assert frames.threshold == close(np.mean([model.threshold_ for model in models]))
 
 
 def test_a_run_opens_no_url_that_its_file_names(planted, run, tmp_path):

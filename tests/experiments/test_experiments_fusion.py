@@ -25,6 +25,7 @@ from obygaze_models.explain.significance import random_label_cavs
 from tests.conftest import run_obygaze
 from tests.kit import run as kit
 from tests.kit.files import csv_rows, refused
+from tests.kit.floats import close
 from tests.kit.predicted import clips_of, fits_of
 
 FILMS, CLIPS = 9, 24
@@ -172,7 +173,7 @@ def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
     data = om.load_dataset(folder / "manifest", stores, **keys)
     assert dict(data.stores) == {"see": 12, "hear": 6, "read": 8}
     np.testing.assert_array_equal(np.isnan(data.X).any(axis=1), SILENT)
-    np.testing.assert_allclose(data.X[~SILENT, 12:18], hear[~SILENT], rtol=1e-5)
+    assert data.X[~SILENT, 12:18] == close(hear[~SILENT], eps=1e-5)
     seen = np.isin(ids, om.load_model(model)[1]["seen"])
     parts = [part - np.nanmean(part[seen], axis=0) for part in np.split(data.X, [12, 18], axis=1)]
     spreads = [np.sqrt(np.nanvar(part[seen], axis=0).sum()) for part in parts]
@@ -220,7 +221,7 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
     X[films > 0, 3:] = np.nan
     model = om.StoreFusion(om.LogisticProbe(), {"see": 3, "hear": 3}, how="late")
     assert (model.fit(X, y, groups=films).predict(X) == y).mean() > 0.9
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
+    assert model.predict_proba(X).sum(axis=1) == close(1)
     assert "clips of films that were also in training" in model.warnings_[0].text
 
 
@@ -286,8 +287,8 @@ def test_a_concept_is_learned_from_its_own_store(senses, tmp_path):
     parts = {part["concept"]: part["amount"] for part in explanation["contributions"]}
     own = reasons[(reasons["fit"] == fit.fit) & (reasons["id"] == fit.ids[0])]
     passed = dict(zip(own["concept"], own["part"], strict=True))
-    assert passed.pop("(intercept)") == pytest.approx(explanation["intercept"], rel=1e-4)
-    assert passed == pytest.approx(parts, rel=1e-4)
+    assert passed.pop("(intercept)") == close(explanation["intercept"], eps=1e-4)
+    assert passed == close(parts, eps=1e-4)
     command += ("--manifest", folder / "manifest", "--draws", 2)
     ranks = json.loads(run_obygaze(*command, "--significance", code=0).stdout)
     assert ranks["significance"][1]["auc"] > 0.8

@@ -21,6 +21,7 @@ from obygaze_models.estimators.outputs import fit_spread, move_spread
 from obygaze_models.experiments.fit import PlannedFit
 from obygaze_models.scoring.values import weighted_kappa
 from tests.kit.files import csv_rows, refused
+from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import labelled, write_experiment, write_store
 from tests.kit.world2 import make_world2
@@ -80,14 +81,14 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
         own_mean.append(r2_score(y, np.full(test.sum(), truth["valence"][train].mean())))
     table = run.predictions()
     ridge = table[table["model"] == "ridge"].set_index("id")
-    assert ridge["value"].to_dict() == pytest.approx(expected)
+    assert ridge["value"].to_dict() == close(expected)
     assert ridge["label"].to_dict() == truth["valence"][use].to_dict()
     scores = run.record.scores[0]
-    assert scores.mean["r2"] == pytest.approx(np.mean(r2))
-    assert scores.interval["spearman"] == pytest.approx(cross_validated_interval(spearman))
+    assert scores.mean["r2"] == close(np.mean(r2))
+    assert scores.interval["spearman"] == close(cross_validated_interval(spearman))
     guesses = run.record.tests["valence"].baselines
-    assert guesses["mean of the other films"]["r2"] == pytest.approx(np.mean(own_mean))
-    assert guesses["mean of the film"]["r2"] == pytest.approx(0)
+    assert guesses["mean of the other films"]["r2"] == close(np.mean(own_mean))
+    assert guesses["mean of the film"]["r2"] == close(0)
     assert run.record.main_metric == "spearman"
 
 
@@ -100,7 +101,7 @@ def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obyga
     obygaze("models", "predict", run.folder, "-o", tmp_path / "p.csv", code=0)
     rows = csv_rows(tmp_path / "p.csv")
     assert len(rows) == 2 * (CLIPS - 6)
-    assert float(rows[0]["annotators"]) == pytest.approx(rated[1]["valence"][rows[0]["clip"]])
+    assert float(rows[0]["annotators"]) == close(rated[1]["valence"][rows[0]["clip"]])
     refused(obygaze("report", run.folder), "supports only classes", "models compare")
     printed = obygaze("models", "run", write_toml(rated[0], tmp_path), "-o", tmp_path / "r", code=0)
     assert "mean of the film" in printed.stdout
@@ -121,7 +122,7 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     asked = om.predict(tmp_path / "m", folder / "toy.zarr")
     trained = [truth.index.get_loc(clip) for clip in asked.about.description.seen]
     model = Ridge().fit(X[trained], truth["valence"].iloc[trained])
-    assert asked.probabilities[:, 0] == pytest.approx(model.predict(X), rel=1e-4)
+    assert asked.probabilities[:, 0] == close(model.predict(X), eps=1e-4)
     out = ("-o", tmp_path / "p.csv")
     printed = obygaze("models", "predict", tmp_path / "m", folder / "toy.zarr", *out, code=0)
     low, high = asked.probabilities.min(), asked.probabilities.max()
@@ -132,7 +133,7 @@ def test_a_saved_model_of_numbers_predicts_and_is_evaluated(rated, obygaze, tmp_
     use = truth.index[np.arange(CLIPS) % 40 != 39]
     predicted = dict(zip(asked.ids, asked.probabilities[:, 0], strict=True))
     expected = r2_score(truth["valence"][use], [predicted[clip] for clip in use])
-    assert scored.every.scores["r2"] == pytest.approx(expected)
+    assert scored.every.scores["r2"] == close(expected)
     onnx = obygaze("models", "export", tmp_path / "m", "-o", tmp_path / "m.onnx")
     refused(onnx, "ONNX needs a model that predicts classes")
 
@@ -211,7 +212,7 @@ def test_levels_are_placed_in_the_order_of_their_scheme(ordered):
         spread = x.var(ddof=0) + y.var(ddof=0) + (x.mean() - y.mean()) ** 2
         by_film.append(2 * np.cov(x, y, bias=True)[0, 1] / spread)
     [scores] = [scores for scores in run.record.scores if scores.model == "ordered"]
-    assert scores.mean["weighted_kappa"] == pytest.approx(np.mean(by_film))
+    assert scores.mean["weighted_kappa"] == close(np.mean(by_film))
     assert run.check() == []
     assert om.load_run(run.folder).record == run.record
     assert om.load_model(run.folder / run.fits()["folder"][0])[1].target_key == "ordered"
@@ -225,12 +226,12 @@ def test_models_and_annotators_share_weighted_kappa(ordered):
     votes = [[codes.index(level) for level in manifest.labels(name).levels]
              for name in compared.annotators]  # fmt: skip
     expected = cohen_kappa_score(*votes, weights="quadratic")
-    assert compared.agreement == pytest.approx(expected)
+    assert compared.agreement == close(expected)
     by_name = {rater.name: rater for rater in compared.raters}
-    assert by_name["anna"].kappa == {"bo": pytest.approx(expected)}
+    assert by_name["anna"].kappa == {"bo": close(expected)}
     model = by_name["ridge"]
     mean = np.mean([*model.kappa.values()])
-    assert model.difference == pytest.approx(mean - expected)
+    assert model.difference == close(mean - expected)
     assert model.interval[0] < model.difference < model.interval[1]
 
 
@@ -306,11 +307,9 @@ def test_moved_predictions_have_the_spread_of_the_labels():
     labels = chance.integers(0, 4, 100)
     table = (1.4 + 0.1 * labels + 0.1 * chance.normal(size=100)).reshape(-1, 1)
     moved = move_spread(table, fit_spread(table, labels))[:, 0]
-    assert (moved.mean(), moved.std()) == pytest.approx((labels.mean(), labels.std()))
+    assert (moved.mean(), moved.std()) == close((labels.mean(), labels.std()))
     weights = np.ones((1, 100))
-    assert weighted_kappa(labels, moved, weights) == pytest.approx(
-        np.corrcoef(labels, table[:, 0])[0, 1]
-    )
+    assert weighted_kappa(labels, moved, weights) == close(np.corrcoef(labels, table[:, 0])[0, 1])
     constant = np.full((5, 1), 1.5)
     assert (move_spread(constant, fit_spread(constant, labels)) == constant).all()
 

@@ -18,6 +18,7 @@ from obygaze_features.manifests.splits import Split
 from obygaze_models.experiments.plan import plan_clips
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, write
+from tests.kit.floats import close
 from tests.kit.run import RECIPE, write_experiment, write_store
 
 COUNT = 150
@@ -161,7 +162,7 @@ def test_clips_that_a_run_omits_count_against_it(benchmark, tmp_path):
     lines = [f"1 Q0 ACCEDE{row:05}.mp4 1 {score} ours" for row, score in rows]
     write(tmp_path / "run", *lines)
     scored = json.loads(score_run(tmp_path / "run", benchmark.manifest, "--json").output)
-    assert scored["value"] == pytest.approx(1 / 2 / len(positives))
+    assert scored["value"] == close(1 / 2 / len(positives))
     assert scored["outside"] == ["ACCEDE00000"]
     assert (len(scored["missing"]), scored["positives"]) == (49, len(positives))
     assert scored["external_data"] is None

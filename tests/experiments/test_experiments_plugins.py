@@ -31,6 +31,7 @@ from obygaze_models.scoring.metrics import METRICS, Metric
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
 from tests.kit.files import write as write_lines
+from tests.kit.floats import close
 from tests.kit.predicted import fits_of
 from tests.kit.run import RECIPE, labelled, write_experiment, write_rows
 
@@ -466,7 +467,7 @@ def test_custom_protocols_metrics_and_targets_work_everywhere(own, experiment, m
     assert (record.protocol, record.balance, record.fit_count) == ("first-fold", "none", 1)
     scores = record.scores[0]
     squares = scores.over_fits.mean["squares"]
-    assert squares == pytest.approx(brier_score_loss(fit.labels, fit.probabilities))
+    assert squares == close(brier_score_loss(fit.labels, fit.probabilities))
     page = om.report(run, tmp_path / "page.html").read_text()
     for text in ("First fold: one fit, for a look", "Squares", "what is missing to certainty"):
         assert text in page, text

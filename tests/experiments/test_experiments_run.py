@@ -33,6 +33,7 @@ from obygaze_models.explain.attributions import explain_rows
 from tests.conftest import run_obygaze
 from tests.experiments.test_experiments_resume import bytes_of
 from tests.kit.files import csv_rows, write
+from tests.kit.floats import close
 from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import FILMS, RECIPE, labelled, make_world, write_experiment, write_store
 
@@ -53,14 +54,12 @@ def test_scores_follow_from_the_predictions(finished_run):
         for number in scores.fits:
             fit = stated[scores.model, scores.test, number]
             expected.append(f1_score(fit.labels, fit.probabilities > 0.5))
-        assert [values["f1"] for values in scores.by_fit] == pytest.approx(expected)
+        assert [values["f1"] for values in scores.by_fit] == close(expected)
         row = rows[scores.model, scores.test, "f1"]
         over = scores.over_fits
-        assert (over.mean["f1"], over.std["f1"]) == pytest.approx(
-            (np.mean(expected), np.std(expected))
-        )
+        assert (over.mean["f1"], over.std["f1"]) == close((np.mean(expected), np.std(expected)))
         films = [group["f1"] for group in scores.groups.values()]
-        assert row["mean"] == scores.mean["f1"] == pytest.approx(np.mean(films))
+        assert row["mean"] == scores.mean["f1"] == close(np.mean(films))
         assert row["films"] == len(films)
         assert (row["low"], row["high"]) == (scores.interval["f1"] or (None, None))
         guess = run.record.tests[scores.test].baselines["all positive"]["f1"]
@@ -214,7 +213,7 @@ def test_every_film_is_tested_in_a_run(world, make_run, tmp_path):
     [scores, _] = make_run("films", protocol="leave-film-out", split=None).record.scores
     assert len(scores.groups) == FILMS
     means = [group["auroc"] for group in scores.groups.values()]
-    assert np.mean(means) == pytest.approx(scores.mean["auroc"])
+    assert np.mean(means) == close(scores.mean["auroc"])
     manifest = Manifest.load(world.manifest)
     labels = manifest.labels("all")
     sparse = [clip for clip in world.clips("S") if clip.startswith("tt1")][4:]
@@ -569,7 +568,7 @@ def test_validation_clips_choose_the_threshold(world, make_run):
         assert fits.loc["cut", column].tolist() == fits.loc["logistic", column].tolist()
     for before, after, row in zip(plain, cut, saved, strict=True):
         p, t = before.probabilities, row["cut"]
-        np.testing.assert_allclose(after.probabilities, p * (1 - t) / (p + t - 2 * p * t))
+        assert after.probabilities == close(p * (1 - t) / (p + t - 2 * p * t))
         areas = [roc_auc_score(f.labels, f.probabilities) for f in (before, after)]
         assert areas[0] == areas[1]
         ids = world.clips(*world.levels, folds=[int(row["name"].removeprefix("validation fold "))])

@@ -27,6 +27,7 @@ from obygaze_models.scoring import metrics
 from obygaze_models.scoring.metrics import METRICS, TREC, roc_area, score, weighted_scores
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused, tips
+from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
 from tests.kit.run import write_store
 
@@ -86,7 +87,7 @@ def numbers(scores):
 def test_scores_of_two_classes_equal_scikit_learn(pairs, seed):
     labels, probabilities = map(np.array, zip(*pairs, strict=True))
     expected = {name: call(labels, probabilities) for name, call in BINARY.items()}
-    assert numbers(score(labels, probabilities)) == pytest.approx(expected, nan_ok=True)
+    assert numbers(score(labels, probabilities)) == close(expected)
     check_weights(labels, probabilities, seed)
 
 
@@ -97,7 +98,7 @@ def test_scores_of_several_classes_equal_scikit_learn(seed):
     probabilities = chance.dirichlet(np.ones(3), 15)
     scores = numbers(score(labels, probabilities))
     expected = {name: call(labels, probabilities) for name, call in CLASSES.items()}
-    assert {name: scores[name] for name in CLASSES} == pytest.approx(expected)
+    assert {name: scores[name] for name in CLASSES} == close(expected)
     check_weights(labels, probabilities, seed)
 
 
@@ -109,7 +110,7 @@ def check_weights(labels, probabilities, seed):
         expected = score(np.repeat(labels, times), np.repeat(probabilities, times, axis=0))
         actual = {name: values[row] for name, values in values_of.items()}
         expected = {name: value for name, value in numbers(expected).items() if name in actual}
-        assert actual == pytest.approx(expected, nan_ok=True)
+        assert actual == close(expected)
 
 
 def trec_eval(ids, scores, positives, judged=()):
@@ -167,8 +168,8 @@ def test_constant_guesses_score_as_by_scikit_learn(name, positives):
     says = name == "all positive" or positives >= 50
     predictions = np.full(100, says)
     scores = metrics.baselines(positives / 100)[name]
-    assert scores["f1"] == pytest.approx(f1_score(labels, predictions))
-    assert scores["f1_weighted"] == pytest.approx(f1_score(labels, predictions, average="weighted"))
+    assert scores["f1"] == close(f1_score(labels, predictions))
+    assert scores["f1_weighted"] == close(f1_score(labels, predictions, average="weighted"))
     assert scores["auroc"] == roc_auc_score(labels, predictions)
     assert scores["average_precision"] == average_precision_score(labels, predictions)
     assert scores["recall"] == says
@@ -230,10 +231,10 @@ def test_models_are_compared_with_the_first_ones_headline(good, noisy):
         run = good if row.model.run == "good-films" else noisy
         second = auroc_by_film(run, row.model.model, row.test)
         score = row.scores["auroc"]
-        assert score.reference.value == pytest.approx(np.mean([*first.values()]))
-        assert score.model.value == pytest.approx(np.mean([*second.values()]))
+        assert score.reference.value == close(np.mean([*first.values()]))
+        assert score.model.value == close(np.mean([*second.values()]))
         differences = [second[film] - first[film] for film in first]
-        assert score.difference.interval == pytest.approx(cross_validated_interval(differences))
+        assert score.difference.interval == close(cross_validated_interval(differences))
     with pytest.raises(UsageError, match="did you mean auroc"):
         compared.table("aurco")
 
@@ -254,7 +255,7 @@ def test_the_run_its_table_and_compare_agree(good, noisy):
     }
     for row in om.compare(good, noisy).comparisons:
         key = row.model.run, row.model.model, row.test
-        assert row.scores["auroc"].model.value == pytest.approx(listed[key])
+        assert row.scores["auroc"].model.value == close(listed[key])
 
 
 def test_pooled_scores_use_the_clips_of_all_films(tmp_path):
@@ -272,12 +273,8 @@ def test_pooled_scores_use_the_clips_of_all_films(tmp_path):
         om.compare(length, words, pooled=pooled).comparisons for pooled in (False, True)
     )
     score = pooled.scores["auroc"]
-    assert (score.reference.value, score.model.value) == pytest.approx(areas)
-    assert (
-        score.difference.value
-        == pytest.approx(areas[1] - areas[0])
-        == pytest.approx(0.0639, abs=5e-5)
-    )
+    assert (score.reference.value, score.model.value) == close(areas)
+    assert score.difference.value == close(areas[1] - areas[0]) == pytest.approx(0.0639, abs=5e-5)
     assert by_film.scores["auroc"].difference.value == pytest.approx(0.0411, abs=5e-4)
     printed = run_obygaze("models", "compare", tmp_path / "length", tmp_path / "level", "--pooled")
     assert "AUROC +0.064" in printed.stdout
@@ -289,7 +286,7 @@ def test_p_values_are_adjusted_for_all_comparisons_of_a_metric(good, noisy):
     scores = [row.scores["auroc"] for row in rows]
     raw = [score.difference.p_value for score in scores]
     adjusted = multipletests(raw, method="holm")[1]
-    assert [score.p_value for score in scores] == pytest.approx(adjusted.tolist())
+    assert [score.p_value for score in scores] == close(adjusted.tolist())
     assert [row.differs("auroc") for row in rows] == (adjusted < 0.05).tolist()
 
 

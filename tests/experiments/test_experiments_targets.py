@@ -15,6 +15,7 @@ from obygaze_models.experiments.predictions import (
     read_predictions,
     tabulate,
 )
+from tests.kit.floats import close
 
 NAMES = {"EN": "Easy Negative", "HN": "Hard Negative", "S": "Sure"}
 
@@ -61,11 +62,11 @@ def test_a_custom_target_names_its_prediction_columns(make_run, monkeypatch, tmp
     again = read_predictions(path, record)
     pd.testing.assert_frame_equal(again, table, check_like=True)
     p = run.predictions().merge(again, on=["id", "model", "fit", "test"])
-    np.testing.assert_allclose(p["odds"], p["probability"] / (1 - p["probability"]))
+    assert p["odds"] == close(p["probability"] / (1 - p["probability"]))
     assert called_of(again).tolist() == (again["odds"] > 1).astype(int).tolist()
     rows = again[(again["model"] == "logistic") & (again["test"] == tests[0].key)]
     means = average_over_fits(rows).set_index("id")["odds"]
-    assert means.to_dict() == pytest.approx(rows.groupby("id")["odds"].mean().to_dict())
+    assert means.to_dict() == close(rows.groupby("id")["odds"].mean().to_dict())
     path.write_text(path.read_text().replace(path.read_text().split(",")[-1].strip(), "-1"))
     with pytest.raises(Exception, match="damaged"):
         read_predictions(path, record)

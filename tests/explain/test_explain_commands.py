@@ -21,6 +21,7 @@ from obygaze_models.saved.inference import check_features, features_of
 from tests.kit.authors import MOBYGAZE, make_authors
 from tests.kit.clips import logistic_on, tree_on
 from tests.kit.files import refused, write
+from tests.kit.floats import close
 from tests.kit.predicted import fits_of
 from tests.kit.run import RECIPE, write_store
 
@@ -137,7 +138,7 @@ def test_explain_reads_the_models_features(world, tmp_path, monkeypatch):
         assert have == ["tt2-001", "tt0-000"]
         assert (features == rows).all()
     pooled = features_of(about(array="frames", pooling="mean"), store, clips)[1]
-    assert np.allclose(pooled, rows.astype(np.float16))
+    assert pooled == close(rows.astype(np.float16))
 
 
 def test_tcav_explains_a_saved_network(obygaze):
@@ -150,7 +151,7 @@ def test_tcav_explains_a_saved_network(obygaze):
     seen, sure = np.isin(data.ids, about["seen"]), np.array(data.levels) == "S"
     bank = om.load_model(BOTTLENECK)[0].bank_
     slopes = logits_and_gradients(network, data.X[sure & ~seen])[1][1] @ bank.cavs_.T
-    assert [rows[name]["slope"] for name in bank.names_] == pytest.approx(slopes.mean(axis=0))
+    assert [rows[name]["slope"] for name in bank.names_] == close(slopes.mean(axis=0))
     assert {(row["clips"], row["runs"]) for row in rows.values()} == {(len(slopes), 20)}
     assert f"{rows['Look']['slope']:+.2f}" in table.stdout
 

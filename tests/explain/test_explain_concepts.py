@@ -34,6 +34,7 @@ from obygaze_models.explain.parts import concept_quality, mean_parts
 from obygaze_models.explain.significance import concept_significance, tcav
 from obygaze_models.scoring.intervals import holm
 from tests.kit.clips import logistic_on, torch_logits, with_output
+from tests.kit.floats import close
 
 
 def explain_clip(model, x, **options):
@@ -54,11 +55,11 @@ def test_a_linear_heads_parts_add_up_to_its_logit(clips, l1_ratio, output):
         assert reasons["label"] == "S"  # even where "rest" is predicted
         assert result["label"] == ("rest", "S")[expected.argmax()]
         total = reasons["intercept"] + sum(part["amount"] for part in reasons["contributions"])
-        assert total == pytest.approx(logit(expected)) == pytest.approx(reasons["logit"])
+        assert total == close(logit(expected)) == close(reasons["logit"])
         measured = dict(zip(clips.data.concept_names, model.concept_scores([x])[0], strict=True))
         assert {part["concept"] for part in reasons["contributions"]} == set(measured)
         for part in reasons["contributions"]:
-            assert part["amount"] == pytest.approx(part["weight"] * measured[part["concept"]])
+            assert part["amount"] == close(part["weight"] * measured[part["concept"]])
 
 
 def test_parts_add_up_where_the_head_has_a_temperature(clips):
@@ -68,7 +69,7 @@ def test_parts_add_up_where_the_head_has_a_temperature(clips):
     for x, expected in zip(clips.X[:10], model.predict_proba(clips.X[:10]), strict=True):
         reasons = explain_clip(model, x, classes=("rest", "S"))["why"]
         total = reasons["intercept"] + sum(part["amount"] for part in reasons["contributions"])
-        assert total == pytest.approx(logit(expected), rel=1e-5)
+        assert total == close(logit(expected), eps=1e-5)
 
 
 #: Scores as a tree may meet them: equal, equal but for the last bits, and far apart.
@@ -101,7 +102,7 @@ def test_a_paths_text_agrees_with_its_branches(scores, thresholds, asked):
             asked_of = [s for s in result["why"]["steps"] if s.concept == condition.concept]
             allowed = np.all([(compared > s.threshold) == s.above for s in asked_of], axis=0)
             high = 100 if condition.high is None else condition.high
-            assert high - (condition.low or 0) == pytest.approx(100 * allowed.mean())
+            assert high - (condition.low or 0) == close(100 * allowed.mean())
         for condition in (*result["why"]["conditions"], *read_again):
             text = condition.sentence("the clips")
             own = float(re.search(r"more of it than in (\d+)%", text)[1])
@@ -125,8 +126,8 @@ def test_a_networks_derivatives_equal_torchs(clips, network, several):
             leaf = torch.tensor(x, dtype=torch.float64, requires_grad=True)
             target = forward(leaf)[code]
             target.backward()
-            assert logits[row, code] == pytest.approx(target.item())
-            assert gradients[code, row] == pytest.approx(leaf.grad.numpy())
+            assert logits[row, code] == close(target.item())
+            assert gradients[code, row] == close(leaf.grad.numpy())
 
 
 def test_models_without_concepts_have_no_reasons(clips, network):
@@ -163,12 +164,12 @@ def test_concept_quality_compares_clips_with_and_without_it():
     look, body = quality(("abcdefg", [3, 1, 2, 0, 9, -9, -1]))
     # Look: a, b against c, d, g; only b scores below one of them.
     assert (look.concept, look.clips, look.positives, look.runs) == ("Look", 5, 2, 1)
-    assert look.auroc == pytest.approx(5 / 6)
-    assert look.average_precision == pytest.approx((1 + 2 / 3) / 2)
-    assert look.share == pytest.approx(2 / 5)
+    assert look.auroc == close(5 / 6)
+    assert look.average_precision == close((1 + 2 / 3) / 2)
+    assert look.share == close(2 / 5)
     # Body: a, c against b, d, e, g, all of which have the same value.
     assert (body.clips, body.positives, body.auroc) == (6, 2, 0.5)
-    assert body.average_precision == pytest.approx(body.share) == pytest.approx(1 / 3)
+    assert body.average_precision == close(body.share) == close(1 / 3)
     look, body = quality(("dg", [1, 2]), ("ab", [1, 2]))
     assert (look.auroc, look.average_precision, look.auroc_std, look.share) == (None,) * 4
     assert (look.clips, look.positives, look.runs) == (4, 2, 0)
@@ -187,9 +188,9 @@ def test_concepts_may_be_called_like_the_intercept():
         tables.append(tabulate_reasons(ids, ["S"] * 2, fitted).assign(model="", task="", fit=fit))
     parts = mean_parts(join_reasons(tables), ids)
     assert parts.concepts == [*names]
-    assert parts.intercept == pytest.approx(2 * rest)
-    assert parts.amounts == pytest.approx(2 * values)
-    assert parts.total == pytest.approx(2 * (values.sum(axis=1) + rest))
+    assert parts.intercept == close(2 * rest)
+    assert parts.amounts == close(2 * values)
+    assert parts.total == close(2 * (values.sum(axis=1) + rest))
 
 
 def test_p_approaches_that_of_every_permutation():
@@ -208,7 +209,7 @@ def test_p_approaches_that_of_every_permutation():
         bank = om.ConceptBank(C=1e-6).fit(X, y[:, None])
     data = (X, y[:, None], held, truth[:, None])
     (result,) = concept_significance(bank, *data, runs=150, random_state=0)
-    assert result.auc == pytest.approx(auc(y == 1))
+    assert result.auc == close(auc(y == 1))
     assert 0.01 < exact < 0.5
     assert result.p == pytest.approx(exact, abs=3 * np.sqrt(exact / 150))
     assert result.runs == 150
@@ -235,7 +236,7 @@ def test_holm_equals_its_definition(ps):
     """Each p is multiplied by the number of p values that are not smaller, then made monotone."""
     needed = {p: p * sum(q >= p for q in ps) for p in ps}
     expected = [min(1, max(needed[q] for q in ps if q <= p)) for p in ps]
-    assert holm(ps) == pytest.approx(expected)
+    assert holm(ps) == close(expected)
 
 
 def test_p_counts_random_directions_at_least_as_far(clips, network):
@@ -246,11 +247,11 @@ def test_p_counts_random_directions_at_least_as_far(clips, network):
         assert concept.score == (gradients @ cav > 0).mean()
         far = abs(concept.score - 0.5)
         as_far = sum(abs(float((gradients @ v > 0).mean()) - 0.5) >= far - 1e-9 for v in null)
-        assert concept.p == pytest.approx((1 + as_far) / 61)
+        assert concept.p == close((1 + as_far) / 61)
         steep = abs((gradients @ cav).mean())
         as_steep = sum(abs((gradients @ v).mean()) >= steep - 1e-9 for v in null)
-        assert concept.slope_p == pytest.approx((1 + as_steep) / 61)
-        assert abs(concept.slope) == pytest.approx(steep)
+        assert concept.slope_p == close((1 + as_steep) / 61)
+        assert abs(concept.slope) == close(steep)
     assert [concept.p_holm for concept in result] == holm([concept.p for concept in result])
 
 
@@ -329,7 +330,7 @@ def test_intervals_resample_clips_or_films():
     assert values(of_film, "high") == pytest.approx(high, abs=0.3)
     # One film says nothing about other films.
     assert {*values(total, "low"), *values(total, "high")} == {None}
-    assert values(total) == pytest.approx(values(of_film))
+    assert values(total) == close(values(of_film))
     # Over all films, the interval is a jackknife with a t interval.
     wrong, marks, films = draw_clips(600, 6)
     total, *_ = error_factors(wrong, marks, NAMES, films, draws=100, by_film=False)

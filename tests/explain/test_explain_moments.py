@@ -27,6 +27,7 @@ from obygaze_models.explain.moment_scores import (
 from obygaze_models.explain.moments import Moment, moment_figure
 from obygaze_models.saved.about import SEEN_BY_OTHERS
 from tests.kit.files import write
+from tests.kit.floats import close
 
 NAN = float("nan")
 
@@ -62,7 +63,7 @@ OWN_FILES = Items.of([Item("a", media="a.mp4")])
 
 def test_overlapping_frames_and_clips_are_averaged():
     [moment] = find({"a": ([12, 12, 12], [0.9, 0.8, 0.1])}, FILM).moments
-    assert (moment.start, moment.end, moment.score) == (10, 20, pytest.approx(0.6))
+    assert (moment.start, moment.end, moment.score) == (10, 20, close(0.6))
     clips = {"a": ([2], [0.8]), "b": ([4], [0.4])}
     items = in_film(("a", 0.0, 4.0), ("b", 2.0, 6.0))
     [moment] = find(clips, items, threshold=0.55, seen=["no", "yes"]).moments
@@ -156,13 +157,13 @@ def test_each_clip_has_the_threshold_of_its_own_models():
             predict({"g": ([1, 3], [0.3, 0.7])}, threshold=0.5),
         ]
     )
-    np.testing.assert_allclose(averaged.threshold, [0.2, 0.55])
+    assert averaged.threshold == close([0.2, 0.55])
     assert averaged.seen == [SEEN_BY_OTHERS] * 2
     assert average_frames([predict({"f": ([1], [0.1])})]).seen == ["no"]
     moments = om.find_moments(averaged, items, min_length=0)
     spans = [(m.axis.film, m.start, m.end) for m in moments.moments]
     assert spans == [("f", 2, 4), ("g", 2, 4)]
-    assert moments.threshold == pytest.approx(0.375)
+    assert moments.threshold == close(0.375)
     assert len(om.find_moments(averaged, items, threshold=0.3, min_length=0).moments) == 2
 
 
@@ -195,10 +196,10 @@ def test_moments_equal_a_walk_in_steps_of_5_ms(clips, shortest, gap):
             expected.append([step, step + 1])
     expected = [(low / 200, high / 200) for low, high in expected if high - low >= 20 * shortest]
     moments = find(frames, in_film(*rows), min_length=shortest / 10, close_gaps=gap / 10)
-    np.testing.assert_allclose(np.reshape(spans(moments), (-1, 2)), np.reshape(expected, (-1, 2)))
+    assert np.reshape(spans(moments), (-1, 2)) == close(np.reshape(expected, (-1, 2)))
     for moment in moments.moments:
         steps = [s for s in means if moment.start <= s / 200 < moment.end]
-        assert moment.score == pytest.approx(np.mean([means[step] for step in steps]))
+        assert moment.score == close(np.mean([means[step] for step in steps]))
 
 
 def test_tables_survive_a_round_trip(tmp_path):
@@ -292,12 +293,12 @@ def test_frame_measures_equal_a_grid_of_milliseconds(values, spans):
         labels[start : start + length] = 1
     labels = labels[: 1000 * len(values)]
     probabilities = np.repeat(values, 1000) / 5
-    assert film.positive_seconds == pytest.approx(labels.sum() / 1000)
+    assert film.positive_seconds == close(labels.sum() / 1000)
     if labels.any():
         expected = average_precision_score(labels, probabilities)
-        assert film.scores["frame_average_precision"] == pytest.approx(expected)
+        assert film.scores["frame_average_precision"] == close(expected)
     if 0 < labels.sum() < len(labels):
-        assert film.scores["frame_auroc"] == pytest.approx(roc_auc_score(labels, probabilities))
+        assert film.scores["frame_auroc"] == close(roc_auc_score(labels, probabilities))
 
 
 def average_precision_by_definition(moments, segments, tiou):
@@ -343,7 +344,7 @@ def test_map_equals_the_definition(drawn, spans, chance):
     moments = [moment for moment in moments if moment[0] in films]
     for tiou in TIOUS:
         expected = average_precision_by_definition(moments, segments, tiou)
-        assert entry.scores[f"map_{tiou}"].value == pytest.approx(expected), tiou
+        assert entry.scores[f"map_{tiou}"].value == close(expected), tiou
 
 
 def three_films():
@@ -371,14 +372,14 @@ def test_intervals_are_over_films():
     for key in ("frame_average_precision", "frame_auroc"):
         values = [film.scores[key] for film in full.films]
         expected = ttest_1samp(values, 0).confidence_interval(0.95)
-        assert full.scores[key].interval == pytest.approx(tuple(expected)), key
+        assert full.scores[key].interval == close(tuple(expected)), key
     without = [measure([n for n in range(5) if n != left]).scores for left in range(5)]
     for key in ("map_0.3", "map_mean"):
         value, others = full.scores[key].value, [scores[key].value for scores in without]
         error = (4 / 5 * ((np.array(others) - np.mean(others)) ** 2).sum()) ** 0.5
         half = t.ppf(0.975, 4) * error
         ends = max(0, value - half), min(1, value + half)
-        assert full.scores[key].interval == pytest.approx(ends), key
+        assert full.scores[key].interval == close(ends), key
     assert {estimate.interval for estimate in measure(range(4)).scores.values()} == {None}
     # In cross-validation, the variance of a mean over 5 films is 2 * 4 / 3 times as large.
     for key, crossed in measure(range(5), SEEN_BY_OTHERS).scores.items():
@@ -386,7 +387,7 @@ def test_intervals_are_over_films():
         wider = [(far - value) / (end - value) for end, far in ends if 0 < far < 1]
         assert value == full.scores[key].value
         assert wider, key
-        assert wider == pytest.approx([(8 / 3) ** 0.5] * len(wider)), key
+        assert wider == close([(8 / 3) ** 0.5] * len(wider)), key
 
 
 def test_guesses_score_at_chance():
@@ -395,7 +396,7 @@ def test_guesses_score_at_chance():
     moments = make_moments(frames, [("f", 0, 40, 0.5)])
     scores = score(moments, mark([("f", 0, 40), ("f", 90, 100)])).scores
     for name in ("frame_average_precision", "frame_auroc"):
-        assert scores[name].constant == pytest.approx(0.5)
+        assert scores[name].constant == close(0.5)
         assert scores[name].random == pytest.approx(0.5, abs=0.1)
     assert (scores["map_0.3"].value, scores["map_0.3"].constant) == (0.5, 0.5)
     assert scores["map_0.5"].constant == 0
@@ -418,7 +419,7 @@ def test_random_moments_are_where_clips_are():
     film = AnnotatedFilm("f", moments.frames.by_axis[Axis("f")], [(0, 5)])
     guess = guess_random(film, read_guess(film, moments), np.random.default_rng(0))
     starts, ends = np.array(guess.moments).T / 1e6
-    np.testing.assert_allclose(ends - starts, 5)
+    assert ends - starts == close(5)
     first = (starts >= 0) & (ends <= 10)
     assert (first | ((starts >= 1000) & (ends <= 1030))).all()
     assert first.mean() == pytest.approx(5 / 30, abs=0.03)

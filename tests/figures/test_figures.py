@@ -33,6 +33,7 @@ from obygaze_models.figures import dots as plots
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.reproduce.drawings import count_visits, error_factors, tree_outline
 from tests.kit.files import texts, tips, title
+from tests.kit.floats import close
 from tests.kit.timelines import FIRST, SECOND, segments
 
 CLASSES = plots.level_series({"EN": "Easy Negative", "S": "Sure"})
@@ -163,7 +164,7 @@ def test_panels_beside_each_other_share_their_rows() -> None:
          if text.get_text() in ("Look", "Sure clips")] for figure in drawn
     ]  # fmt: skip
     assert len(tops[0]) == 2
-    assert tops[0] == pytest.approx(tops[1])
+    assert tops[0] == close(tops[1])
 
 
 def test_dots_are_at_their_scores_beside_published_ones() -> None:
@@ -325,7 +326,7 @@ def test_no_text_is_cut_off_or_overlaps(width, inches, monkeypatch) -> None:
     drawn, words = list[Text](), set[str]()
     monkeypatch.setattr(Text, "draw", lambda text, _: drawn.append(text))
     for figure in figures:
-        assert (figure.get_figwidth(), figure.get_facecolor()[3]) == (pytest.approx(inches), 0)
+        assert (figure.get_figwidth(), figure.get_facecolor()[3]) == (close(inches), 0)
         drawn.clear()
         figure.draw_without_rendering()
         inner = figure.bbox.padded(1 - 6 / 72 * figure.dpi)  # 8 px of a page

@@ -16,6 +16,7 @@ from obygaze_features.errors import BackboneError
 from obygaze_features.language import load_language_model, load_sentence_encoder
 from obygaze_features.language.caption_scores import make_variants
 from tests.kit.files import csv_rows
+from tests.kit.floats import close
 from tests.kit.models import write_gpt2, write_sentence_encoder
 
 
@@ -73,19 +74,19 @@ def test_mean_probabilities_equal_transformers(gpt2, monkeypatch):
     means = model.mean_probabilities(TEXTS)
     expected = [np.mean(token_probabilities(gpt2, text)) for text in TEXTS]
     assert len(set(expected)) == len(TEXTS)
-    np.testing.assert_allclose(means, expected, rtol=1e-5)
+    assert means == close(expected, eps=1e-5)
     # Texts do not change each other: in batches of many, of few, and alone.
     texts = [" ".join(["a man on a road"] * n) for n in (1, 5, 2, 1, 9, 3)]
     together = model.mean_probabilities(texts)
     monkeypatch.setattr("obygaze_features.language.models.TOKENS_PER_BATCH", 40)
-    np.testing.assert_allclose(model.mean_probabilities(texts), together, rtol=1e-5)
+    assert model.mean_probabilities(texts) == close(together, eps=1e-5)
     alone = [model.mean_probabilities([text])[0] for text in texts]
-    np.testing.assert_allclose(alone, together, rtol=1e-5)
+    assert alone == close(together, eps=1e-5)
     # One of 64 positions is the start token; longer captions have no probability.
     longest, longer = " ".join(["a"] * 63), " ".join(["a"] * 64)
     first, second, _ = model.mean_probabilities([longer, longest, "a"])
     assert first is None
-    np.testing.assert_allclose(second, np.mean(token_probabilities(gpt2, longest)), rtol=1e-5)
+    assert second == close(np.mean(token_probabilities(gpt2, longest)), eps=1e-5)
 
 
 def test_weights_named_as_published_gpt2_load(gpt2, tmp_path):
@@ -183,7 +184,7 @@ def score(obygaze, gpt2, encoder, tmp_path):
 
 def check_scores(row, text, suffix, gpt2, encoder):
     mean = np.mean(token_probabilities(gpt2, text))
-    np.testing.assert_allclose(float(row[f"probability{suffix}"]), mean, rtol=1e-5)
+    assert float(row[f"probability{suffix}"]) == close(mean, eps=1e-5)
     first, second = embeddings_by_transformers(encoder, [text, row["object"]])
     np.testing.assert_allclose(float(row[f"similarity{suffix}"]), first @ second, atol=1e-6)
 

@@ -20,6 +20,7 @@ from obygaze_features.manifests import Manifest
 from obygaze_models.data.example import example_path
 from obygaze_models.report.annotation import open_annotation
 from obygaze_models.report.annotators import gamma_interval, load_annotators
+from tests.kit.floats import close
 from tests.report.conftest import Page
 from tests.report.test_report_explorer import axe
 
@@ -159,7 +160,7 @@ def test_intervals_of_kappa_are_the_jackknife_over_films(labels):
         count, kappa = len(films), cohen_kappa_score(first, second)
         error = ((count - 1) / count * ((without - without.mean()) ** 2).sum()) ** 0.5
         half = t.ppf(0.975, count - 1) * error
-        assert loaded.kappa_intervals[name] == pytest.approx((kappa - half, kappa + half))
+        assert loaded.kappa_intervals[name] == close((kappa - half, kappa + half))
 
 
 def test_the_interval_of_gamma_covers_it():

@@ -23,6 +23,7 @@ from obygaze_models.report.headline import headline
 from obygaze_models.report.limits import limits
 from obygaze_models.report.runs import default_run, prepare_runs, score_tables
 from obygaze_models.report.score_figure import score_figure
+from tests.kit.floats import close
 from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import LEVELS
 from tests.report.conftest import (
@@ -52,7 +53,7 @@ def tips(svg):
     return dict(line.rsplit(": ", 1) for line in lines)
 
 
-def close(tip, value):
+def states(tip, value):
     """Return True if a tooltip states a value to two digits."""
     return float(tip.split(" (")[0].replace("−", "-")) == pytest.approx(value, abs=0.0051)
 
@@ -93,7 +94,7 @@ def test_the_findings_state_the_headline_models_scores(annotated, annotators):
     expected = [np.mean([measure(*fit) for fit in fits]) for measure in measures]
     counts = Counter(run.clips()["level"])
     expected = [200 - counts["NS"], counts["NS"], expected[0], counts["S"], *expected[1:]]
-    assert values(model) == pytest.approx(expected)
+    assert values(model) == close(expected)
     models = {fit.model for fit in fits_of(run)}
     assert values(named) == [len(models)]
     assert f"result of {entry.model}, which the experiment lists first" in plain(named)
@@ -102,7 +103,7 @@ def test_the_findings_state_the_headline_models_scores(annotated, annotators):
              if f.model == entry.model]  # fmt: skip
     f1 = [entry.mean["f1"], head.row.best_guess("f1")[1]]
     expected = [np.mean(areas), np.mean(areas), *entry.interval["auroc"], *f1]
-    assert values(verdict) == pytest.approx(expected)
+    assert values(verdict) == close(expected)
     assert " ranks clips better than chance. Given one Sure and one " in verdict
     displayed = tips(score_figure(head))
     assert displayed[f"{entry.model}, model"].startswith(f"{entry.mean['auroc']:.2f} (")
@@ -115,13 +116,13 @@ def test_f1_scores_one_annotator_against_the_other(annotated, annotators):
     pairs = [(levels[0][clip], level) for clip, level in levels[1].items()]
     task = [(a == "S", b == "S") for a, b in pairs if "NS" not in (a, b)]
     human = theirs.f1_score(*zip(*task, strict=True))
-    assert values(beside) == pytest.approx([human])
+    assert values(beside) == close([human])
     assert plain(beside).endswith("on all clips together.")
     assert "One annotator scored against the other, on all clips together" in plain(
         score_figure(head)
     )
     displayed = tips(score_figure(head))
-    assert close(displayed["annotator against annotator"], human)
+    assert states(displayed["annotator against annotator"], human)
 
 
 @pytest.mark.parametrize("copies", [4, 5])
@@ -167,7 +168,7 @@ def test_the_chart_has_each_annotator(annotated, annotators):
     assert "kappa" not in " ".join(findings(head))
     anna, bert = (labels.level_of for labels in annotators[1])
     over_all = theirs.cohen_kappa_score([anna[clip] for clip in bert], [*bert.values()])
-    assert values(detail) == pytest.approx([over_all])
+    assert values(detail) == close([over_all])
     assert not any("as well as an annotator" in line for line in limits(head))
     uncertain = first_screen(with_record(run, annotators={test: compared | {"too_few": "few"}}))
     assert tips(score_figure(uncertain))["anna with bert"] == "0.54"
@@ -187,13 +188,13 @@ def test_each_films_strip_has_its_numbers_and_lanes(annotated, annotators):
         clips = [clip for clip in ordered if clip.film == strip.film]
         ids = [clip.id for clip in clips]
         numbers = {name: values(cell) for name, cell in strip.numbers.items()}
-        assert numbers["Sure"] == [pytest.approx(np.mean([c.level == "S" for c in clips]))]
+        assert numbers["Sure"] == [close(np.mean([c.level == "S" for c in clips]))]
         tested = [clip for clip in ids if clip in means]
         assert numbers["Clips tested"] == [len(tested), len(ids)]
         called = {clip: means[clip][1] > 0.5 for clip in tested}
         truth = [means[clip][0] for clip in tested]
         guess = theirs.f1_score(truth, [1] * len(truth))
-        assert numbers["Guess: all positive"] == [pytest.approx(guess)]
+        assert numbers["Guess: all positive"] == [close(guess)]
         fits = [
             (fit.labels, fit.probabilities)
             for fit in fits_of(run)
@@ -201,13 +202,13 @@ def test_each_films_strip_has_its_numbers_and_lanes(annotated, annotators):
         ]
         f1 = [theirs.f1_score(labels, p > 0.5) for labels, p in fits]
         areas = [theirs.roc_auc_score(labels, p) for labels, p in fits]
-        assert numbers["F1 positive"] == [pytest.approx(np.mean(f1))]
-        assert numbers["AUROC"] == [pytest.approx(np.mean(areas))]
+        assert numbers["F1 positive"] == [close(np.mean(f1))]
+        assert numbers["AUROC"] == [close(np.mean(areas))]
         common = [clip for clip in ids if clip in levels["bert"]]
         equal = [levels["anna"][clip] == levels["bert"][clip] for clip in common]
-        assert numbers["Same level"] == ([pytest.approx(np.mean(equal))] if common else [])
+        assert numbers["Same level"] == ([close(np.mean(equal))] if common else [])
         gammas = load_annotators(head.run).gammas
-        assert numbers["Gamma"] == pytest.approx([gammas[strip.film]] if common else [])
+        assert numbers["Gamma"] == close([gammas[strip.film]] if common else [])
         colours = dict(zip(LEVELS, (colour for colour, _ in strips.levels), strict=True))
         expected = [[colours.get(codes.get(clip), "") for clip in ids] for codes in levels.values()]
         unknown = {clip: "untested" for clip in ids if clip not in means}
@@ -259,7 +260,7 @@ def test_two_annotators_are_counted_against_each_other(annotated, annotators):
     rows = {name: values(cell) for name, cell in cells}
     assert rows == {LEVELS[a]: [pairs[a, b] for b in LEVELS] for a in LEVELS}
     equal = sum(pairs[level, level] for level in LEVELS)
-    assert values(text)[:2] == [pytest.approx(equal / 120), 120]
+    assert values(text)[:2] == [close(equal / 120), 120]
     totals = [sum(pairs["S", b] for b in LEVELS), sum(pairs[a, "S"] for a in LEVELS)]
     assert values(text)[2:] == sorted(totals, reverse=True)
     displayed = tips(gamma_figure(loaded, {"tt1": "Another", "tt0": "Film"}))
@@ -299,12 +300,12 @@ def test_concept_tables_rank_by_measured_concepts(results):
         ranked, truth = concept_rankings(second, "pcbm-elastic-net", concept)
         expected = [[sum(truth.values())], [len(truth) - sum(truth.values())]]
         expected += [[column.mean(), column.std()] for column in ranked.T]
-        assert [values(cell) for cell in cells] == [pytest.approx(cell) for cell in expected]
+        assert [values(cell) for cell in cells] == [close(cell) for cell in expected]
     for row, model in zip(tables.others, ("pcbm-tree", "pcbm-logistic"), strict=True):
         assert plain(row[0]).startswith(f"first{model}, ")
         for concept, cell in zip(tables.names, row[1:], strict=True):
             column = concept_rankings(first, model, concept)[0][:, 0]
-            assert values(cell) == pytest.approx([column.mean(), column.std()])
+            assert values(cell) == close([column.mean(), column.std()])
 
 
 def test_concept_figures_share_their_rows(annotated, annotators, tmp_path):
@@ -337,14 +338,14 @@ def test_concept_figures_share_their_rows(annotated, annotators, tmp_path):
         assert rows == order
     shares, detected, kappas, errors = map(tips, figures)
     for name in marked:
-        assert close(shares[f"{name}, Sure"].replace("%", "e-2"), marked[name]["S"])
-        assert close(
+        assert states(shares[f"{name}, Sure"].replace("%", "e-2"), marked[name]["S"])
+        assert states(
             detected[f"{name}, measured by pcbm-logistic"],
             concept_rankings(run, "pcbm-logistic", name)[0][:, 0].mean(),
         )
         a, b = ([name in labels.concepts_of[clip] for clip in annotators[1][1].ids]
                 for labels in annotators[1])  # fmt: skip
-        assert close(kappas[f"{name}, kappa"], theirs.cohen_kappa_score(a, b))
+        assert states(kappas[f"{name}, kappa"], theirs.cohen_kappa_score(a, b))
     means = mean_probabilities(run, head.row.model)
     wrong = [(p > 0.5) != label for label, p in means.values()]
     names = [*order, *(level for level in LEVELS if level != "NS")]
@@ -355,7 +356,7 @@ def test_concept_figures_share_their_rows(annotated, annotators, tmp_path):
     coefficients = dict(zip(order, fitted.coef_[0], strict=False))
     for name, coefficient in (coefficients | {"annotators differ": fitted.coef_[0][-1]}).items():
         (tip,) = (text for mark, text in errors.items() if mark.startswith(f"{name}, interval"))
-        assert close(tip, coefficient)
+        assert states(tip, coefficient)
     assert values(concept_figures(head)[3][1]) == [sum(wrong), len(wrong)]
 
 
@@ -428,7 +429,7 @@ def check_path(view, row, clip, reasons, fits):
     """Check that a clip's conditions are those of the fit nearest to the mean probability."""
     mean = np.mean(list(fits.values()))
     chosen = abs(fits[view["fit"][row]] - mean)
-    assert chosen == pytest.approx(min(abs(p - mean) for p in fits.values()))
+    assert chosen == close(min(abs(p - mean) for p in fits.values()))
     own = reasons[reasons["fit"] == view["fit"][row]]
     asked = own[(own["id"] == clip) & own["step"].notna()].sort_values("step")
     values = own[own["step"].isna()].pivot(index="id", columns="concept", values="value")

@@ -15,6 +15,7 @@ from obygaze_features.manifests.labels import parse_concepts
 from obygaze_models.experiments.annotators import annotators_f1
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
+from tests.kit.floats import close
 from tests.kit.predicted import fits_of
 from tests.kit.run import LEVELS as PAPER
 from tests.kit.world2 import ANNOTATORS, CONCEPTS, FILMS, LEVELS, SCENES, SECONDS, make_world2
@@ -151,7 +152,7 @@ def test_annotators_are_compared_on_the_levels_of_the_test(runs, world2):
     _, of_all = annotators_f1(
         runs["levels"].record, WIDE, [compare_label_sets(manifest, *ANNOTATORS)]
     )
-    assert of_all == pytest.approx(2 * hits / total)
+    assert of_all == close(2 * hits / total)
 
 
 @pytest.fixture(scope="module")
