@@ -39,7 +39,7 @@ TOKENIZER_FILES = (
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
 _LOADING = threading.Lock()
 """A lock for loading networks, because transformers then patches its classes for all threads."""
-GENERATION = 3
+GENERATION = 4
 """The version of the random weights. Increase it when they change, so old caches are not used."""
 
 

@@ -62,7 +62,8 @@ def test_a_custom_target_names_its_prediction_columns(make_run, monkeypatch, tmp
     again = read_predictions(path, record)
     pd.testing.assert_frame_equal(again, table, check_like=True)
     p = run.predictions().merge(again, on=["id", "model", "fit", "test"])
-    assert p["odds"] == close(p["probability"] / (1 - p["probability"]))
+    chances = p["probability"].to_numpy()
+    assert p["odds"].to_numpy() == close(chances / (1 - chances))
     assert called_of(again).tolist() == (again["odds"] > 1).astype(int).tolist()
     rows = again[(again["model"] == "logistic") & (again["test"] == tests[0].key)]
     means = average_over_fits(rows).set_index("id")["odds"]
