@@ -72,7 +72,7 @@ def test_a_battery_is_printed_tabulated_and_drawn(eat, images, prompts, tmp_path
         assert (row["item"], row["p_is"], row["partitions"]) == (None, "exact", 924)
         assert row["significant"] == (correct.p < 0.05)
         for key in ("d", "statistic", "p", "low", "high"):
-            assert row[key] == pytest.approx(getattr(correct, key), abs=1e-12)
+            assert row[key] == close(getattr(correct, key))
             assert float(line[key]) == row[key]
         assert row["published_d"] == published[job]
         assert line["published_d"] == str(published[job] or "")

@@ -136,7 +136,7 @@ def test_explain_reads_the_models_features(world, tmp_path, monkeypatch):
     for store in (renamed, of.open_store(world.store)):
         have, features = features_of(about(), store, clips)
         assert have == ["tt2-001", "tt0-000"]
-        assert (features == rows).all()
+        assert features == close(rows)
     pooled = features_of(about(array="frames", pooling="mean"), store, clips)[1]
     assert pooled == close(rows.astype(np.float16))
 
