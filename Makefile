@@ -19,7 +19,7 @@ help:
 	@echo "make test    the tests that a person runs: under three minutes on two cores"
 	@echo "make gate    the rest that guards a change: lint, slower tests, wheel, demo, site"
 	@echo "make night   faults, fuzz, statistics, timing, older kernels and versions: an hour on two cores"
-	@echo "make lint    style, types, which room may import which, and each room's budget of lines"
+	@echo "make lint    style, types, which room may import which, and each room's weight"
 	@echo "make faults  long runs that kill and corrupt things (a part of make night)"
 	@echo "make fuzz    thousands of damaged and forged inputs (a part of make night)"
 	@echo "make interop other programs read what we write: zarr, xarray, DuckDB, ELAN readers (in make night)"
