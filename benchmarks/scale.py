@@ -236,16 +236,6 @@ def _pandas_load(inputs: Path, output: Path) -> None:
         pandas.read_csv(path)
 
 
-def _diff(inputs: Path, output: Path) -> None:
-    _obygaze("manifests", "diff", inputs / "manifest", inputs / "copy")
-
-
-def _load_both(inputs: Path, output: Path) -> None:
-    from obygaze_features.manifests import Manifest
-
-    assert Manifest.load(inputs / "manifest").digest == Manifest.load(inputs / "copy").digest
-
-
 def _import_npy(inputs: Path, output: Path) -> None:
     _obygaze(
         "stores", "import", "npy", inputs / "x.npy", "--in-order",
@@ -391,8 +381,6 @@ WORKS = (
          _pandas_table, "pandas: read, group, write", 4),
     Work("load a manifest", "clips", (10_000, 100_000, 1_000_000), table, _load,
          _pandas_load, "pandas: read the tables", limit_s=2),
-    Work("manifests diff, equal", "clips", THOUSANDS, table, _diff,
-         _load_both, "load both", 1.5),
     Work("stores import npy", "clips", THOUSANDS, store, _import_npy,
          _write_zarr, "Zarr's own write", 3),
     Work("stores finalise", "clips", THOUSANDS, store, _finalise,

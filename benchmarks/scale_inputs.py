@@ -31,7 +31,6 @@ def table(folder: Path, clips: int) -> None:
         lines.append(f"{clip},{film},{film}.mp4,{start},{start + SECONDS},{level},{shown}\n")
     (folder / "clips.csv").write_text("".join(lines), encoding="utf-8")
     Manifest.from_csv(folder / "clips.csv").save(folder / "manifest")
-    shutil.copytree(folder / "manifest", folder / "copy")
 
 
 def store(folder: Path, clips: int) -> None:

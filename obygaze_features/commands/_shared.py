@@ -39,13 +39,6 @@ clip_options = join_options(
     item_options, click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)
 )
 """The options of commands that read films."""
-origin_options = join_options(
-    click.option("--name", help="A new name."),
-    click.option("--source", help="Where the data comes from."),
-    click.option("--licence", help="The licence of the labels, such as CC-BY-4.0."),
-    click.option("--citation", help="The publication to cite."),
-)
-"""Options for a data set's name, source, licence and citation."""
 
 
 @contextlib.contextmanager

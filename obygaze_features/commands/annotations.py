@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 import obygaze_features as of
-from obygaze_features.commands._shared import origin_options
 from obygaze_features.commands.annotations_project import (
     agreement,
     exit_if_left_out,
@@ -238,31 +237,6 @@ def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: 
         echo(f"no video found for {join_some(unlinked)}")
     if not has_clips and len(loaded.annotators) > 1:
         echo('add --manifest MANIFEST for a tier "to discuss" that shows where annotators differ')
-
-
-@annotation_commands.command("set")
-@folder_argument("timelines")
-@origin_options
-def set_(timelines: Path, **texts: str | None) -> None:
-    """Change the timelines' licence, citation, name or source.
-
-    Exported ELAN files get the new values, as do manifests that are projected onto a grid of
-    seconds. Edit other manifests with: obygaze manifests set.
-
-    \b
-    Examples:
-      obygaze annotations set timelines/mine --licence CC-BY-4.0
-      obygaze annotations set timelines/mine --name doors --citation "Doe (2026). Doors."
-    """
-    from obygaze_features.annotations.timelines import HEADER
-    from obygaze_features.common.files import to_json, write_text
-
-    changes = {name: text for name, text in texts.items() if text is not None}
-    if not changes:
-        raise UsageError(f"nothing to set; pass at least one of {', '.join(texts)}")
-    header = of.Timelines.load(timelines).header() | changes
-    write_text(timelines / HEADER, to_json(header))
-    echo(f"{', '.join(changes)} of {header['name']} changed -> {timelines}")
 
 
 @annotation_commands.command()

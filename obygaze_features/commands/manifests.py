@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands._shared import origin_options
 from obygaze_features.commands.import_group import ImportGroup
 from obygaze_features.common.cli import (
     PATH,
@@ -377,46 +376,6 @@ def locate(manifest: Path, videos: Path, as_json: bool) -> None:
     located = of.Manifest.load(manifest).locate(videos)
     emit(located.to_json(), as_json, lambda _: located.describe(videos))
     exit_if(located.missing or located.ambiguous)
-
-
-@manifests.command()
-@folder_argument("left")
-@folder_argument("right")
-@json_option
-def diff(left: Path, right: Path, as_json: bool) -> None:
-    """Compare two manifests.
-
-    Exits with code 1 if they differ.
-
-    \b
-    Example:
-      obygaze manifests diff manifests/obygaze12 manifests/ours
-    """
-    from obygaze_features.manifests.diff import diff
-
-    difference = diff(of.Manifest.load(left), of.Manifest.load(right))
-    emit(difference.to_json(), as_json, lambda _: difference.describe(str(left), str(right)))
-    exit_if(not difference.same, 1)
-
-
-@manifests.command("set")
-@folder_argument("manifest")
-@origin_options
-@click.option("--version", help="The manifest's version.")
-def set_(manifest: Path, **texts: str | None) -> None:
-    """Change a manifest's licence, citation, name, version or source.
-
-    Items, labels and the digest stay unchanged. Stores extracted from now on get the new texts;
-    edit existing stores with: obygaze stores set.
-
-    \b
-    Examples:
-      obygaze manifests set manifests/mine --licence CC-BY-4.0
-      obygaze manifests set manifests/mine --name doors --citation "Doe (2026). Doors."
-    """
-    changes = {name: text for name, text in texts.items() if text is not None}
-    changed = of.Manifest.load(manifest).set(**changes)
-    echo(f"{', '.join(changes)} of {changed.name} changed -> {manifest}")
 
 
 @manifests.command()

@@ -203,28 +203,6 @@ class Manifest:
         """Add a split, and save it to the folder that the manifest was loaded from, if any."""
         self._add(split, overwrite=overwrite)
 
-    def set(
-        self,
-        *,
-        name: str | None = None,
-        version: str | None = None,
-        source: str | None = None,
-        licence: str | None = None,
-        citation: str | None = None,
-    ) -> Manifest:
-        """Return a copy of the manifest with another name, version, source, licence or citation.
-
-        The folder that the manifest was loaded from, if any, is updated too.
-        """
-        texts = {"name": name, "version": version, "source": source}
-        texts |= {"licence": licence, "citation": citation}
-        changes: dict[str, Any] = {key: text for key, text in texts.items() if text is not None}
-        if not changes:
-            raise UsageError(f"nothing to set; pass at least one of {', '.join(texts)}")
-        if self.folder is not None:
-            write_text(self.folder / HEADER, to_json(read_header(self.folder) | changes))
-        return replace(self, **changes)
-
     def _add(self, part: Part, *, overwrite: bool) -> None:
         if self.folder is not None:
             save_parts(self.folder, [part], overwrite=overwrite)

@@ -364,7 +364,7 @@ KINDS: dict[str, Kind] = {
     "manifest": Kind(
         "manifest",
         ("manifests check {x}", "manifests stats {x} --by-film", "manifests audit {x}",
-         "manifests diff {x} {data}/eight", "manifests show {x}"),
+         "manifests show {x}"),
         700,
         ("manifest.json", "items.csv", "labels", "splits", "runs"),
     ),

@@ -30,7 +30,6 @@ from tests.kit.counts import keep_counts
 MAX_SECONDS = 20
 MAX_BYTES = 2**30
 CODES = {
-    "manifests diff {x} {data}/eight": (1,),
     "stores diff {x} {data}/final.zarr": (0, 1),
     "stores search {x} --text mirror": (1,),  # its weights are made up
 }
