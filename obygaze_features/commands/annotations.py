@@ -54,9 +54,6 @@ save_options = join_options(output_options("The timelines' folder."), json_optio
 def import_() -> None:
     """Make timelines from annotators' files.
 
-    Importers from other packages are listed last. To call an importer that is not listed,
-    use module:function as its name.
-
     \b
     Examples:
       obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze

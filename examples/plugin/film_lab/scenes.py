@@ -1,19 +1,15 @@
 # film_lab/scenes.py
 from pathlib import Path
 
-import click
-
 from obygaze_features.errors import ManifestError
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest
 
 
-@click.command()
-@click.argument("source", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--skip", default=0, help="Skip this many scenes at the start of each film (the titles)."
-)
-def import_manifest(source: Path, skip: int) -> Manifest:
-    """Films in this lab's format: one line per film, with its name and a level for each scene."""
+def read_scenes(source: Path, skip: int = 0) -> Manifest:
+    """Read this lab's format: one line per film, with its name and a level for each scene.
+
+    `skip` leaves out scenes at the start of each film (the titles).
+    """
     items, levels = [], []
     for number, line in enumerate(source.read_text().splitlines(), 1):
         film, *codes = line.split()
