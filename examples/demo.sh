@@ -34,7 +34,7 @@ run features make-clips "$folder/drawn" --count 4 --scenes 4 --seconds 1
 say "2 of 6  Manifest" \
     "A manifest lists the clips with ids and labels. Everything else refers to these ids." \
     "For ObyGaze12, run: obygaze manifests import obygaze12 --download"
-run manifests import csv "$folder/drawn/annotations.csv" --name synthetic -o "$folder/drawn/manifest"
+run manifests import csv "$folder/drawn/annotations.csv" -o "$folder/drawn/manifest"
 
 say "3 of 6  Features" \
     "Each clip is decoded once for all backbones, and each backbone gets a Zarr store. Only this" \

@@ -16,7 +16,7 @@ mkdir "$folder"
 "$obygaze" annotations import mobygaze "$source/mobygaze_dataframe.csv" -o "$work/timelines"
 "$obygaze" annotations project "$work/timelines" --grid 60 -o "$folder/minutes"
 "$obygaze" annotations merge "$folder/minutes"
-"$obygaze" manifests split "$folder/minutes" --by-film
+"$obygaze" manifests split "$folder/minutes" --by film
 # One line is after the end of its film, which is said, with exit code 3.
 "$obygaze" manifests subtitles "$folder/minutes" "$source" -o "$work/words" || [ $? = 3 ]
 "$obygaze" features extract "$work/words" --backbone words -o "$folder"

@@ -23,7 +23,6 @@ from obygaze_features.common.cli import (
     output_option,
     output_options,
     overwrite_option,
-    renamed_option,
 )
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
@@ -272,9 +271,7 @@ def caption_scores(
 
 @features.command("make-clips")
 @folder_argument("folder")
-@renamed_option(
-    "--films", "--count", "films", type=click.IntRange(1), default=3, help="The number of films."
-)
+@click.option("--count", "films", type=click.IntRange(1), default=3, help="The number of films.")
 @click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
 @click.option("--seconds", type=Seconds(0.1), default=2.0, help="Length of each clip.")
 @click.option("--title", "titles", multiple=True, help="Make a film with this title, in one file.")

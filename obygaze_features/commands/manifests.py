@@ -14,6 +14,7 @@ from obygaze_features.common.cli import (
     PATH,
     Command,
     Seconds,
+    column_option,
     echo,
     echo_json,
     emit,
@@ -24,8 +25,6 @@ from obygaze_features.common.cli import (
     levels_option,
     output_options,
     overwrite_option,
-    renamed_option,
-    table_options,
 )
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import ManifestError, UsageError
@@ -57,15 +56,11 @@ def save_options(importer: str) -> Callable[[Command], Command]:
 def import_() -> None:
     """Make a manifest from annotations, films, images or a table.
 
-    Importers from other packages are listed last. To call an importer that is not listed,
-    use module:function as its name.
-
     \b
     Examples:
       obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
       obygaze manifests import folder /data/films -o manifests/mine
       obygaze manifests import csv --help
-      obygaze manifests import my_lab.marks:import_manifest marks.xml -o manifests/marks
     """
 
 
@@ -156,8 +151,7 @@ def _aligned(facts: dict[str, object]) -> str:
     default=0.0,
     help="Shift all subtitles by this time; a negative number makes them earlier.",
 )
-@renamed_option(
-    "--films",
+@click.option(
     "--film-table",
     "films",
     type=PATH,
@@ -194,7 +188,7 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
 @manifests.command()
 @folder_argument("manifest")
 @folder_argument("table")
-@table_options("id (or media), level, concepts, ratio", "level=tension")
+@column_option("id (or media), level, concepts, ratio", "level=tension")
 @levels_option
 @click.option("--name", help="The label set's name (default: the annotator's or the table's).")
 @annotator_option
@@ -327,7 +321,7 @@ def thesaurus(
       obygaze manifests thesaurus
       obygaze manifests thesaurus Look
       obygaze manifests thesaurus --elan obygaze.etf --csv guidelines.csv
-      obygaze manifests thesaurus --scheme tension.toml --elan tension.etf
+      obygaze manifests thesaurus --levels tension.toml --elan tension.etf
     """
     from obygaze_features.annotations.export import elan_template
     from obygaze_features.common.files import write_files
@@ -391,7 +385,6 @@ def locate(manifest: Path, videos: Path, as_json: bool) -> None:
     help="Group clips by film, media (file) or another column of items.csv, and keep each group in "
     "one fold. There is one fold per group, unless you pass --folds.",
 )
-@click.option("--by-film", "by", flag_value="film", help="The same as --by film.")
 @click.option("--folds", type=int, help="The number of folds.  [default: 10, or one per group]")
 @click.option("--seed", type=int, default=0, help="The seed of the split.")
 @click.option("--name", help="The split's name (default: leak-free, leave-film-out or similar).")
@@ -417,7 +410,7 @@ def split(
     \b
     Examples:
       obygaze manifests split manifests/obygaze12
-      obygaze manifests split manifests/obygaze12 --by-film
+      obygaze manifests split manifests/obygaze12 --by film
       obygaze manifests split manifests/series --by director --folds 5
     """
     from obygaze_features.items.items import group_noun, safe_id
@@ -456,7 +449,6 @@ def split(
 @folder_argument("manifest")
 @click.option("--train", multiple=True, metavar="SPLIT", help="The splits to train models on.")
 @click.option("--test", multiple=True, metavar="SPLIT", help="The splits to test models on.")
-@click.option("--test-fold", type=int, help="The test fold (default: the last).")
 @click.option(
     "--gap",
     type=Seconds(0),

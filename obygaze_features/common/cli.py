@@ -107,22 +107,9 @@ def film_option(text: str, *, one: bool = False) -> Callable[[Command], Command]
     if one:
         name, ways, metavar = "film", "Pass its id or title", "FILM"
     return click.option(
-        "--film", "--films", name, multiple=True, metavar=metavar, callback=_film_names,
+        "--film", name, multiple=True, metavar=metavar, callback=_film_names,
         help=f"{text} {ways}; * matches anything ('tt01*').",
     )  # fmt: skip
-
-
-def renamed_option(old: str, new: str, *names: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return an option, with a hidden option of the old name that tells users the new name."""
-
-    def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            raise UsageError(f"{old} was renamed: use {new}")
-
-    return join_options(
-        click.option(new, *names, **settings),
-        click.option(old, "renamed", hidden=True, expose_value=False, callback=refuse),
-    )
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -219,22 +206,15 @@ def store_argument(name: str) -> Callable[[Command], Command]:
     return click.argument(name, type=ADDRESS)
 
 
-def table_options(meanings: str, example: str) -> Callable[[Command], Command]:
-    """Return the options ``--column`` (passed as a dictionary) and ``--delimiter`` for tables."""
-    return join_options(
-        click.option(
-            "--column",
-            "columns",
-            multiple=True,
-            metavar="MEANING=COLUMN",
-            callback=lambda ctx, param, pairs: _mapping(pairs, example),
-            help=f"Columns by meaning: {meanings}.",
-        ),
-        click.option(
-            "--delimiter",
-            callback=lambda ctx, param, mark: _one_character(mark),
-            help="The character between cells (default: inferred from the header).",
-        ),
+def column_option(meanings: str, example: str) -> Callable[[Command], Command]:
+    """Return the option ``--column``, which is passed as a dictionary."""
+    return click.option(
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="MEANING=COLUMN",
+        callback=lambda ctx, param, pairs: _mapping(pairs, example),
+        help=f"Columns by meaning: {meanings}.",
     )
 
 
@@ -246,18 +226,8 @@ def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
     return mapping
 
 
-def _one_character(delimiter: str | None) -> str | None:
-    r"""Return the delimiter; a typed ``\t`` means a tab."""
-    delimiter = "\t" if delimiter == "\\t" else delimiter
-    if delimiter is not None and len(delimiter) != 1:
-        raise UsageError(f"--delimiter takes one character (got {delimiter!r})")
-    return delimiter
-
-
 levels_option = click.option(
     "--levels",
-    "--scheme",
-    "levels",
     metavar="LOWEST,...,HIGHEST|FILE",
     help="Your own levels, from lowest to highest; or a TOML or JSON file with your levels and "
     "concepts, or the folder of a manifest or of timelines that has them. By default, the levels "
@@ -303,15 +273,6 @@ class LazyGroup(click.Group):
 class RootGroup(LazyGroup):
     """The top-level group, which turns obygaze's errors into one line and an exit code."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command and its arguments; raise `UsageError` if an option has two values."""
-        name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and not ctx.resilient_parsing:
-            _refuse_repeats(command, ctx, rest)
-        return name, command, rest
-
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; print an `ObygazeError` as one line, unless ``--debug`` was passed."""
         is_main = threading.current_thread() is threading.main_thread()
@@ -329,35 +290,6 @@ class RootGroup(LazyGroup):
             DESCRIBE_USAGE.reset(token)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-def _refuse_repeats(command: click.Command, parent: click.Context, args: Sequence[str]) -> None:
-    """Raise `UsageError` if an option that takes one value is given several different values.
-
-    click itself would silently use the last value. All other mistakes are left to click.
-    """
-    context = click.Context(
-        command, parent=parent, resilient_parsing=True, **command.context_settings
-    )
-    parser = command.make_parser(context)
-    for option in command.get_params(context):
-        if isinstance(option, click.Option) and not (
-            option.is_flag or option.multiple or option.count
-        ):
-            parser.add_option(option, option.opts, option.opts[0], "append", option.nargs)
-    repeated, rest, order = parser.parse_args(list(args))
-    for option in dict.fromkeys(order):
-        values = repeated.get(option.opts[0], ())
-        if isinstance(values, list) and len(set(values)) > 1:
-            times = "twice" if len(values) == 2 else f"{len(values)} times"
-            texts = ", ".join(redact_url(str(value)) for value in values)
-            raise UsageError(
-                f"{option.opts[0]} was given {times} ({texts}); it takes one value, so pass it once"
-            )
-    if isinstance(command, click.Group) and rest:
-        _, part, rest = command.resolve_command(context, rest)
-        if part is not None:
-            _refuse_repeats(part, context, rest)
 
 
 def _describe_usage() -> str:

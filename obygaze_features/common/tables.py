@@ -264,12 +264,11 @@ def read_mapped_table(
     meanings: Mapping[str, Sequence[str]],
     columns: Mapping[str, str] | None = None,
     *,
-    delimiter: str | None = None,
     required: Sequence[str | tuple[str, ...]] = (),
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
     """Read a table, and rename its columns to their meanings; see `map_columns`."""
-    table = read_table(path, delimiter=delimiter, bad_rows=bad_rows)
+    table = read_table(path, delimiter=None, bad_rows=bad_rows)
     return map_columns(_without_leftovers(table), meanings, columns, required=required)
 
 
@@ -278,11 +277,10 @@ def read_mapped_blocks(
     meanings: Mapping[str, Sequence[str]],
     columns: Mapping[str, str] | None = None,
     *,
-    delimiter: str | None = None,
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Iterator[Table]:
     """Yield a table in blocks of rows, with renamed columns; see `read_mapped_table`."""
-    for table in read_blocks(path, delimiter=delimiter, bad_rows=bad_rows):
+    for table in read_blocks(path, delimiter=None, bad_rows=bad_rows):
         yield map_columns(_without_leftovers(table), meanings, columns)
 
 

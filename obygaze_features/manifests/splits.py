@@ -76,7 +76,7 @@ class Split(IdTable):
             raise ManifestError(
                 f"the split {self.name!r} lost its test fold ({self.about['last_before']}) when "
                 'clips were selected. Test each fold (protocol = "split"), or split '
-                "the clips again: obygaze manifests split MANIFEST --by-film --overwrite"
+                "the clips again: obygaze manifests split MANIFEST --by film --overwrite"
             )
         return self.last_fold
 

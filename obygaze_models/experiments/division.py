@@ -109,7 +109,7 @@ def make_division(
         raise ExperimentError(
             f"the split {split.name!r} has folds up to {split.last_fold}, but no clip is in fold "
             f"{gaps[0]}. Number its folds from 0 without gaps, or split the clips again: "
-            "obygaze manifests split MANIFEST --by-film --overwrite"
+            "obygaze manifests split MANIFEST --by film --overwrite"
         )
     last = split.last_fold if PROTOCOLS[name].in_turn else split.test_fold
     return Division(name, split.name, split.fold_of, last, frozenset(split.ids), near=near)

@@ -236,7 +236,7 @@ def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
 def test_files_made_from_a_template_have_its_scheme(tmp_path, obygaze, scheme):
     """ELAN copies everything from the template and adds annotations."""
     own = write(tmp_path / "own.json", json.dumps(scheme.to_json()))
-    template = ("--elan", tmp_path / "own.etf", "--scheme", own)
+    template = ("--elan", tmp_path / "own.etf", "--levels", own)
     obygaze("manifests", "thesaurus", *template, code=0)
     film = Eaf(str(tmp_path / "own.etf"))
     film.add_annotation("annotator1", 1000, 2500, scheme.levels[0].name)
@@ -270,12 +270,12 @@ def test_files_of_several_datasets_are_read_together(tmp_path, obygaze):
     # Files with other levels are not read with the levels of the first file.
     call = ("annotations", "import", "elan", folder, "-o", tmp_path / "t")
     put(of.Timelines.of("moods", [Segment("a", "ann", 0, 1, "t")], scheme=MOOD))
-    refused(obygaze(*call), "a.eaf has different levels (c, t)", "--scheme FILE")
+    refused(obygaze(*call), "a.eaf has different levels (c, t)", "--levels FILE")
     for damage, fact in (("[]", "scheme is malformed"), ("{", "not valid JSON")):
         path = folder / "a.eaf"
         text = re.sub('(NAME="obygaze scheme">)[^<]*', rf"\g<1>{damage}", path.read_text())
         write(path, text)
-        refused(obygaze(*call[:3], path, *call[4:]), f"{path}: ", fact, "--scheme FILE")
+        refused(obygaze(*call[:3], path, *call[4:]), f"{path}: ", fact, "--levels FILE")
         assert fact in obygaze(*call, "--overwrite", code=3).output  # the others are read
 
 

@@ -170,8 +170,7 @@ def test_films_are_named_by_files_as_in_manifests(tmp_path, column):
 def test_impossible_options_are_refused(tmp_path, obygaze):
     source = table(tmp_path, "f,a,0,1,S")
     command = ("annotations", "import", "csv", source, "-o", tmp_path / "t")
-    for option in (["--column", "film"], ["--delimiter", "ab"]):
-        assert obygaze(*command, *option).exit_code == 2
+    assert obygaze(*command, "--column", "film").exit_code == 2
     for row, fact in [("f,T,0", "must be above 0"), (" é,T,1:00", "duplicate film 'é'")]:
         films = write(tmp_path / "films.csv", "film,title,end", "e,E,1:30:00", row)
         refused(obygaze(*command, "--film-table", films), "line 3: ", fact)

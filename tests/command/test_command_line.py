@@ -199,25 +199,6 @@ def test_every_command_prints_through_one_function(capsys: pytest.CaptureFixture
         assert not prints or path.name == "cli.py", path
 
 
-@pytest.mark.parametrize("command", [
-    "stores search x.zarr --like a", "stores map x.zarr", "stores pack x.zarr", "report run",
-    "manifests import csv t.csv", "stores import npy x.npy --manifest m",
-])  # fmt: skip
-def test_a_single_value_given_twice_is_refused(command: str, obygaze: Obygaze) -> None:
-    result = obygaze(*command.split(), "-o", "found.html", "--output=found.csv")
-    refused(result, "-o was given twice (found.html, found.csv)", code=2)
-    result = obygaze(*command.split(), "-oa", "-ob", "-oa")
-    refused(result, "-o was given 3 times (a, b, a)", code=2)
-    result = obygaze(*command.split(), "-o", "a", "-o", "a")
-    assert "was given" not in result.output
-
-
-def test_repeatable_options_may_be_repeated(obygaze: Obygaze) -> None:
-    result = obygaze("annotations", "agreement", "m", "-o", "a.png", "-o", "b.png")
-    refused(result, "m does not exist")
-    assert obygaze("stores", "search", "--help", "-o", "a", "-o", "a").exit_code == 0
-
-
 def test_a_folder_of_the_wrong_kind_is_named(monkeypatch, obygaze) -> None:
     monkeypatch.chdir(ROOT / "tests/golden/data")
     for command, words in (

@@ -1,4 +1,4 @@
-"""``--film`` means the same in every command, and renamed options name their replacement."""
+"""``--film`` means the same in every command."""
 
 import json
 
@@ -53,7 +53,7 @@ def test_films_are_named_by_id_title_or_pattern(obygaze, timelines, values, film
 def test_a_file_may_list_the_films(obygaze, timelines, tmp_path):
     names = tmp_path / "films.txt"
     names.write_text("f2\nCrazy, Stupid, Love\n")
-    result = obygaze("annotations", "show", timelines, "--films", f"@{names}", "--json")
+    result = obygaze("annotations", "show", timelines, "--film", f"@{names}", "--json")
     assert {*json.loads(result.stdout)["films"]} == {"f1", "f2"}
 
 
@@ -61,23 +61,9 @@ def test_every_command_shares_one_film_option() -> None:
     texts = {}
     for context in contexts():
         for option in context.command.params:
-            if isinstance(option, click.Option) and not option.hidden and "--film" in option.opts:
+            if isinstance(option, click.Option) and "--film" in option.opts:
                 texts[context.command_path] = option.help.partition(". ")[2]
     assert len(texts) == 10
     of_one = {path for path, text in texts.items() if text.startswith("Pass its id or title")}
     assert {path.partition(" ")[2] for path in of_one} == {"report", "stores map", "models moments"}
     assert len({*texts.values()}) == 2
-
-
-@pytest.mark.parametrize(
-    ("command", "new"),
-    [
-        ("annotations import csv s.csv --films f.csv -o t", "--film-table"),
-        ("annotations import mobygaze s.csv --films f.csv -o t", "--film-table"),
-        ("annotations import elan s.eaf --film juno -o t", "--film-name"),
-        ("manifests subtitles m s --films f.csv", "--film-table"),
-        ("features make-clips demo --films 2", "--count"),
-    ],
-)
-def test_renamed_options_name_their_replacement(obygaze, command, new):
-    refused(obygaze(*command.split()), f"was renamed: use {new}", code=2)

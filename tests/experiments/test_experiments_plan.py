@@ -230,7 +230,7 @@ REFUSED = [
     ({"protocol": "released", "split": None}, ["no split '02_HN_S'", "use the leak-free"]),
     ({"concepts": ("all",)} | NO_TASK, ["'levels' has no visual concepts"]),
     (other_clips, ["none of the 150 clips of toy", "o.zarr (which has clip-1, cl"]),
-    (with_gaps, ["has folds up to 10, but no clip is in fold 4", "split MANIFEST --by-film"]),
+    (with_gaps, ["has folds up to 10, but no clip is in fold 4", "split MANIFEST --by film"]),
     (selected("leak-free", range(9)), ["'ten' lost its test fold (9)", 'protocol = "split"']),
     (selected("official", range(1, 10)), ["set 0 of the official split 'ten' has no clips left"]),
     (without_sure_tests, ["no model can be trained", "--name few --overwrite", "9      5  0"]),

@@ -151,7 +151,7 @@ def test_split_prints_and_writes_the_folds(manifest, obygaze, tmp_path):
     assert "6 clips in 3 folds of 2 ->" in result.output
     about = {"method": "stratified by level", "labels": "paper", "folds": 3, "seed": 5}
     assert of.Manifest.load(manifest).split("leak-free").about == about
-    assert obygaze("manifests", "split", manifest, "--by-film").exit_code == 0
+    assert obygaze("manifests", "split", manifest, "--by", "film").exit_code == 0
     films = of.Manifest.load(manifest).split("leave-film-out")
     assert films.folds == [0, 0, 0, 0, 0, 1]
     assert obygaze("manifests", "split", manifest, "--name", "../up").exit_code == 2

@@ -59,7 +59,7 @@ concepts = ["crowd", {name = "cars", about = "on wheels", instances = ["a bus"]}
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--scheme", "mood.toml")], ids=["obygaze", "own"])
+@pytest.mark.parametrize("options", [(), ("--levels", "mood.toml")], ids=["obygaze", "own"])
 def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, monkeypatch, options):
     monkeypatch.chdir(tmp_path)
     template, own = tmp_path / "own.etf", write(tmp_path / "mood.toml", OWN) if options else None
@@ -90,7 +90,7 @@ def test_a_film_annotated_from_the_template_has_no_remarks(obygaze, tmp_path, mo
 
 def test_custom_levels_and_concepts_are_printed(obygaze, tmp_path):
     own, template = write(tmp_path / "mood.toml", OWN), tmp_path / "t.etf"
-    text = obygaze("manifests", "thesaurus", "--scheme", own).output
+    text = obygaze("manifests", "thesaurus", "--levels", own).output
     assert text.split("\n\n") == [
         "Levels\n  static (static)\n  busy: very (b): much goes on",
         "crowd",

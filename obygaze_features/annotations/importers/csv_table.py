@@ -12,7 +12,7 @@ import click
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Segment, Timelines
-from obygaze_features.common.cli import levels_option, table_options
+from obygaze_features.common.cli import column_option, levels_option
 from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_blocks
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
@@ -32,7 +32,7 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 @click.command()
 @source_argument
-@table_options("film, annotator, start, end, concepts, comment, level", "annotator=who")
+@column_option("film, annotator, start, end, concepts, comment, level", "annotator=who")
 @film_table_option
 @levels_option
 def import_timelines(
@@ -40,7 +40,6 @@ def import_timelines(
     columns: Mapping[str, str] | None = None,
     films: Films = None,
     *,
-    delimiter: str | None = None,
     levels: OwnLevels = None,
 ) -> Timelines:
     """Read any CSV table of segments, with a column mapping.
@@ -66,30 +65,24 @@ def import_timelines(
         Column names by meaning (film, annotator, start ...), for columns with other names.
     films
         Titles and lengths of the films, or the path of a table with them.
-    delimiter
-        The character between cells (default: detected from the header).
     levels
         Your levels, from lowest to highest (concepts are taken from the table); or a `LabelScheme`,
         a TOML or JSON file, or the folder of a manifest or of timelines (default: ObyGaze12's).
     """
     source = Path(source)
-    rows = _read_source(source, columns, delimiter)
+    rows = _read_source(source, columns)
     own = choose_scheme(source.stem, levels)
     return build_timelines(safe_id(source.stem), rows, films, own, source=source.name)
 
 
-def _read_source(
-    source: Path, columns: Mapping[str, str] | None, delimiter: str | None
-) -> Iterator[SourceRow | Remark]:
+def _read_source(source: Path, columns: Mapping[str, str] | None) -> Iterator[SourceRow | Remark]:
     """Yield the rows of a table, and then remarks on rows that are not as wide as its header."""
     bad_rows: list[tuple[int, int]] = []
     width = 0
 
     def blocks() -> Iterator[Table]:
         nonlocal width
-        for table in read_mapped_blocks(
-            source, MEANINGS, columns, delimiter=delimiter, bad_rows=bad_rows
-        ):
+        for table in read_mapped_blocks(source, MEANINGS, columns, bad_rows=bad_rows):
             if "imdb_key" in table.columns and "film" not in table.columns:
                 command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
                 problem = f"{source} looks like MObyGaze's table; import it with: {command}"

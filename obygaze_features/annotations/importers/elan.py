@@ -19,7 +19,7 @@ import click
 from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
 from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, TIER, Remark
 from obygaze_features.annotations.timelines import ORIGIN, Film, Segment, Timelines
-from obygaze_features.common.cli import PATH, levels_option, renamed_option
+from obygaze_features.common.cli import PATH, levels_option
 from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import counted, join_some, shorten
@@ -58,10 +58,7 @@ _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note"
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, type=PATH)
-@renamed_option(
-    "--film", "--film-name", "film",
-    help="The film of all SOURCES (default: each file's name).",
-)  # fmt: skip
+@click.option("--film-name", "film", help="The film of all SOURCES (default: each file's name).")
 @film_table_option
 @levels_option
 def import_timelines(
@@ -84,7 +81,7 @@ def import_timelines(
     Examples:
       obygaze annotations import elan films -o timelines/mine
       obygaze annotations import elan juno.eaf juno-second.eaf --film-name juno -o timelines/juno
-      obygaze annotations import elan films -o timelines/mine --scheme tension.toml
+      obygaze annotations import elan films -o timelines/mine --levels tension.toml
     \f
 
     Parameters
@@ -155,7 +152,7 @@ def _parse_scheme(text: str, path: Path) -> LabelScheme:
         return LabelScheme.from_json(parse_json(text.encode(), "it", ManifestError))
     except ManifestError as error:
         raise AnnotationError(
-            f"{path}: its label scheme cannot be read ({error}); pass a scheme: --scheme FILE"
+            f"{path}: its label scheme cannot be read ({error}); pass its levels: --levels FILE"
         ) from None
 
 
@@ -168,7 +165,7 @@ def _shared_scheme(schemes: Mapping[Path, LabelScheme]) -> LabelScheme | None:
             raise AnnotationError(
                 f"{path} has different levels ({', '.join(own.codes)}) from {next(iter(schemes))} "
                 f"({', '.join(scheme.codes)}); import each file separately, or pass a common "
-                "scheme: --scheme FILE"
+                "scheme: --levels FILE"
             )
         scheme = scheme.with_concepts(own.concepts)
     return scheme

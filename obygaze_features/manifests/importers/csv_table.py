@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from obygaze_features.common.cli import levels_option, table_options
+from obygaze_features.common.cli import column_option, levels_option
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import ManifestError, UsageError
@@ -21,7 +21,6 @@ from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 from obygaze_features.manifests import labels
 from obygaze_features.manifests.importers.options import (
     annotator_option,
-    name_option,
     source_argument,
 )
 from obygaze_features.manifests.importers.reading import item_of_file, parse_time, relative_path
@@ -46,17 +45,14 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 
 @click.command()
 @source_argument
-@table_options("id, kind, film, media, text, start, end, level, concepts, ratio", "id=clip")
+@column_option("id, kind, film, media, text, start, end, level, concepts, ratio", "id=clip")
 @levels_option
-@name_option
 @annotator_option
 def import_manifest(
     source: Path | str,
     columns: Mapping[str, str] | None = None,
     *,
-    delimiter: str | None = None,
     levels: OwnLevels = None,
-    name: str | None = None,
     annotator: str | None = None,
 ) -> Manifest:
     """Read any CSV table of clips, with or without labels.
@@ -80,14 +76,10 @@ def import_manifest(
         The table. Columns that are not recognised are kept unchanged.
     columns
         Column names by meaning (id, film, media, level ...), for columns with other names.
-    delimiter
-        The character between cells (default: detected from the header).
     levels
         Your levels, from lowest to highest (concepts are then taken from the table); or a
         `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines (default:
         ObyGaze12's).
-    name
-        The manifest's name (default: the file's).
     annotator
         The annotator, if one person made all labels; the label set gets this name.
     """
@@ -97,7 +89,7 @@ def import_manifest(
             'Save the table first: table.to_csv("clips.csv", index=False)'
         )
     source = Path(source)
-    table = _with_items(_read(source, columns, delimiter))
+    table = _with_items(_read(source, columns))
     labelled = "level" in table.columns
     label_columns = set(labels.COLUMNS) - {"id"} if labelled else set()
     all_items = Items.from_table(table.select(c for c in table.columns if c not in label_columns))
@@ -111,7 +103,7 @@ def import_manifest(
     if named:
         notes.append("for example, the id of {} is {}".format(*named))
     notes += _describe_repeats(all_items, source)
-    manifest = Manifest(name or source.stem, all_items, chosen, source=source.name, notes=notes)
+    manifest = Manifest(source.stem, all_items, chosen, source=source.name, notes=notes)
     if not labelled:
         return manifest
     present = [column for column in labels.COLUMNS if column in table.columns]
@@ -148,7 +140,6 @@ def read_labels(
     manifest: Manifest,
     columns: Mapping[str, str] | None = None,
     *,
-    delimiter: str | None = None,
     levels: OwnLevels = None,
     name: str | None = None,
     annotator: str | None = None,
@@ -162,7 +153,7 @@ def read_labels(
         without extension. Rows without a level are left out.
     manifest
         The manifest of the items.
-    columns, delimiter
+    columns
         See `import_manifest`.
     levels
         Your levels; see `import_manifest` (default: the manifest's).
@@ -171,7 +162,7 @@ def read_labels(
     annotator
         The annotator, if one person made all labels.
     """
-    table = _read(source, columns, delimiter, "level")
+    table = _read(source, columns, "level")
     table = table.select(table.columns, _labelled_rows(table))
     find_rows = _row_finder(manifest.items)
     name_column = "id" if "id" in table.columns else "media"
@@ -205,13 +196,9 @@ def read_labels(
     return _label_set(name, label_table, own or manifest.scheme, about), unmatched
 
 
-def _read(
-    source: Path, columns: Mapping[str, str] | None, delimiter: str | None, *required: str
-) -> Table:
+def _read(source: Path, columns: Mapping[str, str] | None, *required: str) -> Table:
     """Read a table that has the `required` columns, and ids or file names."""
-    table = read_mapped_table(
-        source, MEANINGS, columns, delimiter=delimiter, required=[*required, ("id", "media")]
-    )
+    table = read_mapped_table(source, MEANINGS, columns, required=[*required, ("id", "media")])
     if not {"level", "concepts"} <= {*table.columns}:
         return table
     concepts = map_cells(_join_concepts, table["concepts"])

@@ -7,18 +7,16 @@ from pathlib import Path
 
 import click
 
-from obygaze_features.common.cli import PATH, Command, join_options, renamed_option
+from obygaze_features.common.cli import PATH, Command, join_options
 from obygaze_features.errors import UsageError
 
 source_argument = click.argument("source", type=PATH)
-name_option = click.option("--name", help="The manifest's name (default: the file's).")
 annotator_option = click.option(
     "--annotator",
     metavar="NAME",
     help="The annotator, if one person made all labels, so that annotators can be compared.",
 )
-film_table_option = renamed_option(
-    "--films", "--film-table", "films", type=PATH,
+film_table_option = click.option("--film-table", "films", type=PATH,
     help="A table of films: film, title, end (seconds or h:mm:ss).",
 )  # fmt: skip
 

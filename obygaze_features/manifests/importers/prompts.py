@@ -17,7 +17,7 @@ from obygaze_features.common.text import counted, sha256_of_text, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items import items
 from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
-from obygaze_features.manifests.importers.options import name_option, source_argument
+from obygaze_features.manifests.importers.options import source_argument
 from obygaze_features.manifests.manifest import Manifest
 
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
@@ -45,13 +45,11 @@ _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
     help="The article before the stimulus: 'an' before a vowel (an engineer), or always 'a' (a "
     "engineer), as in some published prompts.",
 )
-@name_option
 def import_manifest(
     source: Path | str,
     templates: Sequence[str] = (),
     *,
     article: str = "letter",
-    name: str | None = None,
 ) -> Manifest:
     """Make texts by putting each stimulus into each template.
 
@@ -77,8 +75,6 @@ def import_manifest(
         Texts with ``{}`` for the stimulus (default: the battery's, or `TEMPLATES`).
     article
         The rule for the article before the stimulus, one of `ARTICLES`.
-    name
-        The manifest's name (default: the file's).
     """
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
@@ -111,7 +107,7 @@ def import_manifest(
     example = list(texts.values())[per_stimulus - 1]
     stimuli = counted(len(texts) // per_stimulus, "stimulus", "stimuli")
     return Manifest(
-        name=name or source.stem,
+        name=source.stem,
         items=Items.of(list(texts.values()), extra),
         source=source.name,
         notes=[
