@@ -41,11 +41,11 @@ COLOURS, MAX_CHANGE, AREA = (64, 128, 256), 10, 150
 #: Products of a page that the site shows: figures, folders of stills, and reports, which the site
 #: includes next to their pictures.
 PRODUCTS = {
-    "tutorials/real": ("agreement.png", "difference.png", "report.html"),
+    "tutorials/real": ("difference.png", "report.html"),
     "tutorials/videos": ("mine/thumbnails", "mine/report.html"),
     "tutorials/notebook": ("mine/notebook.html",),
     "tutorials/scholars": (
-        "way/films.html", "way/agreement.png", "way/night-bus.png",
+        "way/films.html", "way/night-bus.png",
         "way/report.html",
     ),
     "tutorials/senses": ("senses/adds.png",),
@@ -54,7 +54,6 @@ PRODUCTS = {
     "how-to/films-page": ("gone-girl.png",),
     "how-to/gender-score": ("gender/leanings.svg",),
     "how-to/moments": ("when/moments.png",),
-    "how-to/papers": ("who.png",),
     "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
     "how-to/search": ("words.png",),
 }  # fmt: skip

@@ -44,6 +44,7 @@ MARKER = "agreement.csv"
 CONCEPT_COLUMNS = tuple(ConceptAgreement.__annotations__)
 MAX_ROWS_SHOWN = 40
 MAX_PAIRS_SHOWN = 6
+MAX_DIFFERENCES_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +176,7 @@ class AgreementReport:
         title = self.titles.get(part.film, "")
         return {"film": part.film, "title": title, "a": part.a, "b": part.b}
 
-    def describe(self, *, differences: int = 10) -> str:
+    def describe(self) -> str:
         """Return the report as text: a summary, then concepts, films, levels and differences."""
         parts = ["\n".join(fill(line, 80, break_on_hyphens=False) for line in _summary(self))]
         overall = self.overall[:MAX_PAIRS_SHOWN]
@@ -183,9 +184,9 @@ class AgreementReport:
             parts += [_concepts_table(agreement) for agreement in overall if agreement.concepts]
             parts.append(_films_table(self))
             parts += [_confusion_table(agreement, self.distances.codes) for agreement in overall]
-        if self.differences and differences:
-            parts.append(_differences_table(self, differences))
-        elif self.pairs and not self.differences:
+        if self.differences:
+            parts.append(_differences_table(self, MAX_DIFFERENCES_SHOWN))
+        elif self.pairs:
             parts.append("There are no differences.")
         return "\n\n".join(parts)
 

@@ -1,7 +1,6 @@
-"""Draw a film's timelines, the agreement of two annotators, and comparisons of films.
+"""Draw a film's timelines, and who marks more in each film.
 
 A film's figure shows segments, projected labels and merged labels, like the paper's figure 4.
-Comparisons of films show who marks more and which concepts are marked.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.annotations.agreement import LabelSetAgreement
-from obygaze_features.annotations.agreement_report import AgreementReport
 from obygaze_features.annotations.film_shares import FilmShares, MarkedFilms
 from obygaze_features.annotations.merge import check_levels
 from obygaze_features.annotations.timelines import Timelines
@@ -23,9 +20,7 @@ from obygaze_features.common.figures import (
     LINE,
     NAMES,
     SERIES,
-    SOFT,
     Bar,
-    add_heading,
     caption,
     describe,
     draw_level_bars,
@@ -35,10 +30,9 @@ from obygaze_features.common.figures import (
     name_rows,
     paper,
     show_time,
-    text_width,
     wrap,
 )
-from obygaze_features.common.text import counted, format_number
+from obygaze_features.common.text import counted
 from obygaze_features.errors import AnnotationError
 from obygaze_features.items.films import without_year
 from obygaze_features.manifests import Item, LabelScheme, LabelSet, Manifest
@@ -47,16 +41,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAGE_HEIGHT = 9.0
-"""The maximum height, in inches, of a figure that is as wide as a page."""
 USUAL_IN = 312 / 72
 """The width, in inches, at which a figure's text is at least 11 px high on a phone."""
-ABOUT = "% of a film’s clips that have the concept, averaged over annotators"
 TEXT, BOLD = 9.4, 1.2
 ROW, NEXT_LINE = 16.0, 11.0
 """The height, in points, of a row with one line, and of each further line."""
-HEAD = 130.0
-"""The maximum length, in points, of a column's heading."""
 MAX_FILMS = 30
 """The maximum number of films that `levels_by_film` draws: those with the largest differences."""
 
@@ -140,102 +129,6 @@ def _clip_bars(clips: Sequence[Item], labels: LabelSet, scheme: LabelScheme) -> 
         if level is not None and item.start is not None and item.end is not None:
             bars.append((item.start, item.end, scheme.codes.index(level)))
     return bars
-
-
-def agreement_figure(report: AgreementReport) -> Figure:
-    """Draw the agreement of two annotators by concept (with shares of clips) and by film.
-
-    If the report compares more than two label sets, the first pair is drawn.
-    """
-    if not report.overall:
-        raise AnnotationError(
-            f"{report.manifest}: no two annotators have a clip in common. If the same film has "
-            "several names in your files, use one of them and import the files again"
-        )
-    agreement = report.overall[0]
-    names = agreement.first, agreement.second
-    films = [pair for pair in report.pairs if (pair.a, pair.b) == names]
-    gammas = {
-        report.titles.get(pair.film, pair.film) or "-": value
-        for pair in sorted(films, key=lambda pair: pair.values["gamma"] or 0.0, reverse=True)
-        if (value := pair.values["gamma"]) is not None
-    }
-    with figure_style():
-        from matplotlib.figure import Figure
-
-        concepts = agreement.concepts_by_kappa()
-        width = figure_width(9.5)
-        # The shares of concepts are beside or below their kappa.
-        rows, columns = (["ks", "ff"], [1.25, 1]) if width >= 6 else (["k", "s", "f"], [1])
-        heights = [max(1, len(gammas if row[0] == "f" else concepts)) for row in rows]
-        around = 0.7 * len(rows) + 1
-        fitting = max(0.16, (PAGE_HEIGHT - around) / sum(heights))
-        height = min(0.3, fitting if width >= 6 else 0.3)
-        size = width, height * sum(heights) + around
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplot_mosaic(
-            [list(row) for row in rows], height_ratios=heights, width_ratios=columns
-        )
-        kappas = [None if agreement.only_by(c) else c.kappa for c in concepts]
-        film_room = _dots(panels["f"], list(gammas), list(gammas.values()), height)
-        names_of = [concept.concept for concept in concepts]
-        room = min(film_room, _dots(panels["k"], names_of, kappas, height))
-        room = room / sum(columns) - EDGE  # the width of a panel with ratio 1
-        for row, concept in enumerate(concepts):
-            if alone := agreement.only_by(concept):
-                [text] = wrap(f"marked by {alone} alone", room, 8.5, 1)
-                panels["k"].text(0.02, -row, text, fontsize=8.5, color=SOFT, va="center")
-        _shares(panels["s"], agreement, height)
-        panels["s"].tick_params(labelleft=len(columns) == 1)
-        about = "Cohen’s kappa over all films: 0 is chance, 1 is full agreement"
-        marks = f"% of clips: ●={names[0]}, ○={names[1]}"
-        lines = max(len(wrap(text, room, 8.5, 4)) for text in (about, marks))
-        add_heading(
-            panels["k"], "Agreement by concept", about, width=room * columns[0], lines=lines
-        )
-        add_heading(panels["s"], "Share of clips marked by each", marks, width=room, lines=lines)
-        about = "gamma: 0 is chance, 1 is full agreement"
-        add_heading(panels["f"], "Agreement by film", about, width=film_room)
-        title = f"How much {names[0]} and {names[1]} agree"
-        text = f"Levels: the same on {agreement.equal_levels:.0%} of "
-        text += f"{counted(agreement.clips, 'clip')}; kappa, all films together: "
-        text += "-" if agreement.kappa is None else format_number(agreement.kappa)
-        caption(figure, title, text)
-    describe(figure, title, f"{text}. Dots: kappa of each concept, gamma of each film.")
-    return figure
-
-
-def _dots(axes: Axes, names: Sequence[str], values: Sequence[float | None], height: float) -> float:
-    """Draw one dot per row, with the first row on top; return the width available to the plot."""
-    for row, value in enumerate(values):
-        if value is not None:
-            axes.plot(value, -row, "o", color=INK, markersize=6)
-            offset: dict[str, Any] = {
-                "xytext": (8, 0),
-                "textcoords": "offset points",
-                "va": "center",
-            }
-            axes.annotate(format_number(value), (value, -row), fontsize=8.5, color=SOFT, **offset)
-    lowest = min([0.0, *(value for value in values if value is not None)])
-    axes.set_xlim(lowest - 0.05, 1.05)
-    axes.axvline(0, color=LINE, linewidth=1.4, zorder=0)
-    axes.grid(axis="x")
-    return name_rows(axes, names, height)
-
-
-def _shares(axes: Axes, agreement: LabelSetAgreement, height: float) -> None:
-    """Draw each annotator's share of clips that have a concept, as two dots joined by a line."""
-    concepts = agreement.concepts_by_kappa()
-    for row, concept in enumerate(concepts):
-        shares = 100 * concept.share_first, 100 * concept.share_second
-        axes.plot(shares, [-row, -row], "-", color=SOFT, linewidth=1)
-        # The open dot is larger, so that both dots are visible if they coincide.
-        for share, fill, size in zip(shares[::-1], (paper(), INK), (9, 5), strict=True):
-            style: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": INK}
-            axes.plot(share, -row, "o", markersize=size, **style)
-    name_rows(axes, [concept.concept for concept in concepts], height)
-    axes.set_xlim(left=-0.02 * axes.get_xlim()[1])
-    axes.grid(axis="x")
 
 
 def levels_by_film(marked: MarkedFilms) -> Figure:
@@ -345,40 +238,3 @@ def _add_legend(axes: Axes, names: Sequence[str]) -> None:
         axes.add_line(Line2D([], [], color=_colour(name, names), label=label, **style))
     position: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
     axes.legend(handletextpad=0.1, **position)
-
-
-def concepts_by_film(marked: MarkedFilms) -> Figure:
-    """Draw a table of films and concepts, with the share of clips as shaded cells."""
-    concepts, films = marked.concepts, marked.by_marks
-    if not concepts:
-        raise AnnotationError("there is nothing to draw: no clip has a concept")
-    titles = _short_titles(films)
-    with figure_style():
-        from matplotlib.colors import LinearSegmentedColormap
-
-        figure, axes = _new_figure(9)
-        shares = [[film.concepts.get(name, 0.0) for name in concepts] for film in films]
-        colours = LinearSegmentedColormap.from_list("shares", [paper(), SERIES[0]])
-        axes.pcolormesh(shares, cmap=colours, vmin=0, vmax=0.8)
-        cell = (1 - NAMES) * 72 * figure.get_figwidth() / len(concepts)
-        style: Any = {"fontsize": max(8.0, min(9.0, cell / 2.2)), "color": INK}
-        for row, of_film in enumerate(shares):
-            for column, share in enumerate(of_film):
-                middle = column + 0.5, row + 0.5
-                axes.text(*middle, f"{100 * share:.0f}", ha="center", va="center", **style)
-        room = NAMES * 72 * figure.get_figwidth()
-        names = ["".join(wrap(titles[film.film], room, TEXT, 1)) for film in films]
-        axes.set_yticks([row + 0.5 for row in range(len(films))], names)
-        axes.set_ylim(len(films), 0)
-        columns = [column + 0.5 for column in range(len(concepts))]
-        heads = ["".join(wrap(name, HEAD, TEXT, 1)) for name in concepts]
-        axes.set_xticks(columns, heads, rotation=90)
-        axes.tick_params(axis="x", top=False, labeltop=True, labelbottom=False, labelcolor=INK)
-        axes.spines["bottom"].set_visible(False)
-        highest = max(text_width(name, TEXT) for name in heads)
-        figure.set_figheight((ROW * len(films) + highest + 72) / 72)
-        title = "Concepts marked in each film"
-        caption(figure, title, ABOUT)
-    rows = [f"{film.title}: {_in_words(film.concepts)}" for film in films]
-    describe(figure, title, "; ".join(rows))
-    return figure

@@ -12,11 +12,9 @@ import click
 
 import obygaze_features as of
 from obygaze_features.common.cli import (
-    PATH,
     echo,
     echo_json,
     exit_if,
-    figure_options,
     folder_argument,
     json_option,
     output_options,
@@ -27,7 +25,6 @@ from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.agreement_report import AgreementReport
     from obygaze_features.annotations.merge import MergedLabels, SavedLabels
     from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelScheme, LabelSet
@@ -160,56 +157,10 @@ def merge(
     multiple=True,
     help="An annotator's label set; at least two (default: all annotators').",
 )
-@click.option(
-    "--generator",
-    type=click.Choice(["shuffled", "uniform"]),
-    default="shuffled",
-    help="How to draw random sequences.",
-)
-@click.option(
-    "--samples", type=click.IntRange(1, 1_000_000), default=62, help="Number of random sequences."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    help="The seed of the random sequences.",
-)
-@click.option(
-    "--differences",
-    type=click.IntRange(0),
-    default=10,
-    help="The number of disagreements to show.",
-)
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=PATH,
-    help="A folder for CSV tables, or a figure: .svg, .pdf or .png. Repeatable.",
-)
-@click.option(
-    "--figure",
-    "shows",
-    type=click.Choice(["agreement", "levels", "concepts"]),
-    default="agreement",
-    help="What figures show: agreement by concept and film; who gives the highest level more "
-    "often, by film; or the share of each film's clips with each concept. The last two also write "
-    "their data to a .csv file next to the figure.",
-)
-@figure_options
-@overwrite_option
+@output_options("A folder for CSV tables.", required=False)
 @json_option
 def agreement(
-    manifest: Path,
-    labels: tuple[str, ...],
-    differences: int,
-    outputs: tuple[Path, ...],
-    shows: str,
-    overwrite: bool,
-    as_json: bool,
-    **chance: Any,
+    manifest: Path, labels: tuple[str, ...], output: Path | None, overwrite: bool, as_json: bool
 ) -> None:
     """Measure how much annotators agree, and where they differ.
 
@@ -221,10 +172,7 @@ def agreement(
     confusion of levels, and the longest stretches where annotators differ.
 
     gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
-    for random sequences. The paper does not say how it draws these: 'shuffled' shuffles one
-    annotator's levels; 'uniform' draws two sequences in which all levels are equally likely.
-    'closed' is the limit for many random sequences; p is the share of random sequences that agree
-    at least as well as the annotators.
+    after one annotator's levels are shuffled. 'closed' is the limit for many shuffles.
 
     Only annotators' label sets are compared: those that were projected from timelines, imported
     with --annotator, or named by you. Label sets that a rule made from other label sets say nothing
@@ -236,55 +184,25 @@ def agreement(
     Examples:
       obygaze annotations agreement manifests/mine
       obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
-      obygaze annotations agreement manifests/mine -o agreement.pdf --width 6.5 --ground none
-      obygaze annotations agreement manifests/mine -o who_marks_more.pdf --figure levels
-      obygaze annotations agreement manifests/mine --generator uniform --json
     """
     from obygaze_features.annotations.agreement_report import agreement_report
-    from obygaze_features.annotations.measures import Chance
     from obygaze_features.annotations.remarks import describe_remarks
-    from obygaze_features.common.figures import SUFFIXES
-    from obygaze_features.common.files import refuse_to_overwrite, require_folder_name
+    from obygaze_features.common.files import refuse_to_overwrite
 
-    figures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
-    folders = [path for path in outputs if path not in figures]
-    tables = [path.with_suffix(".csv") for path in figures if shows != "agreement"]
-    for path in outputs:
-        require_folder_name(path, *SUFFIXES)
-    for path in (*outputs, *tables):
-        refuse_to_overwrite(path, overwrite=overwrite)
-    report = agreement_report(of.Manifest.load(manifest), labels, Chance(**chance))
-    written = []
-    for path in folders:
-        report.save(path, overwrite=overwrite)
-        written.append(f"CSV tables (agreement, means, concepts, differences and others) -> {path}")
-    for path in figures:
-        written += _save_figure(report, shows, path, overwrite=overwrite)
+    if output is not None:
+        refuse_to_overwrite(output, overwrite=overwrite)
+    report = agreement_report(of.Manifest.load(manifest), labels)
+    if output is not None:
+        report.save(output, overwrite=overwrite)
     if as_json:
         echo_json(report.to_json())
     else:
-        echo(report.describe(differences=differences), strong=report.main_number)
+        echo(report.describe(), strong=report.main_number)
         if report.remarks:
             echo("\n" + "\n".join(describe_remarks(report.remarks, "--json lists all")))
-        if written:
-            echo("\n" + "\n".join(dict.fromkeys(written)))
+        if output is not None:
+            echo(f"\nCSV tables (agreement, means, concepts, differences and others) -> {output}")
     exit_if_left_out(report.remarks)
-
-
-def _save_figure(report: AgreementReport, shows: str, path: Path, *, overwrite: bool) -> list[str]:
-    """Draw the requested figure, save its data if it compares films, and return lines to print."""
-    from obygaze_features.annotations import figures
-    from obygaze_features.common.figures import save_figure
-    from obygaze_features.common.files import write_text
-
-    if shows == "agreement":
-        save_figure(figures.agreement_figure(report), path, overwrite=overwrite)
-        return [f"figure -> {path}"]
-    marked, table = report.marked, path.with_suffix(".csv")
-    draw = figures.levels_by_film if shows == "levels" else figures.concepts_by_film
-    save_figure(draw(marked), path, overwrite=overwrite)
-    write_text(table, marked.levels_csv() if shows == "levels" else marked.concepts_csv())
-    return [f"figure -> {path}", f"its data -> {table}"]
 
 
 def _describe_merge(merged: MergedLabels, scheme: LabelScheme) -> str:

@@ -243,9 +243,7 @@ def test_agreement_prints_and_writes_its_tables(agreement, tmp_path):
     longest, *_ = csv_rows(out / "differences.csv")
     assert (longest["first"], longest["start"], longest["end"]) == ("one-01", "60", "120")
     assert "--overwrite" in agreement(films, "-o", out, code=1)
-    assert "and 2 more; -o and --json list all" in agreement(films, "--differences", 2)
     assert "Where they differ" in printed
-    assert "Where they differ" not in agreement(films, "--differences", 0)
     same = agreement({"f": {"ann": ["NS"] * 1201, "bea": ["NS"] * 1201}})
     assert "There are no differences." in same
     assert ["NS", "0", "0", "1,201", "0"] in [line.split() for line in same.splitlines()]
@@ -283,14 +281,10 @@ def test_adding_a_measure_takes_one_function(agreement, tmp_path):
     assert means["equal, mean over films"] == close((share + 1) / 2)
 
 
-def test_results_depend_on_the_seed_not_the_order_of_annotators(agreement):
+def test_results_do_not_depend_on_the_order_of_annotators(agreement):
     films = {"one": {"ann": A, "bea": B}}
     plain = agreement(films, "--json")
     assert agreement(films, "--json", "--labels", "bea", "--labels", "ann") == plain
-    assert agreement(films, "--json", "--seed", 1) != plain
-    [pair] = agreement(films, "--json", "--generator", "uniform", "--samples", 500)["pairs"]
-    assert pair["gamma"]["closed_gamma"] == pytest.approx(0.717647, abs=5e-7)
-    assert pair["gamma"]["expected"] == pytest.approx(0.425, abs=0.02)
     merged = agreement(films, "--json", "--labels", "ann", "--labels", "merged")
     assert (merged["means"]["gamma"], merged["differences"]) == (1, [])
     [remark] = merged["remarks"]
@@ -322,7 +316,7 @@ def test_a_small_difference_is_not_called_one_times_as_often(agreement):
     assert "ann marks Sure slightly more often than bea: 22 clips against 21." in text
 
 
-def test_concepts_are_in_text_json_tables_and_figures(agreement, tmp_path):
+def test_concepts_are_in_text_json_and_tables(agreement, tmp_path):
     ann = [("Look",), ("Look", "Body"), ("Look",), (), (), ("Body",), (), (), (), ()]
     bea = [("Look",), ("Body",), (), (), (), ("Body",), (), (), (), ("Voice",)]
     films, concepts = {"tt0467406": {"ann": [*A[:9], "S"], "bea": B}}, {"ann": ann, "bea": bea}
@@ -332,8 +326,7 @@ def test_concepts_are_in_text_json_tables_and_figures(agreement, tmp_path):
         for name in ("Look", "Body", "Voice")
     }
     assert {c["concept"]: close(c["kappa"]) for c in overall["concepts"]} == kappas
-    out = ("-o", tmp_path / "out", "-o", tmp_path / "a.svg")
-    text = agreement(films, *out, concepts=concepts)
+    text = agreement(films, "-o", tmp_path / "out", concepts=concepts)
     lines = [line.split() for line in text.splitlines()]
     assert ["Look", "0.41", "3", "(30.0%)", "1", "(10.0%)"] in lines
     assert ["Voice", "only", "bea", "0", "(0.0%)", "1", "(10.0%)"] in lines
@@ -350,8 +343,6 @@ def test_concepts_are_in_text_json_tables_and_figures(agreement, tmp_path):
     for name in ("agreement", "concepts_by_film", "confusion", "differences"):
         rows = csv_rows(tmp_path / f"out/{name}.csv")
         assert {(row["film"], row["title"]) for row in rows} == {("tt0467406", "Juno (2007)")}
-    svg = (tmp_path / "a.svg").read_text()
-    assert all(word in svg for word in ("Juno (2007)", "clips marked by each", ">0.41<"))
 
 
 CONCEPTS = ["Look", "Body", "Speech"]

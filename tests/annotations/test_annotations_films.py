@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from obygaze_features.annotations.figures import MAX_FILMS, concepts_by_film, levels_by_film
+from obygaze_features.annotations.figures import MAX_FILMS, levels_by_film
 from obygaze_features.annotations.film_shares import FilmShares, MarkedFilms, count_shares
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelSet, Level
 from obygaze_models.data.example import example_path, load_example
 from tests.conftest import run_obygaze
-from tests.kit.files import csv_rows, refused
+from tests.kit.files import csv_rows
 from tests.kit.floats import close
 
 LOW, HIGH, MARKS = "dim", "pitch dark", ("rain, snow", "door: open")
@@ -63,21 +63,14 @@ def test_shares_equal_those_of_the_full_label_table(annotators):
 def test_figures_state_every_share_and_drop_the_smallest_differences():
     sets, film_of = draw(2)
     marked = count_shares(sets, [Level(HIGH, "Dark")], film_of, {})
-    for figure, shares in (
-        (levels_by_film(marked), [film.level for film in marked.films]),
-        (concepts_by_film(marked), [film.concepts for film in marked.films]),
-    ):
-        for of_film in shares:
-            assert all(
-                f"{name} {share:.0%}" in figure.get_label() for name, share in of_film.items()
-            )
+    label = levels_by_film(marked).get_label()
+    for film in marked.films:
+        assert all(f"{name} {share:.0%}" in label for name, share in film.level.items())
     films = [FilmShares(f"f{n}", f"Film {n}", 9, {"a": n / 99, "b": 0.0}, {}) for n in range(40)]
     figure = levels_by_film(MarkedFilms("Dark", films))
     assert "30 of 40 films: largest differences" in figure.axes[0].get_xlabel()
     titles = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert titles == [f"Film {n}" for n in range(39, 39 - MAX_FILMS, -1)]
-    with pytest.raises(AnnotationError, match="no clip"):
-        concepts_by_film(MarkedFilms("Dark", films))
 
 
 def test_a_film_that_both_mark_as_much_is_under_its_own_heading():
@@ -102,16 +95,11 @@ def test_titles_keep_their_year_only_where_two_films_share_one():
     assert [label.get_text() for label in labels] == ["Crash (1996)", "Crash (2004)", "Juno"]
 
 
-def test_the_command_draws_films_and_writes_their_data(tmp_path):
-    example, agreement = load_example(), ("annotations", "agreement", example_path("minutes"))
-    for shows in ("levels", "concepts"):
-        files = [tmp_path / f"{shows}{suffix}" for suffix in (".svg", ".pdf")]
-        out = [part for path in files for part in ("-o", path)]
-        result = run_obygaze(*agreement, *out, "--figure", shows)
-        assert f"its data -> {files[0].with_suffix('.csv')}" in result.stdout
-        assert all(path.stat().st_size > 5_000 for path in files)
-    levels = {row["title"]: row for row in csv_rows(tmp_path / "levels.csv")}
-    concepts = {row["film"]: row for row in csv_rows(tmp_path / "concepts.csv")}
+def test_the_command_writes_each_films_shares(tmp_path):
+    example = load_example()
+    run_obygaze("annotations", "agreement", example_path("minutes"), "-o", tmp_path / "all")
+    levels = {row["title"]: row for row in csv_rows(tmp_path / "all/level_shares.csv")}
+    concepts = {row["film"]: row for row in csv_rows(tmp_path / "all/concept_shares.csv")}
     assert next(iter(levels)) == "The Help (2011)"
     assert list(levels)[-1] == "Gone Girl (2014)"
     for film, title in example.titles.items():
@@ -121,14 +109,3 @@ def test_the_command_draws_films_and_writes_their_data(tmp_path):
         shares = np.mean([marks[own].mean(axis=0) for marks in example.concepts.values()], axis=0)
         for name, share in zip(example.concept_names, shares, strict=True):
             assert float(concepts[film][name]) == pytest.approx(share, abs=1e-6)
-    svg = (tmp_path / "levels.svg").read_text(encoding="utf-8")
-    assert "annotator1 marks more: 13 films" in svg
-    assert "annotator2 marks more: 7 films" in svg
-    new = tmp_path / "new/levels.svg"
-    new.parent.mkdir()
-    new.with_suffix(".csv").write_text("mine")
-    refused(run_obygaze(*agreement, "-o", new, "--figure", "levels"), "levels.csv")
-    assert not new.exists()
-    run_obygaze(*agreement, "-o", tmp_path / "all")
-    for shows, name in (("levels", "level_shares"), ("concepts", "concept_shares")):
-        assert csv_rows(tmp_path / "all" / f"{name}.csv") == csv_rows(tmp_path / f"{shows}.csv")

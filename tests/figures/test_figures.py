@@ -17,8 +17,6 @@ import obygaze_models as om
 from obygaze_features.annotations import Film
 from obygaze_features.annotations.agreement_report import agreement_report
 from obygaze_features.annotations.figures import (
-    agreement_figure,
-    concepts_by_film,
     film_figure,
     levels_by_film,
 )
@@ -301,7 +299,6 @@ def annotated() -> Iterator[Figure]:
     projected = timelines.project(grid=60)
     manifest = projected.manifest.with_parts(labels=[projected.merge_labels().labels])
     yield film_figure(timelines, manifest, "a")
-    yield agreement_figure(projected.agreement())
     yield statistics_figure(statistics(manifest), FILMS, by_film=True)
     about, values = {"estimator": "mil", "task": "a"}, np.array([[[1, 3, 5]], [[0.2, 0.9, 0.1]]])
     heard = np.array([[-30, np.nan, -9]])
@@ -309,9 +306,7 @@ def annotated() -> Iterator[Figure]:
     yield moment_figure(om.find_moments(frames, manifest.items), timelines=timelines)
     marked = projected.agreement().marked
     yield levels_by_film(marked)
-    yield concepts_by_film(marked)
-    yield agreement_figure(of_twenty := agreement_report(Manifest.load(example_path("minutes"))))
-    yield concepts_by_film(of_twenty.marked)
+    of_twenty = agreement_report(Manifest.load(example_path("minutes")))
     yield levels_by_film(of_twenty.marked)
 
 
