@@ -360,7 +360,7 @@ def _figures(inputs: Path, output: Path) -> None:
 
 
 def _export(inputs: Path, output: Path) -> None:
-    _obygaze("annotations", "export", inputs / "timelines", "--elan", "-o", output / "elan")
+    _obygaze("annotations", "export", inputs / "timelines", "-o", output / "elan")
 
 
 def _import_segments(inputs: Path, output: Path) -> None:
@@ -396,7 +396,7 @@ WORKS = (
     Work("leave-film-out, logistic", "films of 40 clips", (6, 25, 100), films, _leave_film_out,
          _plain_fits, "scikit-learn: one fit per film", exponent=None, limit_s=60),
     Work("annotations figure", "films", FILMS, segments, _figures, memory=FLAT),
-    Work("annotations export --elan", "films", SEGMENT_FILMS, segments, _export, memory=FLAT),
+    Work("annotations export", "films", SEGMENT_FILMS, segments, _export, memory=FLAT),
     Work("annotations import csv", "films", SEGMENT_FILMS, segments, _import_segments,
          row_kib=FILM_KIB),
     Work("annotations agreement", "films", SEGMENT_FILMS, segments, _agreement, row_kib=FILM_KIB),

@@ -1,4 +1,4 @@
-"""Export timelines as ELAN documents and tables, and label schemes as ELAN templates.
+"""Export timelines as ELAN documents, and label schemes as ELAN templates.
 
 In a file that ELAN makes from the template (``.etf``), the level is an annotation's text, and each
 concept is an annotation in the dependent tier. `annotations import elan` reads such files.
@@ -35,16 +35,12 @@ from obygaze_features.common.elan import (
     to_eaf,
     to_etf,
 )
-from obygaze_features.common.tables import format_spreadsheet
-from obygaze_features.common.text import file_names, format_time
+from obygaze_features.common.text import file_names
 from obygaze_features.errors import AnnotationError
 from obygaze_features.items.items import Item, format_seconds, safe_id
 from obygaze_features.items.media import find_videos
-from obygaze_features.manifests.labels import LabelScheme, LabelSet, format_concepts
+from obygaze_features.manifests.labels import LabelScheme, LabelSet
 from obygaze_features.manifests.manifest import Manifest
-
-#: The mark without which Excel reads UTF-8 files in the local encoding.
-BYTE_ORDER_MARK = "\ufeff"
 
 
 def elan_files(
@@ -180,71 +176,6 @@ def _format_exact_times(times: Sequence[float]) -> str:
     shared = Counter(round(time * 1000) for time in distinct)
     rounded = (time for time in distinct if round(time * 1000) / 1000 != time)
     return " ".join(format_seconds(t) for t in sorted(rounded) if shared[round(t * 1000)] == 1)
-
-
-def spreadsheet_files(timelines: Timelines, manifest: Manifest | None = None) -> dict[str, str]:
-    """Return CSV tables for spreadsheets, by file name.
-
-    ``segments.csv`` and ``films.csv`` can be imported again with ``annotations import csv``.
-    ``clips.csv`` lists a manifest's label sets side by side. In ``segments.csv``, the columns
-    ``title``, ``from`` and ``to`` are for people, and are ignored by the import. Cells that a
-    spreadsheet would take for a formula are prefixed with an apostrophe.
-    """
-    segments, films = timelines.segments, timelines.films
-    name_of = timelines.scheme.name_of
-    written = {film: details.name or film for film, details in films.items()}
-    titles = timelines.titles
-    tables: dict[str, dict[str, Sequence[str]]] = {
-        "segments.csv": {
-            "film": [written.get(segment.film, segment.film) for segment in segments],
-            "title": [titles.get(segment.film, "") for segment in segments],
-            "annotator": [segment.annotator for segment in segments],
-            "from": [format_time(segment.start) for segment in segments],
-            "to": [format_time(segment.end) for segment in segments],
-            "start": [format_seconds(segment.start) for segment in segments],
-            "end": [format_seconds(segment.end) for segment in segments],
-            "level": [name_of[segment.level] for segment in segments],
-            "concepts": [format_concepts(s.concepts) for s in segments],
-            "comment": [segment.comment for segment in segments],
-        },
-        "films.csv": {
-            "film": [written[film] for film in films],
-            "title": [details.title for details in films.values()],
-            "end": ["" if f.end is None else format_seconds(f.end) for f in films.values()],
-        },
-    }
-    tables["films.csv"] = {n: c for n, c in tables["films.csv"].items() if any(c)}
-    if manifest is not None:
-        _require_clips(timelines, manifest)
-        clips = {film: _clips_of(film, manifest) for film in timelines.by_film}
-        tables["clips.csv"] = _clips_table(clips, manifest, titles)
-    for name in tables.keys() - {"films.csv"}:
-        if tables[name]["title"] == tables[name]["film"]:
-            del tables[name]["title"]
-    return {name: BYTE_ORDER_MARK + format_spreadsheet(columns) for name, columns in tables.items()}
-
-
-def _clips_table(
-    clips: Mapping[str, Sequence[Item]], manifest: Manifest, titles: Mapping[str, str]
-) -> dict[str, Sequence[str]]:
-    items = [item for of_film in clips.values() for item in of_film]
-    columns: dict[str, Sequence[str]] = {
-        "film": [film for film, of_film in clips.items() for _ in of_film],
-        "title": [titles[film] for film, of_film in clips.items() for _ in of_film],
-        "clip": [item.id for item in items],
-        "from": [format_time(item.start or 0) for item in items],
-        "to": [format_time(item.end or 0) for item in items],
-        "start": [format_seconds(item.start or 0) for item in items],
-        "end": [format_seconds(item.end or 0) for item in items],
-    }
-    for name in manifest.label_names:
-        name_of = manifest.label_scheme(name).name_of
-        levels, concepts = manifest.labels(name).level_of, manifest.labels(name).concepts_of
-        columns[name] = [name_of[levels[i.id]] if i.id in levels else "" for i in items]
-        columns[f"{name}, concepts"] = [
-            format_concepts(concepts.get(item.id, ())) for item in items
-        ]
-    return columns
 
 
 def _clips_of(film: str, manifest: Manifest) -> list[Item]:

@@ -150,12 +150,10 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
 
 @annotation_commands.command()
 @folder_argument("timelines")
-@click.option("--elan", is_flag=True, help="Write one ELAN file per film (one tier per annotator).")
-@click.option("--csv", is_flag=True, help="Write CSV tables: segments.csv and films.csv.")
 @click.option(
     "--manifest",
     type=PATH,
-    help="Also write this manifest's label sets, as ELAN tiers and as clips.csv.",
+    help="Add a tier for each of this manifest's label sets.",
 )
 @click.option(
     "--videos",
@@ -164,68 +162,41 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
 )
 @output_options("The folder for the files.")
 def export(
-    timelines: Path,
-    elan: bool,
-    csv: bool,
-    manifest: Path | None,
-    videos: Path | None,
-    output: Path,
-    overwrite: bool,
+    timelines: Path, manifest: Path | None, videos: Path | None, output: Path, overwrite: bool
 ) -> None:
-    """Write timelines for ELAN and for spreadsheets.
+    """Write one ELAN file per film, with one tier per annotator.
 
-    Files are named after the films' titles. ELAN files can be imported again without loss: each
-    contains the levels and concepts with their meanings, the data set's name, source, licence and
-    citation, and the exact times of segments that you do not move. In ELAN, you choose levels and
-    concepts from lists, in the colours of the .pfsx files. With --manifest, the tier "to discuss"
-    shows where annotators differ. CSV files and unchanged .eaf files are replaced with
-    --overwrite; .eaf files that were edited, or that obygaze did not write, are never replaced.
+    Files are named after the films' titles. They can be imported again without loss: each contains
+    the levels and concepts to choose from, the data set's name, source, licence and citation, and
+    the exact times of segments that you do not move. With --manifest, the tier "to discuss" shows
+    where annotators differ. Unchanged .eaf files are replaced with --overwrite; files that were
+    edited, or that obygaze did not write, are never replaced. For a spreadsheet, open the
+    segments.csv of the timelines.
 
     \b
     Examples:
-      obygaze annotations export timelines/mobygaze --elan -o for-elan
-      obygaze annotations export timelines/mobygaze --elan --videos films -o for-elan
-      obygaze annotations export timelines/mobygaze --elan --csv --manifest manifests/m60 -o out
+      obygaze annotations export timelines/mobygaze -o for-elan
+      obygaze annotations export timelines/mobygaze --videos films -o for-elan
+      obygaze annotations export timelines/mobygaze --manifest manifests/m60 -o for-elan
     """
-    from obygaze_features.annotations.export import elan_files, link_videos, spreadsheet_files
-    from obygaze_features.common.elan import keep_preferences, refuse_edited, to_pfsx
-    from obygaze_features.common.figures import level_colours
-    from obygaze_features.common.files import (
-        refuse_to_overwrite,
-        require_folder_name,
-        write_files,
-        write_text,
-    )
+    from obygaze_features.annotations.export import elan_files, link_videos
+    from obygaze_features.common.elan import refuse_edited
+    from obygaze_features.common.files import refuse_to_overwrite, require_folder_name, write_text
 
-    if not (elan or csv):
-        raise UsageError("choose the files to write: --elan, --csv or both")
-    if videos and not elan:
-        raise UsageError("--videos applies only to ELAN files; add --elan")
     require_folder_name(output)
     loaded = of.Timelines.load(timelines)
     clips = None if manifest is None else of.Manifest.load(manifest)
     links = {} if videos is None else link_videos(loaded, videos, output)
-    documents = elan_files(loaded, clips, links) if elan else {}
-    tables = spreadsheet_files(loaded, clips) if csv else {}
-    files = {output / name: text for name, text in tables.items()}
-    colours = to_pfsx(level_colours(loaded.scheme.codes))
-    files |= {(output / name).with_suffix(".pfsx"): colours for name in documents}
-    kept_names = list(keep_preferences(files))
-    eaf_paths = [output / name for name in documents]
+    documents = elan_files(loaded, clips, links)
+    paths = [output / name for name in documents]
     if overwrite:
-        refuse_edited(eaf_paths)
-    for path in [*eaf_paths, *files]:
+        refuse_edited(paths)
+    for path in paths:
         refuse_to_overwrite(path, overwrite=overwrite)
-    for path, text in zip(eaf_paths, documents.values(), strict=True):
+    for path, text in zip(paths, documents.values(), strict=True):
         write_text(path, text)
-    write_files(files, overwrite=overwrite)
-    if kept_names:
-        echo("\n".join(kept_names))
-    if documents:
-        echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
-        _hint_at_elan(loaded, links, has_clips=clips is not None)
-    if tables:
-        echo(f"{', '.join(tables)} -> {output}")
+    echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
+    _hint_at_elan(loaded, links, has_clips=clips is not None)
 
 
 def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mimetypes
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -27,11 +27,6 @@ MAX_BYTES = 16 << 20
 MAX_TIERS = 1000
 MILLISECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 TEMPLATE = Path(__file__).with_name("template.etf")
-COLOURS = TEMPLATE.with_name("template.pfsx")
-COLOUR = (
-    '      <prefGroup key="levels-{}"><pref key="Color"><Object class="java.awt.Color">{},{},{}'
-    "</Object></pref></prefGroup>"
-)
 STEREOTYPE = "Symbolic_Association"
 #: ELAN drops this comment when it saves, so a file is only unchanged if it has this checksum.
 CHECKSUM_COMMENT = "as obygaze wrote it:"
@@ -478,12 +473,6 @@ def fill_template(vocabularies: Vocabularies) -> Xml.Element:
     return root
 
 
-def to_pfsx(colours: Iterable[str]) -> str:
-    """Return ELAN preferences (``.pfsx``) with level colours, which .eaf files cannot contain."""
-    entries = (COLOUR.format(at, *bytes.fromhex(rgb[1:])) for at, rgb in enumerate(colours))
-    return COLOURS.read_text(encoding="utf-8").format(levels="\n".join(entries))
-
-
 def refuse_edited(paths: Iterable[Path]) -> None:
     """Raise `OutputExists` if any of the ``.eaf`` files was edited after obygaze wrote it."""
     for path in paths:
@@ -492,14 +481,6 @@ def refuse_edited(paths: Iterable[Path]) -> None:
                 f"{path} has annotations that obygaze did not write, or that were edited later. "
                 "It is never replaced, even with --overwrite. Choose another folder"
             )
-
-
-def keep_preferences(files: MutableMapping[Path, str]) -> Iterator[str]:
-    """Drop from `files` each ``.pfsx`` that the user has changed, and yield a message about it."""
-    for path in [path for path in files if path.suffix == ".pfsx" and path.exists()]:
-        if path.read_bytes() != files[path].encode():
-            del files[path]
-            yield f"{path} has your own ELAN preferences and was kept"
 
 
 def clean(text: str) -> str:

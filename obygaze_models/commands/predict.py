@@ -18,7 +18,7 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
 )
-from obygaze_features.common.elan import keep_preferences, refuse_edited
+from obygaze_features.common.elan import refuse_edited
 from obygaze_features.common.files import refuse_to_overwrite, write_files
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, for_shell, join_some
@@ -202,11 +202,10 @@ def predict(
     echo_warnings(written.seen)
     if overwrite:
         refuse_edited(written.files)
-    preferences = [*keep_preferences(written.files)]
     write_files(written.files, overwrite=overwrite)
     if as_json:
         echo_json([*written.rows])
-    for line in [*written.text, *preferences]:
+    for line in written.text:
         echo(line, err=as_json)
     echo_warnings(written.warnings)
 

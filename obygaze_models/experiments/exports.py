@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from obygaze_features.annotations.grid import number_stretches
-from obygaze_features.common.elan import to_pfsx
-from obygaze_features.common.figures import level_colours
 from obygaze_features.common.files import new_folder, refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
 from obygaze_features.common.tables import align, format_rows
@@ -264,8 +262,6 @@ def export_files(
         vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
         documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
         files |= {elan / name: text for name, text in documents.items()}
-        for name, preferences in _preferences([*documents], annotations, levels):
-            files[elan / name] = preferences
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
         if annotations and alone:
             named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
@@ -276,19 +272,6 @@ def export_files(
                 "unknown"
             )
     return files, lines
-
-
-def _preferences(
-    documents: Sequence[str], annotations: Path | None, levels: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield a preferences file for each ELAN document: the annotators' file, or level colours."""
-    colours = to_pfsx(level_colours([*levels])) if levels else ""
-    for document in documents:
-        name = str(Path(document).with_suffix(".pfsx"))
-        if annotations and (annotations / name).is_file():
-            yield name, (annotations / name).read_text(encoding="utf-8", errors="replace")
-        elif colours:
-            yield name, colours
 
 
 def model_words(about: Mapping[str, Any]) -> list[str]:

@@ -210,7 +210,7 @@ def test_a_dataset_and_its_scheme_survive_elan(tmp_path, obygaze):
     """Commands need no option from timelines to ELAN, back, and to a manifest."""
     original, folders = darkness(), [tmp_path / name for name in ("made", "elan", "back")]
     original.save(folders[0])
-    for call in (("export", folders[0], "--elan", "-o", folders[1]),
+    for call in (("export", folders[0], "-o", folders[1]),
                  ("import", "elan", folders[1], "-o", folders[2])):  # fmt: skip
         text = obygaze("annotations", *call, code=0).output
     assert "levels: High key: bright < Cannot tell < Dusk < Night, or almost (the highest)" in text

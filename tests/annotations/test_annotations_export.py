@@ -4,7 +4,6 @@ import csv
 import gc
 import io
 import itertools
-import json
 import tracemalloc
 import weakref
 from collections import defaultdict
@@ -16,13 +15,11 @@ from pympi.Elan import Eaf
 
 import obygaze_features as of
 from obygaze_features.annotations import Film, Remark, Segment, figures
-from obygaze_features.annotations.build import read_films
-from obygaze_features.annotations.export import elan_files, spreadsheet_files
+from obygaze_features.annotations.export import elan_files
 from obygaze_features.common.elan import Document, to_eaf
-from obygaze_features.common.figures import level_colours
 from obygaze_features.common.text import file_names
 from obygaze_features.errors import AnnotationError
-from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
+from obygaze_features.manifests import Item, Items, LabelSet
 from tests.kit.files import refused
 from tests.kit.timelines import check_schema
 
@@ -142,30 +139,9 @@ def test_pympi_reads_every_annotators_tiers(marked, tmp_path):
     ]
 
 
-def test_spreadsheet_formulas_are_escaped_and_restored(marked, tmp_path):
-    files = spreadsheet_files(marked)
-    assert list(files) == ["segments.csv", "films.csv"]
-    assert all(text.startswith("\ufeff") for text in files.values())
-    folder = save(tmp_path / "out", files)
-    back = of.Timelines.from_csv(folder / "segments.csv", films=read_films(folder / "films.csv"))
-    assert (back.segments, back.films) == (marked.segments, marked.films)
-    assert (
-        "title" not in table(spreadsheet_files(of.Timelines.of("t", SEGMENTS))["segments.csv"])[0]
-    )
-    rows = table(files["segments.csv"])
-    assert {(row["film"], row["title"]) for row in rows} == {
-        ("juno", "Juno — 2007"),
-        ("leon", "'=Léon"),
-    }
-    link = '=HYPERLINK("http://x.example")'
-    scheme = LabelScheme("mine", (Level("N", "none"), Level("S", link)))
-    timelines = of.Timelines.of("t", [Segment("f", "ann", 0, 1, "S")], scheme=scheme)
-    assert table(spreadsheet_files(timelines)["segments.csv"])[0]["level"] == f"'{link}"
-
-
 def test_pick_lists_say_what_saved_levels_and_concepts_mean(marked, tmp_path, obygaze):
     marked.save(tmp_path / "t")
-    obygaze("annotations", "export", tmp_path / "t", "--elan", "-o", tmp_path / "films", code=0)
+    obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "films", code=0)
     entries = Eaf(str(tmp_path / "films/Juno — 2007.eaf")).get_cv_entries("concepts").values()
     meanings = {value: meaning for ((value, _, meaning),), _ in entries}
     [look] = [concept for concept in of.obygaze_scheme().concepts if concept.name == "Look"]
@@ -193,13 +169,6 @@ def test_manifest_labels_become_tiers_that_are_not_read_back(marked, manifest, t
     assert [s.start for s in back.segments] == [s.start for s in marked.segments]
     assert back.annotators == ["ann", "bob"]
     assert not any("to discuss" in remark.where for remark in back.remarks)
-    rows = table(spreadsheet_files(marked, manifest)["clips.csv"])
-    assert {row["title"] for row in rows} == {"Juno — 2007"}
-    names = ("clip", "from", "end", "ann", "merged", "ann, concepts", "bob")
-    assert [[row[name] for name in names] for row in rows] == [
-        ["juno-1", "0:00:00", "10", "Easy Negative", "Hard Negative", "", "Hard Negative"],
-        ["juno-2", "0:00:10", "20.5", "Sure", "Sure", "Body, Look", ""],
-    ]
 
 
 def test_file_names_are_valid_on_every_system():
@@ -239,7 +208,7 @@ def test_a_file_links_its_film_in_any_folder(marked, manifest, tmp_path, obygaze
     films = tmp_path / "my films"
     films.mkdir()
     (films / "Juno — 2007.mp4").touch()
-    command = ("annotations", "export", tmp_path / "t", "--elan", "--videos", films)
+    command = ("annotations", "export", tmp_path / "t", "--videos", films)
     result = obygaze(*command, "-o", tmp_path / "out/eaf")
     assert result.exit_code == 0, result.output
     assert "=Léon" in result.output.partition("no video found for")[2]
@@ -252,13 +221,9 @@ def test_a_file_links_its_film_in_any_folder(marked, manifest, tmp_path, obygaze
     check_schema(ElementTree.parse(tmp_path / "out/eaf/Juno — 2007.eaf").getroot())
     back = of.Timelines.from_elan(tmp_path / "out/eaf")
     assert [*back.by_film] == [*marked.by_film]
-    tables = (*command[:3], "--csv", "--videos", films, "-o", tmp_path / "csv")
-    assert "add --elan" in obygaze(*tables).output
 
 
 def test_unusable_timelines_are_not_exported(marked, tmp_path, obygaze):
-    marked.save(tmp_path / "t")
-    assert obygaze("annotations", "export", tmp_path / "t", "-o", tmp_path / "x").exit_code == 2
     manifest = of.Manifest("whole", Items.of([Item("juno-whole", film="juno", media="whole.mp4")]))
     with pytest.raises(AnnotationError, match="'whole' has no clips with spans"):
         elan_files(marked, manifest)
@@ -288,22 +253,14 @@ def test_edited_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     """ELAN keeps the author of an edited file and drops our checksum."""
     marked.save(tmp_path / "t")
     out = tmp_path / "out"
-    command = ("annotations", "export", tmp_path / "t", "--elan", "--csv", "-o", out)
+    command = ("annotations", "export", tmp_path / "t", "-o", out)
     result = obygaze(*command)
     assert f"2 files for ELAN, one per film -> {out}" in result.stdout, result.output
     # Existing files are not changed, and nothing is written.
-    (out / "films.csv").unlink()
+    (out / "=Léon.eaf").unlink()
     refused(obygaze(*command), "already exists")
-    assert not (out / "films.csv").exists()
+    assert not (out / "=Léon.eaf").exists()
     assert obygaze(*command, "--overwrite").exit_code == 0
-    levels = ElementTree.parse(out / "Juno — 2007.pfsx").findall(".//*[@key='levels']//Object")
-    rgb = [list(bytes.fromhex(colour[1:])) for colour in level_colours(marked.scheme.codes)]
-    assert [json.loads(f"[{colour.text}]") for colour in levels] == rgb
-    preferences = out / "Juno — 2007.pfsx"
-    preferences.write_text("my colours")
-    result = obygaze(*command, "--overwrite", code=0)
-    assert f"{preferences} has your own ELAN preferences" in result.output
-    assert preferences.read_text() == "my colours"
     film = out / "Juno — 2007.eaf"
     edited = Eaf(str(film))
     edited.add_tier("mine")

@@ -12,7 +12,7 @@ from obygaze_features.annotations import Film
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Item, Items, LabelSet
 from obygaze_features.manifests.manifest import check, read_header
-from tests.kit.files import contents, csv_rows, refused, write
+from tests.kit.files import contents, refused, write
 from tests.kit.timelines import grid, pairs, segments, worked
 
 
@@ -210,9 +210,6 @@ def test_media_names_serve_as_films(annotations, tmp_path):
     assert "Sure: 1 by either annotator, 1 of them by both (100%); 1 more in clips" in text
     text = " ".join(annotations("agreement", spans, code=3).split())
     assert "At least one of them marks 1, and both mark 1." in text
-    annotations("export", two, "--csv", "--manifest", spans, "-o", tmp_path / "out")
-    rows = [(row["film"], row["clip"]) for row in csv_rows(tmp_path / "out/clips.csv")]
-    assert rows == [(item.id.partition("-")[0], item.id) for item in items]
 
 
 def test_projection_keeps_titles(obygaze, annotations, tmp_path):

@@ -31,9 +31,8 @@ def test_the_how_to_converts_tables_and_back(tmp_path, monkeypatch, obygaze):
     assert "Juno ann [(0.0, 100.0, 'EN'), (100.0, 135.5, 'S')]" in printed
     names = ("mine", "again", "third")
     first, *others = (of.Timelines.load(Path("timelines", name)) for name in names)
-    assert all(
-        (second.segments, second.films) == (first.segments, first.films) for second in others
-    )
+    assert [timelines.segments for timelines in others] == [first.segments] * 2
+    assert others[0].films == first.films
 
 
 LEVELS = ["EN", "HN", "NS", "S"]

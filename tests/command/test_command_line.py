@@ -163,7 +163,7 @@ def test_a_locale_without_accents_is_named(tmp_path: Path) -> None:
         )
 
     assert run("annotations", "import", "csv", "segments.csv", "-o", "t").returncode == 0
-    result = run("annotations", "export", "t", "--elan", "-o", "elan")
+    result = run("annotations", "export", "t", "-o", "elan")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1), result.stderr
     assert "PYTHONUTF8=1" in result.stderr
 
@@ -182,7 +182,7 @@ def test_no_folder_is_named_like_a_file(
     obygaze("annotations", "project", "timelines", "--grid", "60", "-o", "manifest")
     Path("films").mkdir()
     for command in (
-        "annotations export timelines --elan -o out.eaf",
+        "annotations export timelines -o out.eaf",
         "annotations project timelines --grid 60 -o out.csv",
         "features extract manifest --videos films --backbone tiny-xclip -o out.zip",
         "models moments mil store.zarr -o moments.csv --elan out.csv",

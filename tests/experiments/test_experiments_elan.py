@@ -80,10 +80,7 @@ def test_pympi_reads_the_predictions_and_times(model, store, tmp_path):
     sure = dict(zip(predictions.ids, predictions.probabilities[:, 1].tolist(), strict=True))
     run_obygaze("models", "predict", model, store, "--elan", tmp_path / "films", code=0)
     files = {path.name: path for path in (tmp_path / "films").iterdir()}
-    colours = {name for name in files if name.endswith(".pfsx")}
-    files = {name: files[name] for name in {*files} - colours}
     assert {*files} == {"Été.eaf", "été-2.eaf", "reel.1.eaf", "reel.2-.eaf", "loose.eaf"}
-    assert colours == {name.replace(".eaf", ".pfsx") for name in files}
     levels = Eaf(str(files["Été.eaf"])).get_cv_entries("levels").values()
     assert [entry for ((entry, *_),), _ in levels] == [x.name for x in obygaze_scheme().levels]
     heard = {}
@@ -253,12 +250,10 @@ def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
     timelines = Timelines.of("t", segments, films={"Titanic": Film("Titanic", 400.0)})
     [(name, text)] = elan_files(timelines).items()
     source, out = write(tmp_path / "theirs" / name, text), tmp_path / "both"
-    write(source.with_suffix(".pfsx"), "my colours")
     before = source.read_bytes()
     call = ("--elan", out, "--annotations", source.parent)
     run_obygaze("models", "predict", run.folder, *call, code=0)
     assert source.read_bytes() == before
-    assert (out / "Titanic.pfsx").read_text() == "my colours\n"
     annotated, pair = (Eaf(str(path)) for path in (source, out / "Titanic.eaf"))
     for tier in annotated.get_tier_names():
         parent = annotated.get_parameters_for_tier(tier).get("PARENT_REF")

@@ -304,10 +304,10 @@ def test_custom_levels_pass_through_elan_and_a_manifest(lab, obygaze, tmp_path, 
         return result.output
 
     first, scheme = lab.folder / "timelines", lab.timelines.scheme
-    done("annotations", "export", first, "--elan", "--csv", "-o", "out")
+    done("annotations", "export", first, "-o", "out")
     printed = done(*read, "elan", "out", "-o", "elan")
     assert "levels: bare < calm: so < maybe < tense (the highest)\n" in printed
-    done(*read, "csv", "out/segments.csv", "-o", "csv", "--levels", first / "timelines.json")
+    done(*read, "csv", first / "segments.csv", "-o", "csv", "--levels", first / "timelines.json")
     for back in ("elan", "csv"):
         assert Path(back, "segments.csv").read_bytes() == (first / "segments.csv").read_bytes()
         assert of.Timelines.load(back).scheme == scheme

@@ -249,7 +249,7 @@ RACES = {
     "split": "manifests split {out}/manifest --name raced --folds {n}",
     "split over": "manifests split {out}/manifest --name raced --folds {n} --overwrite",
     "pack": "stores pack {data}/final.zarr -o {out}/x.zip",
-    "export": "annotations export {data}/timelines --csv -o {out}/csv",
+    "export": "annotations export {data}/timelines -o {out}/elan",
 }
 """Commands that write the same output at the same time; ``{n}`` differs."""
 

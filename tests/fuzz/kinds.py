@@ -421,8 +421,8 @@ KINDS: dict[str, Kind] = {
     "timelines": Kind(
         "timelines",
         ("annotations show {x}", "annotations project {x} --grid 60 -o {out}/x",
-         "annotations export {x} --elan -o {out}/elan",
-         "annotations export {x} --csv -o {out}/csv"),
+         "annotations export {x} -o {out}/elan",
+         "annotations export {x} -o {out}/elan"),
         150,
     ),
     "elan": Kind("elan", ("annotations import elan {x} -o {out}/x",), 250),
@@ -486,7 +486,7 @@ def make_data(folder: Path) -> Path:
 
     for command in (
         "models run {data}/golden.toml -o {data}/run",
-        "annotations export {data}/timelines --elan -o {data}/elan",
+        "annotations export {data}/timelines -o {data}/elan",
         "stores export {data}/final.zarr -o {data}/theirs.h5",
     ):
         with patch.object(FinishedFits, "become", keep_and_become):

@@ -129,7 +129,7 @@ def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     run("manifests import csv @made/annotations.csv -o @clips")
     draw_photos(folder)
     run("manifests import csv @images.csv -o @photos")
-    run("annotations export @timelines --elan -o @elan")
+    run("annotations export @timelines -o @elan")
     run("stores export @final.zarr -o @theirs.h5")
     for path in (folder / "features").rglob("*.npy"):
         tensor = folder / "tensors" / path.relative_to(folder / "features").with_suffix(".pth")
