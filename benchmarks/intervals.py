@@ -18,7 +18,6 @@ from scipy import stats
 
 from benchmarks.result import Result
 from obygaze_features.annotations.measures import cohen_kappas
-from obygaze_models.explain.moment_scores import interpolated_precision
 from obygaze_models.scoring.intervals import (
     MIN_SHARE,
     ScoredClips,
@@ -155,37 +154,6 @@ def gammas(tables: Array) -> Array:
     return np.asarray(1 - ratio)
 
 
-def moments_coverage(films: int, *, draws: int = 1000) -> tuple[float, float]:
-    """Return the coverage of jackknife and bootstrap for the precision of ranked moments."""
-    chance = np.random.default_rng(7)
-    counts = chance.integers(2, 15, POPULATION)
-    owner = np.repeat(np.arange(POPULATION), counts)
-    scores = chance.normal(size=len(owner)) + chance.normal(0, 0.3, POPULATION)[owner]
-    skill = chance.normal(-0.5, 0.7, POPULATION)[owner]
-    hits = chance.random(len(owner)) < 1 / (1 + np.exp(-(skill + scores)))
-    found = np.bincount(owner, hits, POPULATION)
-    segments = found + chance.integers(1, 8, POPULATION)
-
-    def precision(rows: Array, weights: Array) -> Array:
-        """Return the average precision of moments, with a weight for each film."""
-        chosen = [np.flatnonzero(owner == row) for row in rows]
-        moments = np.concatenate(chosen)
-        film = np.repeat(np.arange(len(rows)), [len(own) for own in chosen])
-        total = weights @ segments[rows]
-        return interpolated_precision(hits[moments], scores[moments], weights[:, film], total)
-
-    truth = precision(np.arange(POPULATION), np.ones((1, POPULATION)))[0]
-    held = by_bootstrap = 0
-    for _ in range(draws):
-        rows = chance.integers(0, POPULATION, films)
-        low, high = jackknife(precision(rows, leave_each_out(films))).interval or (1.0, 0.0)
-        held += low <= truth <= high
-        weights = chance.multinomial(films, np.full(films, 1 / films), size=299)
-        low, high = np.quantile(precision(rows, weights.astype(float)), [0.025, 0.975])
-        by_bootstrap += low <= truth <= high
-    return 100 * held / draws, 100 * by_bootstrap / draws
-
-
 def false_claims(models: int, films: int = 12) -> tuple[float, float, float]:
     """Return the percentage of runs in which noise ranks "better than chance".
 
@@ -242,9 +210,6 @@ def measure() -> Iterator[Result]:
                 peers["kappa", films] = bootstrap_coverage(kappas, films)
                 peers["gamma", films] = bootstrap_coverage(gammas(tables), films)
                 peers["kappa of all clips", films] = bootstrap_kappa_coverage(tables, films)
-    for films in FILMS:
-        covered, peers["precision of moments", films] = moments_coverage(films)
-        note("precision of moments", films, covered)
     draw_picture(lowest, highest, peers)
     for key in dict.fromkeys(key for key, _ in lowest):
         for sizes, bound in ((FEW, LOWEST_OF_FEW), (MANY, LOWEST)):

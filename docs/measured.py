@@ -27,7 +27,6 @@ COVERAGE_ROWS = {
     "d auroc": "difference of AUROC between two models",
     "kappa": "annotators' kappa in each film",
     "gamma": "gamma in each film",
-    "precision of moments": "precision of moments that are ranked across films",
 }
 COVERAGE_COLUMNS = ("5 to 7 films", "8 to 50 films")
 Counts = Mapping[str, Mapping[str, Any]]

@@ -53,7 +53,6 @@ PRODUCTS = {
     "how-to/captions": ("captions/rates.svg",),
     "how-to/films-page": ("gone-girl.png",),
     "how-to/gender-score": ("gender/leanings.svg",),
-    "how-to/moments": ("when/moments.png",),
     "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
     "how-to/search": ("words.png",),
 }  # fmt: skip
@@ -61,7 +60,7 @@ PRODUCTS = {
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("tutorials/senses",), ("how-to/association",),
            ("how-to/captions",), ("how-to/films-page",), ("how-to/gender-score",),
-           ("how-to/moments",), ("how-to/papers",), ("how-to/saliency",),
+           ("how-to/saliency",),
            ("how-to/search",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. The first entry applies to each report.

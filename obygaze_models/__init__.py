@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.experiment import Experiment, load_experiment
     from obygaze_models.experiments.run import run_experiment, train_model
     from obygaze_models.experiments.run_folder import Run, load_run
-    from obygaze_models.explain.moment_scores import evaluate_moments
     from obygaze_models.explain.moments import Moments, find_moments
     from obygaze_models.report.fact_sheet import fact_sheet
     from obygaze_models.report.page import report as report
@@ -87,7 +86,6 @@ _NAMES = {
     "experiments.experiment": ["Experiment", "load_experiment"],
     "experiments.run": ["run_experiment", "train_model"],
     "experiments.run_folder": ["Run", "load_run"],
-    "explain.moment_scores": ["evaluate_moments"],
     "explain.moments": ["Moments", "find_moments"],
     "report.fact_sheet": ["fact_sheet"],
     "report.page": ["report"],

@@ -1,9 +1,7 @@
-"""``obygaze models explain | moments | evaluate-moments``: explanations and moments."""
+"""``obygaze models explain | moments``: explanations and moments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +14,19 @@ from obygaze_features.common.cli import (
     Seconds,
     echo,
     echo_json,
-    figure_options,
-    film_option,
     folder_argument,
     json_option,
     overwrite_option,
     store_argument,
 )
 from obygaze_features.common.elan import refuse_edited
-from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
 from obygaze_features.common.files import (
     refuse_to_overwrite,
     require_folder_name,
     write_files,
-    write_text,
 )
-from obygaze_features.common.tables import align, format_rows
-from obygaze_features.common.text import counted, for_shell
+from obygaze_features.common.tables import align
+from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.commands._shared import echo_warnings, option, path_option
 
@@ -173,23 +167,11 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 @click.command()
 @folder_argument("model")
 @store_argument("store")
-@path_option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    required=True,
-    help="A CSV file with a row per moment, or a figure of a film (.svg, .pdf, .png); repeatable.",
-)
+@path_option("-o", "--output", "output", required=True, help="A CSV file with a row per moment.")
 @path_option("--frames", help="A CSV file with one row per frame.")
 @path_option("--elan", metavar="FOLDER", help="A folder for one .eaf file per film.")
-@path_option("--figure", help="The figure file; same as a second -o.")
-@film_option("The film to draw; by default the first.", one=True)
-@path_option("--timelines", help="Draw the segments of these timelines.")
 @path_option(
-    "--manifest",
-    help="Draw the labels of this manifest. It also provides the times of clips in films "
-    "if the store lacks them.",
+    "--manifest", help="A manifest with the times of clips in films, if the store lacks them."
 )
 @click.option(
     "--threshold",
@@ -207,17 +189,13 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
 )
 @click.option("--estimator", help="For a run: the estimator, if several read frames.")
 @click.option("--task", help="For a run: the task, if there are several.")
-@figure_options
 @overwrite_option
 def moments(
     model: Path,
     store: Path | str,
-    outputs: tuple[Path, ...],
+    output: Path,
     frames: Path | None,
     elan: Path | None,
-    figure: Path | None,
-    film: Sequence[str],
-    timelines: Path | None,
     manifest: Path | None,
     estimator: str | None,
     task: str | None,
@@ -237,31 +215,30 @@ def moments(
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv
       obygaze models moments runs/mil stores/xclip.zarr -o moments.csv --frames frames.csv
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv --elan for-elan
-      obygaze models moments models/mil stores/xclip.zarr -o moments.csv -o moments.png \\
-        --film tt0097576 --timelines timelines/mine
     """
     from obygaze_models.experiments.record import RECORD
-    from obygaze_models.explain.moments import moment_figure
     from obygaze_models.saved.about import describe_seen
 
-    table, picture = _split_outputs(outputs, figure)
-    tables = [path for path in (table, frames) if path]
-    _check_outputs(tables, picture, elan, overwrite=overwrite)
-    if (film or timelines) and not picture:
-        tables_hold = "CSV files always have all films"
-        raise UsageError(f"--film and --timelines need a figure; {tables_hold}. Add -o FILE.svg")
+    for path in filter(None, (output, frames)):
+        if path.suffix.lower() != ".csv":
+            raise UsageError(f"-o and --frames take a CSV file (got {path}). Name it {path}.csv")
+        refuse_to_overwrite(path, overwrite=overwrite)
+    if frames and frames.resolve() == output.resolve():
+        raise UsageError("-o and --frames must be different files")
+    if elan:
+        require_folder_name(elan)
+
     opened = of.open_store(store)
-    clips = options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
+    options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
     if (model / RECORD).is_file():
         done = om.load_run(model).moments(estimator, task=task, store=opened, **options)
     elif estimator or task:
         raise UsageError(f"--estimator and --task need a run, but {model} is a single model")
     else:
         done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
-    files, lines = {}, [done.describe()]
-    if table:
-        files[table] = done.to_csv()
-        lines.append(f"a row per moment -> {table}")
+
+    files = {output: done.to_csv()}
+    lines = [done.describe(), f"a row per moment -> {output}"]
     if frames:
         files[frames] = done.frames.to_csv()
         lines.append(f"a row per frame -> {frames}")
@@ -270,47 +247,12 @@ def moments(
         refuse_edited(documents)
     if elan and not problem:
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
-    segments = None if timelines is None else of.Timelines.load(timelines)
-    drawn = moment_figure(done, film, timelines=segments, manifest=clips) if picture else None
+
     write_files(files | documents, overwrite=overwrite)
     echo("\n".join(lines))
     echo_warnings(problem, heading="NOTE")
-    if picture and drawn:
-        save_figure(drawn, picture, overwrite=overwrite)
-        echo(f"figure -> {picture}")
     seen = dict(zip(done.frames.ids, done.frames.seen, strict=True))
     echo_warnings([*done.warnings, *describe_seen(seen)])
-    if table and frames:
-        named = " ".join(map(for_shell, tables))
-        echo(f"next: obygaze models evaluate-moments {named} TIMELINES")
-
-
-def _split_outputs(outputs: Sequence[Path], figure: Path | None) -> tuple[Path | None, Path | None]:
-    """Split the outputs into at most one table and one figure."""
-    pictures = [path for path in outputs if path.suffix.lower() in SUFFIXES]
-    tables = [path for path in outputs if path not in pictures]
-    if figure:
-        pictures.append(figure)
-    if len(tables) > 1 or len(pictures) > 1:
-        raise UsageError("-o takes at most one CSV file and one figure (.svg, .pdf or .png)")
-    return next(iter(tables), None), next(iter(pictures), None)
-
-
-def _check_outputs(
-    tables: Sequence[Path], picture: Path | None, elan: Path | None, *, overwrite: bool
-) -> None:
-    """Raise an error if two outputs are the same file, or if any cannot be written."""
-    paths = [*tables, picture] if picture else tables
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError("-o, --frames and --figure must be different files")
-    for path in tables:
-        if path.suffix.lower() != ".csv":
-            raise UsageError(f"-o and --frames take a CSV file (got {path}). Name it {path}.csv")
-        refuse_to_overwrite(path, overwrite=overwrite)
-    if elan:
-        require_folder_name(elan)
-    if picture:
-        check_figure_path(picture, overwrite=overwrite)
 
 
 def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str], list[str]]:
@@ -323,58 +265,3 @@ def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str
         return {elan / name: text for name, text in moment_files(done).items()}, []
     except ExperimentError as error:
         return {}, [f"no files for ELAN: {error}"]
-
-
-@click.command("evaluate-moments")
-@folder_argument("moments_table")
-@folder_argument("frames_table")
-@folder_argument("timelines")
-@click.option(
-    "--positives",
-    metavar="LEVEL,LEVEL",
-    help="The levels of the segments to find.  [default: the timelines' highest level]",
-)
-@path_option("-o", "--csv", "output", help="A CSV file with one row per score.")
-@overwrite_option
-@json_option
-def evaluate_moments(
-    moments_table: Path,
-    frames_table: Path,
-    timelines: Path,
-    positives: str | None,
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
-    """Score moments and frames against annotated TIMELINES.
-
-    MOMENTS_TABLE and FRAMES_TABLE come from obygaze models moments or from your own program. The
-    first has the columns film, start, end and score. The second has film, id, start, end and
-    probability. TIMELINES is a folder from obygaze annotations import (from MObyGaze, ELAN or a
-    table). The model is scored against each annotator separately. Two baselines are shown next to
-    the model: constant and random probabilities. For a figure: obygaze models moments -o FILE.svg
-    --timelines FOLDER.
-
-    \b
-    Examples:
-      obygaze models evaluate-moments moments.csv frames.csv timelines/mobygaze
-      obygaze models evaluate-moments moments.csv frames.csv timelines/mine --positives S,HN --json
-    """
-    if output and output.suffix.lower() in SUFFIXES:
-        raise UsageError("-o takes a CSV file. To draw a figure: obygaze models moments -o FILE")
-    if output:
-        refuse_to_overwrite(output, overwrite=overwrite)
-    scored = om.evaluate_moments(
-        om.Moments.from_csv(moments_table, frames_table),
-        of.Timelines.load(timelines),
-        positives=[level.strip() for level in (positives or "").split(",") if level.strip()],
-    )
-    if as_json:
-        echo_json(asdict(scored))
-    else:
-        echo(scored.describe())
-    if output:
-        names = ("annotator", "film", "scorer", "measure", "value", "low", "high")
-        write_text(output, format_rows(scored.rows(), names))
-        echo(f"a row per score -> {output}", err=as_json)
-    echo_warnings(scored.notes, heading="NOTE")

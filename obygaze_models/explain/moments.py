@@ -6,36 +6,20 @@ This module finds moments, reads and writes tables of moments, and draws them on
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_features.common.figures import (
-    INK,
-    LINE,
-    NAMES,
-    SERIES,
-    SOFT,
-    Bar,
-    caption,
-    draw_level_bars,
-    figure_style,
-    figure_width,
-    level_keys,
-    show_time,
-    wrap,
-)
 from obygaze_features.common.tables import align, format_spreadsheet, read_table
-from obygaze_features.common.text import counted, format_time, join_some, shorten
+from obygaze_features.common.text import counted, format_time, shorten
 from obygaze_features.errors import UsageError
-from obygaze_features.items.films import film_titles, find_film, known_titles
-from obygaze_features.items.items import format_seconds, name_film, require_same_clips
+from obygaze_features.items.films import film_titles, known_titles
+from obygaze_features.items.items import format_seconds, require_same_clips
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.labels import SEPARATOR
-from obygaze_models.data.warnings import synthetic_note
 from obygaze_models.explain.frame_scores import (
     MAX_ROUNDING_US,
     Axis,
@@ -43,7 +27,6 @@ from obygaze_models.explain.frame_scores import (
     FrameScores,
     join_spans,
     locate_clip,
-    loudness_heights,
     place_frames,
     read_axes,
     read_numbers,
@@ -53,10 +36,6 @@ from obygaze_models.explain.frame_scores import (
 from obygaze_models.saved.about import description_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from obygaze_features import Timelines
     from obygaze_models.data.warnings import RunWarning
     from obygaze_models.saved.inference import FramePredictions
 
@@ -66,8 +45,6 @@ CLOSE_GAPS_SHARE = 0.1
 EPSILON = 1e-12
 """The tolerance for rounding errors in the mean of equal thresholds."""
 MAX_ROWS_SHOWN = 20
-CURVE = 1.7
-"""The height of the frame probabilities in a figure, in rows."""
 
 
 @dataclass(frozen=True)
@@ -271,145 +248,3 @@ def _make_moment(axis: Axis, start: int, end: int, film: AxisFrames, frames: Fra
     clips = tuple(dict.fromkeys(frames.ids[row] for row in inside))
     was_seen = "yes" if "yes" in seen else max(seen)
     return Moment(axis, start / 1e6, end / 1e6, score, clips, was_seen)
-
-
-def moment_figure(
-    moments: Moments,
-    film: Collection[str] | str = (),
-    *,
-    timelines: Timelines | None = None,
-    manifest: Manifest | None = None,
-) -> Figure:
-    """Draw a film's moments below the frame probabilities.
-
-    Parameters
-    ----------
-    moments
-        The result of `find_moments`.
-    film
-        The film's id or title, or the id of a clip whose position in the film is unknown. By
-        default, the first film.
-    timelines
-        The annotators' segments, drawn above the probabilities, with a row per annotator.
-    manifest
-        The manifest whose labels are drawn below the segments.
-    """
-    axis = _find_axis(moments, film)
-    timelines = timelines and timelines.named_as([axis.name])
-    rows = _label_rows(axis, timelines, manifest, set(moments.frames.ids))
-    frames, own = moments.frames.by_axis[axis], [m for m in moments.moments if m.axis == axis]
-    with figure_style():
-        from matplotlib.figure import Figure
-
-        size = figure_width(11), 2.1 + 0.55 * (len(rows) + CURVE)
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.add_subplot()
-        base = 0.4 - len(rows) - CURVE
-        _draw_curve(axes, moments, axis, own, base)
-        bottom = base - 0.85
-        starts, lengths = [m.start for m in own], [m.end - m.start for m in own]
-        axes.bar(starts, 0.5, lengths, bottom + 0.1, align="edge", color=INK)
-        room = 72 * NAMES * size[0]
-        names = ["\n".join(wrap(name, room, 9.5)) for name, _, _ in rows]
-        ticks = [*(-y - 0.1 for y in range(len(rows))), base + CURVE * 0.4, bottom + 0.35]
-        names += [f"probability of\neach {moments.part}", "moments"]
-        if frames.loudness is not None:
-            bottom -= 0.6
-            heights = bottom + 0.45 * loudness_heights(frames.loudness)
-            axes.stairs(
-                heights, frames.edges / 1e6, baseline=bottom, fill=True, color=SOFT, alpha=0.6
-            )
-            ticks, names = [*ticks, bottom + 0.2], [*names, "loudness"]
-        axes.set_yticks(ticks, names)
-        axes.set_ylim(bottom - 0.1, 0.6)
-        times = [time for _, bars, _ in rows for start, end, _ in bars for time in (start, end)]
-        times += (frames.edges[[0, -1]] / 1e6).tolist()
-        show_time(axes, max(times), min(times))
-        for y, (_, bars, levels) in enumerate(rows):
-            draw_level_bars(axes, -y, bars, levels)
-        details = timelines.films.get(axis.name) if timelines is not None else None
-        title = moments.titles.get(axis.name, axis.name)
-        title = details.title if details and details.title else title
-        text = _describe(moments, axis, len(own))
-        drawn = {list(levels.values())[bar[2]] for _, bars, levels in rows for bar in bars}
-        keys = {
-            name: colour
-            for _, _, levels in rows
-            for name, colour in level_keys(levels).items()
-            if name in drawn
-        }
-        caption(figure, title, text, keys)
-    return figure
-
-
-def _find_axis(moments: Moments, film: Collection[str] | str) -> Axis:
-    axes = list(moments.frames.by_axis)
-    if not film:
-        return axes[0]
-    names = {axis.name: moments.titles.get(axis.name, "") for axis in axes}
-    return axes[list(names).index(find_film(film, names))]
-
-
-def _label_rows(
-    axis: Axis, timelines: Timelines | None, manifest: Manifest | None, clips: set[str]
-) -> list[tuple[str, list[Bar], dict[str, str]]]:
-    """Return the name, bars and levels of each annotator, and of the clips' labels."""
-    rows = []
-    if timelines is not None and not axis.clip:
-        if axis.film not in timelines.by_film:
-            raise UsageError(
-                f"the timelines {timelines.name} have no film {shorten(axis.film)} (they have "
-                f"{join_some(list(timelines.by_film))}). Choose another film or other timelines"
-            )
-        codes = timelines.scheme.codes
-        for annotator, segments in timelines.by_film[axis.film].items():
-            bars = [(s.start, s.end, codes.index(s.level)) for s in segments]
-            rows.append((timelines.names.get(annotator, annotator), bars, timelines.scheme.name_of))
-    if manifest is not None and manifest.label_names and not axis.clip:
-        codes, level_of = manifest.scheme.codes, manifest.labels().level_of
-        bars = [
-            (item.start, item.end, codes.index(level_of[item.id]))
-            for item in manifest.items
-            if item.id in clips & level_of.keys()
-            and axis.film == name_film(item.film, item.media)
-            and item.start is not None
-            and item.end is not None
-        ]
-        rows.append(("labels of clips", bars, manifest.scheme.name_of))
-    return rows
-
-
-def _draw_curve(axes: Axes, moments: Moments, axis: Axis, own: list[Moment], base: float) -> None:
-    """Draw the frames' probabilities above the height `base`, on the shaded moments `own`."""
-    frames = moments.frames.by_axis[axis]
-    for moment in own:
-        across = (moment.start, moment.start, moment.end, moment.end)
-        axes.fill(across, (base, base + CURVE, base + CURVE, base), color=LINE, linewidth=0)
-    heights = base + CURVE * frames.probabilities
-    axes.stairs(heights, frames.edges / 1e6, baseline=None, color=SERIES[0], linewidth=1.1)
-    _draw_height(axes, base, "0")
-    _draw_height(axes, base + CURVE, "1")
-    clips = {moments.frames.ids[row] for row in moments.frames.rows[axis].tolist()}
-    if thresholds := [moments.thresholds[clip] for clip in clips if clip in moments.thresholds]:
-        threshold = sum(thresholds) / len(thresholds)
-        _draw_height(axes, base + CURVE * threshold, f"threshold {threshold:.2f}", dashed=True)
-
-
-def _draw_height(axes: Axes, y: float, text: str, *, dashed: bool = False) -> None:
-    """Draw a horizontal line with its name at the right end."""
-    style: Any = (0, (4, 2.5)) if dashed else "solid"
-    axes.axhline(y, color=SOFT if dashed else LINE, linewidth=0.8, linestyle=style)
-    style_of_text: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    axes.annotate(text, (1, y), (4, 0), **style_of_text, va="center", size=8, color=SOFT)
-
-
-def _describe(moments: Moments, axis: Axis, count: int) -> str:
-    frames = moments.frames.axes.count(axis)
-    text = f"{moments.title}; {counted(count, 'moment')} in {counted(frames, moments.part)}"
-    if moments.min_length is not None:
-        by_default = moments.close_gaps is None
-        gap = f"{CLOSE_GAPS_S if by_default else moments.close_gaps:g} s"
-        gap += " (in short clips, a tenth of their length)" if by_default else ""
-        text += f"; gaps under {gap} closed, moments under {moments.min_length:g} s dropped"
-    note = synthetic_note(moments.warnings)
-    return f"{text}. {note}" if note else text

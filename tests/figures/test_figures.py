@@ -13,7 +13,6 @@ from matplotlib.text import Text
 from sklearn.tree import DecisionTreeClassifier, export_text
 
 import obygaze_features as of
-import obygaze_models as om
 from obygaze_features.annotations import Film
 from obygaze_features.annotations.agreement_report import agreement_report
 from obygaze_features.annotations.figures import (
@@ -26,7 +25,6 @@ from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.data.example import example_path
 from obygaze_models.estimators.trees import as_tree
 from obygaze_models.explain.error_factors import Factor, FilmFactors
-from obygaze_models.explain.moments import moment_figure
 from obygaze_models.figures import dots as plots
 from obygaze_models.figures.sheet import Dot, Series
 from obygaze_models.reproduce.drawings import count_visits, error_factors, tree_outline
@@ -300,10 +298,6 @@ def annotated() -> Iterator[Figure]:
     manifest = projected.manifest.with_parts(labels=[projected.merge_labels().labels])
     yield film_figure(timelines, manifest, "a")
     yield statistics_figure(statistics(manifest), FILMS, by_film=True)
-    about, values = {"estimator": "mil", "task": "a"}, np.array([[[1, 3, 5]], [[0.2, 0.9, 0.1]]])
-    heard = np.array([[-30, np.nan, -9]])
-    frames = om.FramePredictions(about, [manifest.ids[0]], *values, 0.5, ["no"], [], heard)
-    yield moment_figure(om.find_moments(frames, manifest.items), timelines=timelines)
     marked = projected.agreement().marked
     yield levels_by_film(marked)
     of_twenty = agreement_report(Manifest.load(example_path("minutes")))
