@@ -32,8 +32,6 @@ EXTRAS = {
     "views": "stores as pandas and xarray",
     "remote": "stores over networks",
     "ray": "extraction on Ray clusters",
-    "onnx": "models as ONNX files",
-    "tensorboard": "training losses in TensorBoard",
     "umap": "maps of clips by UMAP",
     "timm": "networks from timm and torchvision",
 }

@@ -32,7 +32,7 @@ from obygaze_models.commands._shared import (
     verbose_option,
 )
 from obygaze_models.commands.explain import explain, moments
-from obygaze_models.commands.predict import evaluate, export, predict, train
+from obygaze_models.commands.predict import evaluate, predict, train
 from obygaze_models.data.warnings import RunWarning
 
 
@@ -410,5 +410,5 @@ def check(run: Path, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-for command in (train, evaluate, predict, moments, explain, export):
+for command in (train, evaluate, predict, moments, explain):
     models.add_command(command)

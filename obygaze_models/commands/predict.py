@@ -1,4 +1,4 @@
-"""``obygaze models train | predict | evaluate | export``: commands for a single model."""
+"""``obygaze models train | predict | evaluate``: commands for a single model."""
 
 from __future__ import annotations
 
@@ -290,27 +290,3 @@ def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
         for row, scores in {"the model": part.scores, **part.baselines}.items()
     ]
     echo(align([f"{name}: {clips}, all together", *titles.values()], table))
-
-
-@click.command()
-@folder_argument("model")
-@click.option("--tensorboard", is_flag=True, help="Write the training losses of a run's networks.")
-@output_options("The ONNX file, or the folder for TensorBoard.")
-def export(model: Path, tensorboard: bool, output: Path, overwrite: bool) -> None:
-    """Export a MODEL to ONNX, or losses to TensorBoard.
-
-    ONNX export supports only networks, logistic regression, and bottlenecks with a linear head.
-
-    \b
-    Examples:
-      obygaze models export models/sure -o sure.onnx
-      obygaze models export runs/level --tensorboard -o logs
-    """
-    from obygaze_models.experiments.exports import export_history, export_onnx
-
-    if tensorboard:
-        fits = export_history(model, output, overwrite=overwrite)
-        echo(f"losses of {counted(fits, 'fit')} -> {output}; next: tensorboard --logdir {output}")
-        return
-    export_onnx(model, output, overwrite=overwrite)
-    echo(f"ONNX model (features to probabilities) -> {output}")

@@ -1,4 +1,4 @@
-"""Exports for other programs: spreadsheets, ELAN, ONNX and TensorBoard.
+"""Exports for other programs: spreadsheets and ELAN.
 
 Each film gets a table or an ELAN document with a model's predictions or a run's held-out
 predictions. Held-out predictions of a clip come from fits that were not trained on it.
@@ -6,7 +6,7 @@ predictions. Held-out predictions of a clip come from fits that were not trained
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -14,12 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import logit
 
 from obygaze_features.annotations.grid import number_stretches
-from obygaze_features.common.files import new_folder, refuse_to_overwrite, write_bytes
-from obygaze_features.common.package import need
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import (
     counted,
@@ -37,14 +33,12 @@ from obygaze_features.manifests.labels import format_concepts
 from obygaze_models.data.targets import PROBABILITY, Target
 from obygaze_models.data.tasks import Class, learned_task
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.estimators.classes import as_logits
 from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
 from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
-from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id, load_run
+from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id
 from obygaze_models.explain.parts import mean_parts, name_log_odds
 from obygaze_models.saved.inference import UNSURE, Predictions
-from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.values import NUMBER
 
@@ -55,8 +49,6 @@ HELD_OUT = "held-out prediction"
 PARTS = "parts in the "
 """The prefix of the column name for the concepts' contributions to the log-odds."""
 MAX_PARTS_SHOWN = 3
-OPSET = 17
-Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -346,149 +338,3 @@ def _clip_cells(clip: Clip, labels: str) -> dict[str, str]:
 def _order(clip: Clip) -> tuple[Any, ...]:
     start = float("inf") if clip.start is None else clip.start
     return clip.title, clip.film, start, clip.number or 0, clip.id
-
-
-def export_onnx(folder: Path, output: Path, *, overwrite: bool = False) -> None:
-    """Write a model as ONNX, which maps features [N, D] to probabilities [N, classes].
-
-    Parameters
-    ----------
-    folder
-        The model's folder. The model must be a network, a logistic regression, or a bottleneck with
-        a linear head.
-    output
-        The file to write.
-    overwrite
-        Replace an existing file.
-    """
-    onnx = need("onnx", extra="onnx")
-    refuse_to_overwrite(output, overwrite=overwrite)
-    estimator, about = load_model(folder)
-    about.require_classes("ONNX")
-    description = about.description
-    layers = _layers(estimator, folder)
-    layers[-1][1][1] -= logit(description.cut)
-    graph = _graph(onnx, layers, getattr(estimator, "means_", None))
-    written = onnx.helper.make_model(
-        graph, producer_name="obygaze", opset_imports=[onnx.helper.make_opsetid("", OPSET)]
-    )
-    written.ir_version = 8  # matches opset 17; older runtimes reject later versions
-    onnx.helper.set_model_props(
-        written,
-        {
-            "task": description.task,
-            "classes": ", ".join(description.classes),
-            "array": description.features.array,
-            "backbone_weights_sha256": about["features"]["backbone"]["weights_sha256"],
-        },
-    )
-    onnx.checker.check_model(written)
-    write_bytes(output, written.SerializeToString())
-
-
-def export_history(folder: Path, output: Path, *, overwrite: bool = False) -> int:
-    """Write the losses of a run's networks in each epoch, for TensorBoard.
-
-    Parameters
-    ----------
-    folder
-        The run folder.
-    output
-        The folder to write, with a subfolder for each fit. To view it:
-        ``tensorboard --logdir FOLDER``.
-    overwrite
-        Replace an existing folder.
-
-    Returns
-    -------
-    The number of fits.
-    """
-    protos = need("tensorboard.compat.proto.event_pb2", extra="tensorboard")
-    records = need("tensorboard.summary.writer.record_writer", extra="tensorboard")
-    histories = {}
-    for row in load_run(folder).models():
-        estimator, _ = load_model(row["folder"])
-        if history := getattr(estimator, "history_", None):
-            histories[Path(row["model"]) / row["folder"].name] = history
-    if not histories:
-        raise ExperimentError(f"{folder}: no loss history. Run an experiment with mlp or frame-mil")
-    with new_folder(output, overwrite=overwrite) as logs:
-        for name, history in histories.items():
-            (logs / name).mkdir(parents=True)
-            with (logs / name / "events.out.tfevents.obygaze").open("wb") as file:
-                writer = records.RecordWriter(file)
-                for event in _loss_events(protos, history):
-                    writer.write(event.SerializeToString())
-                writer.flush()
-    return len(histories)
-
-
-def _loss_events(protos: Any, history: Sequence[Mapping[str, float]]) -> Iterator[Any]:
-    """Yield a network's losses as TensorBoard events, with the epoch as the step."""
-    yield protos.Event(file_version="brain.Event:2")
-    for row in history:
-        event = protos.Event(step=int(row["epoch"]))
-        for key in row.keys() - {"epoch"}:
-            event.summary.value.add(tag=key, simple_value=row[key])
-        yield event
-
-
-def _layers(estimator: Any, path: Path) -> list[Layer]:
-    """Return an estimator's linear layers, for use with ReLUs between them and a final softmax."""
-    kind = type(estimator).__name__
-    if kind == "StoreFusion" and estimator.stacker_ is None:
-        (weight, offset), *others = _layers(estimator.models_[0], path)
-        first = _as_layer(lambda X: estimator.scaled(X) @ weight + offset, estimator)
-        return [first, *others]
-    linear: Any = estimator if kind == "LogisticProbe" else getattr(estimator, "head_", None)
-    if kind == "MLPProbe":
-        *hidden, (weight, offset) = zip(estimator.coefs_, estimator.intercepts_, strict=True)
-        scale = estimator.temperature_
-        layers = [*hidden, (weight / scale, offset / scale)]
-    elif kind in ("LogisticProbe", "ConceptBottleneck") and hasattr(linear, "coef_"):
-        scores = getattr(estimator, "concept_scores", lambda X: X)
-        decide, scale = linear.decision_function, getattr(linear, "temperature_", 1.0)
-        layers = [_as_layer(lambda X: as_logits(decide(scores(X))) / scale, estimator)]
-    else:
-        raise ExperimentError(
-            f"{path}: a {kind} cannot be written as ONNX, because it is not a chain of linear "
-            "layers. Use a network, logistic regression or a bottleneck with a linear head"
-        )
-    return [(np.asarray(w, np.float32), np.asarray(b, np.float32)) for w, b in layers]
-
-
-def _as_layer(function: Callable[[Any], Any], estimator: Any) -> Layer:
-    """Convert a linear function to weights and an offset."""
-    width = estimator.n_features_in_
-    offset, *columns = function(np.eye(width + 1, width, k=-1))
-    return (np.array(columns) - offset).astype(np.float32), offset.astype(np.float32)
-
-
-def _graph(onnx: Any, layers: list[Layer], means: NDArray[Any] | None) -> Any:
-    """Return the ONNX graph of the layers. NaN features are replaced by `means`, if passed."""
-    helper, make_node = onnx.helper, onnx.helper.make_node
-    nodes: list[Any] = []
-    constants: list[Any] = []
-    last = "features"
-    if means is not None:
-        constants.append(onnx.numpy_helper.from_array(means.astype(np.float32), "means"))
-        nodes.append(make_node("IsNaN", [last], ["lacking"]))
-        nodes.append(make_node("Where", ["lacking", "means", last], ["filled"]))
-        last = "filled"
-    for number, layer in enumerate(layers):
-        names = [f"weight{number}", f"offset{number}"]
-        constants += map(onnx.numpy_helper.from_array, layer, names)
-        nodes.append(make_node("Gemm", [last, *names], [f"sum{number}"]))
-        last = f"sum{number}"
-        if number < len(layers) - 1:
-            nodes.append(make_node("Relu", [last], [f"hidden{number}"]))
-            last = f"hidden{number}"
-    nodes.append(make_node("Softmax", [last], ["probabilities"], axis=1))
-    inputs, outputs = (
-        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["clips", width])]
-        for name, width in (
-            ("features", layers[0][0].shape[0]),
-            ("probabilities", layers[-1][0].shape[1]),
-        )
-    )
-    return helper.make_graph(nodes, "obygaze", inputs, outputs, constants)

@@ -15,7 +15,7 @@ from tests.kit.run import World
 
 BASE = {"click", "google-crc32c", "h5py", "msgspec", "numpy", "packaging", "tqdm", "zarr"}
 HIDDEN = (
-    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib onnx pandas pyarrow "
+    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib pandas pyarrow "
     "ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch "
     "transformers xarray"
 )

@@ -1,4 +1,4 @@
-"""``obygaze models run`` and its output; models for use, trained, asked, scored and exported."""
+"""``obygaze models run`` and its output; models for use, trained, asked and scored."""
 
 import json
 import re
@@ -9,10 +9,8 @@ from unittest.mock import Mock
 
 import msgspec
 import numpy as np
-import onnxruntime
 import pytest
 from sklearn.linear_model import LogisticRegression
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError
@@ -23,7 +21,6 @@ from obygaze_models.experiments.messages import messages_of
 from obygaze_models.experiments.summary import describe_run, describe_scores, headline
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows, refused
-from tests.kit.floats import close
 from tests.kit.run import FILMS, RECIPE, make_world, write_experiment, write_store
 
 
@@ -455,45 +452,3 @@ def test_synthetic_data_are_flagged_everywhere(tmp_path):
         lines = [line for line in result.stderr.splitlines() if "Not a real" in line]
         assert lines == [f"WARNING: {text}" for text in cautions]
     assert all(f"**{text}**" in (model / "README.md").read_text() for text in cautions)
-
-
-@pytest.mark.parametrize("estimator", [
-    {"name": "mlp", "max_iter": 3, "hidden_layer_sizes": [16, 8], "calibrate": True,
-     "threshold": "validation"},
-    {"name": "pcbm-logistic", "negatives": "b", "bank__C": 0.1, "bank__output": "decision"},
-    "knn",
-], ids=["mlp", "decision", "knn"])  # fmt: skip
-def test_onnxruntime_predicts_the_same(marked, tmp_path, estimator):
-    model, _ = train(tmp_path, marked, estimator)
-    result = run_obygaze("models", "export", model, "-o", tmp_path / "model.onnx")
-    if estimator == "knn":
-        assert (result.exit_code, "a KNeighborsClassifier cannot" in result.stderr) == (1, True)
-        return
-    assert result.exit_code == 0, result.stderr
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    (probabilities,) = session.run(None, {"features": marked.features})
-    expected = om.predict(model, marked.store).probabilities
-    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
-    assert session.get_modelmeta().custom_metadata_map["classes"] == "HN, S"
-    again = run_obygaze("models", "export", model, "-o", tmp_path / "model.onnx")
-    assert (again.exit_code, "already exists" in again.stderr) == (1, True)
-
-
-def test_tensorboard_reads_the_losses_of_each_network(make_run, tmp_path):
-    run = make_run("losses", estimators=("logistic", {"name": "mlp", "max_iter": 3}))
-    logs = tmp_path / "logs"
-    run_obygaze("models", "export", run.folder, "--tensorboard", "-o", logs, code=0)
-    networks = [row["folder"] for row in run.models() if row["model"] == "mlp"]
-    assert sorted(path.name for path in (logs / "mlp").iterdir()) == sorted(
-        folder.name for folder in networks
-    )
-    for folder in networks:
-        reader = EventAccumulator(str(logs / "mlp" / folder.name)).Reload()
-        history = om.load_model(folder)[0].history_
-        for loss in ("train_loss", "validation_loss"):
-            events = reader.Scalars(loss)
-            assert [event.step for event in events] == [row["epoch"] for row in history]
-            assert [event.value for event in events] == close([row[loss] for row in history])
-    linear = make_run("linear", estimators=("logistic",))
-    result = run_obygaze("models", "export", linear.folder, "--tensorboard", "-o", logs)
-    assert (result.exit_code, "no loss history" in result.stderr) == (1, True)

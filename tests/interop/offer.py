@@ -44,17 +44,6 @@ def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:
     return digests
 
 
-def offer_model(demo: Path, folder: Path) -> None:
-    """Write a model as ONNX, with features and the probabilities that it predicts for them."""
-    model = folder / "model"
-    om.train_model(demo / "mobygaze/level.toml", model)
-    store = of.open_store(demo / "mobygaze/words.zarr")
-    features = store.read("native", ids=store.done_ids()[:200])
-    estimator, _ = om.load_model(model)
-    np.save(folder / "expected" / "features.npy", features)
-    np.save(folder / "expected" / "probabilities.npy", estimator.predict_proba(features))
-
-
 def offer_annotations(folder: Path) -> None:
     """Write the start, end and value that our own reader finds in each ELAN file, by tier."""
     files = {}
@@ -99,7 +88,6 @@ def main(demo: Path, folder: Path) -> None:
             store.finalise()
         digests[name] = offer_store(folder, name)
     (folder / "expected" / "digests.json").write_text(json.dumps(digests))
-    offer_model(demo, folder)
     offer_annotations(folder)
     offer_table(demo, folder)
     offer_ranking(demo, folder)

@@ -234,18 +234,6 @@ def read_speach(folder: Path, _: str) -> Iterator[Pair]:
     yield from compare_elan(folder, read)
 
 
-@reader("onnxruntime")
-def read_onnx(folder: Path, _: str) -> Iterator[Pair]:
-    """Run the exported model with onnxruntime; probabilities must agree to a millionth."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(folder / "model.onnx")
-    features = np.load(folder / "expected" / "features.npy")
-    [probabilities] = session.run(None, {session.get_inputs()[0].name: features})
-    expected = np.load(folder / "expected" / "probabilities.npy")
-    yield "model.onnx", bool(np.abs(probabilities - expected).max() < 1e-6)
-
-
 @reader("ir_measures")
 def read_ranking(folder: Path, _: str) -> Iterator[Pair]:
     """Read and score a trec_eval run file; average precision must agree to a millionth."""
