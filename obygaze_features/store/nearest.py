@@ -101,7 +101,7 @@ def find_nearest(
     every_row = np.concatenate(rows)
     return [
         _match(stores[owners[n]], int(every_row[n]), float(cosines[n]), int(frames[n]), array)
-        for n in _largest(_without_noise(cosines, len(direction))[None], top)[1].tolist()
+        for n in _largest(cosines[None], top)[1].tolist()
     ]
 
 
@@ -187,13 +187,6 @@ def _select_rows(store: Store, films: Collection[str] | None, exclude: Collectio
     return rows
 
 
-def _without_noise(cosines: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    """Round cosines to the precision of their sums, so that equal rows are equal on any machine."""
-    step = np.float32(2.0 ** math.ceil(math.log2(width)) * np.finfo(np.float32).eps)
-    rounded: NDArray[np.float32] = np.round(cosines / step) * step
-    return rounded
-
-
 def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the row and column indices of each row's `top` cosines, best first, without -inf.
 
@@ -222,7 +215,8 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
     """Return each vector's cosine with a unit vector; -inf if a vector is zero or not finite."""
     vectors = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
-        cosines: NDArray[np.float32] = vectors @ direction
+        # Not BLAS: it can give equal rows different cosines, and so another order.
+        cosines: NDArray[np.float32] = np.einsum("...i,i->...", vectors, direction)
         lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
         cosines /= lengths
     cosines[~np.isfinite(cosines)] = -np.inf

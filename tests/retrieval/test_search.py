@@ -166,10 +166,27 @@ def test_search_covers_films_of_several_stores(source, store, query, tmp_path):
         of.search([source.path, tmp_path / "c.zarr"], vector=query)
 
 
-def test_tied_cosines_keep_the_order_of_rows(source, store):
-    store.read_rows = lambda array, rows: np.ones((len(rows), WIDTH), np.float32)
-    matches = of.search(store, vector=ONES, top=4)
+@pytest.mark.parametrize("seed", range(8))
+def test_equal_clips_keep_the_order_of_rows(source, store, seed):
+    vector = np.random.default_rng(seed).standard_normal(WIDTH).astype(np.float32)
+    store.read_rows = lambda array, rows: np.tile(vector, (len(rows), 1))
+    matches = of.search(store, vector=vector, top=4)
     assert [match.id for match in matches] == source.ids[:4]
+    assert len({match.cosine for match in matches}) == 1
+
+
+def test_clips_that_hardly_differ_are_in_the_order_of_their_cosines(store):
+    def nearly_parallel(array, rows):
+        vectors = np.zeros((len(rows), WIDTH), np.float32)
+        vectors[:, 0] = 1
+        vectors[:, 1] = np.linspace(0.003, 0.001, len(rows))
+        return vectors
+
+    store.read_rows = nearly_parallel
+    matches = of.search(store, vector=np.eye(WIDTH)[0], top=30)
+    cosines = [match.cosine for match in matches]
+    assert cosines == sorted(cosines, reverse=True)
+    assert cosines[0] > cosines[-1]
 
 
 def test_a_vector_is_read_from_a_file(source, store, query, tmp_path):
