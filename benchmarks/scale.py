@@ -83,8 +83,6 @@ def measure(only: str = "") -> Iterator[Result]:
                 of_work = list(_results(work, Path(name)))
                 results += of_work
                 yield from of_work
-        if only in PAGE:
-            yield from _page(Path(name))
     if not only and not os.environ.get(SMALL):
         draw_picture([result for result in results if result.curve])
 
@@ -292,13 +290,6 @@ def _faiss(inputs: Path, output: Path) -> None:
     index.search(values, 6)
 
 
-def _map(inputs: Path, output: Path) -> None:
-    _obygaze(
-        "stores", "map", inputs / "s.zarr", "--manifest", inputs / "manifest",
-        "-o", output / "map.html",
-    )  # fmt: skip
-
-
 def _predict(inputs: Path, output: Path) -> None:
     _obygaze(
         "models", "predict", inputs.with_name("model"), inputs / "s.zarr",
@@ -388,7 +379,6 @@ WORKS = (
     Work("stores subset, half", "clips", THOUSANDS, store, _subset, _half_a_copy, "half a copy", 5),
     Work("five neighbours of each", "clips", (1_000, 3_000, 10_000), near, _neighbours,
          _faiss, "FAISS", 1.5, exponent=None),
-    Work("stores map", "clips", THOUSANDS, store, _map, row_kib=ROW_KIB),
     Work("models predict", "clips", THOUSANDS, store, _predict, row_kib=ROW_KIB),
     Work("models explain, one clip", "clips", THOUSANDS, store, _explain, row_kib=ROW_KIB),
     Work("report of a run", "clips", CLIPS, run, _report),
@@ -401,35 +391,6 @@ WORKS = (
          row_kib=FILM_KIB),
     Work("annotations agreement", "films", SEGMENT_FILMS, segments, _agreement, row_kib=FILM_KIB),
 )  # fmt: skip
-PAGE = "a map's page, until a name was clicked"
-
-
-def _page(folder: Path) -> Iterator[Result]:
-    """Yield the wall-clock seconds in Chromium, without the startup of the browser."""
-    if shutil.which("chromium") is None:
-        return
-    from tests.kit.page import open_tab
-
-    work = next(work for work in WORKS if work.name == "stores map")
-    sizes = _tiny_sizes(work)[1:] if os.environ.get(SMALL) else work.sizes[1:]
-    curve = []
-    with open_tab() as tab:
-        for size in sizes:
-            inputs = _inputs(work, folder, size)
-            page = inputs / "map.html"
-            if not page.exists():
-                _map(inputs, inputs)
-            seconds = []
-            for _ in range(MOST_RUNS):
-                begin = time.perf_counter()
-                tab.open(page)
-                tab.click(".of-film button")
-                assert tab.text("#lit")
-                seconds.append(time.perf_counter() - begin)
-            curve.append((size, min(seconds), 0.0))
-    took = curve[-1][1]
-    name = f"{PAGE}, {sizes[-1]:,} clips (limit)"
-    yield Result(name, took, "s", 3, took / 3, 1, tuple(curve))
 
 
 def main(name: str, side: str, inputs: str, tiny: str) -> None:

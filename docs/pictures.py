@@ -54,14 +54,12 @@ PRODUCTS = {
     "how-to/films-page": ("gone-girl.png",),
     "how-to/gender-score": ("gender/leanings.svg",),
     "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
-    "how-to/search": ("words.png",),
 }  # fmt: skip
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("tutorials/senses",), ("how-to/association",),
            ("how-to/captions",), ("how-to/films-page",), ("how-to/gender-score",),
-           ("how-to/saliency",),
-           ("how-to/search",))  # fmt: skip
+           ("how-to/saliency",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. The first entry applies to each report.
 AGREEMENT = "section[aria-labelledby=agreement]"

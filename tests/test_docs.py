@@ -240,7 +240,7 @@ PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/mediaeval": "violence 16 16 False\n",
     "how-to/moments": "film1 True\nfilm2 True\nfilm3 True\nfilm4 True\nTrue\n",
     "how-to/papers": "",
-    "how-to/search": "3 True\nTrue\n",
+    "how-to/search": "3 True\nTrue\n(12, 2)\n",
     "how-to/saliency": "(8, 4, 4) (4, 4) a photo of an angry person\n",
     "explanation/scores": "F1 of the positive class 0.50, weighted F1 0.80\n"
     "F1 of the positive class 0.00, weighted F1 0.71\n",

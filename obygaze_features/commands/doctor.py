@@ -32,7 +32,6 @@ EXTRAS = {
     "views": "stores as pandas and xarray",
     "remote": "stores over networks",
     "ray": "extraction on Ray clusters",
-    "umap": "maps of clips by UMAP",
     "timm": "networks from timm and torchvision",
 }
 MAX_PACKAGES_SHOWN = 4
@@ -43,12 +42,11 @@ IMPORTED_AS = {
     "scikit-learn": "sklearn",
     "sentence-transformers": "transformers.image_transforms",
     "transformers": "transformers.image_transforms",
-    "umap-learn": "numba",
 }
 """The module to import for each package, if it is not the package's name.
 
-Importing all of transformers, sentence-transformers and umap takes many seconds. Their modules here
-load only the compiled packages that tend to fail: numba, and torchvision if it is installed.
+Importing all of transformers and sentence-transformers takes many seconds. Their module here loads
+only the compiled package that tends to fail: torchvision, if it is installed.
 """
 _IMPORT_EACH = """
 import importlib, json, sys

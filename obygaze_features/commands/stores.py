@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands.stores_search import map_, search
+from obygaze_features.commands.stores_search import search
 from obygaze_features.commands.stores_transfer import (
     export,
     import_,
@@ -447,5 +447,5 @@ def _format_value(value: object) -> str:
     return text if len(text) <= MAX_VALUE_WIDTH else f"{text[: MAX_VALUE_WIDTH - 3]}..."
 
 
-for command in (search, map_, pack, unpack, export, import_, push, pull, serve):
+for command in (search, pack, unpack, export, import_, push, pull, serve):
     stores.add_command(command)

@@ -1,21 +1,17 @@
-"""Search stores for the clips nearest to a text, a clip or a vector, and save the matches.
-
-Pages are self-contained: they need no internet access and no other file.
-"""
+"""Search stores for the clips nearest to a text, a clip or a vector, and show the matches."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from obygaze_features.common.files import new_file, refuse_to_overwrite, to_json
-from obygaze_features.common.tables import format_rows
+from obygaze_features.common.files import new_file
 from obygaze_features.common.text import (
     counted,
     did_you_mean,
@@ -25,18 +21,22 @@ from obygaze_features.common.text import (
     shorten_digest,
 )
 from obygaze_features.errors import BackboneError, StoreError, UsageError, translate
-from obygaze_features.items.films import find_films
-from obygaze_features.page.html import NOTE, Html, document, html, read_thumbnails
-from obygaze_features.retrieval.clips import Clips, describe_clips, fill, page_part
+from obygaze_features.items.films import distinct_titles, film_titles, find_films
+from obygaze_features.page.html import Html, document, html, read_thumbnails
 from obygaze_features.store import Store, open_store
 from obygaze_features.store.nearest import Match, find_nearest, has_frames
 
 if TYPE_CHECKING:
     from obygaze_features.backbones import Backbone
 
-SUFFIXES = (".csv", ".html", ".json")
-_COLUMNS = ("rank", "id", "film", "cosine", "frame", "time", "store", "title", "from", "to")
-_NO_VECTOR = (ValueError, RecursionError, EOFError)
+
+def film_titles_of(stores: Sequence[Store]) -> dict[str, str]:
+    """Return a distinct title for each film of some stores."""
+    titles: dict[str, str] = {}
+    for store in reversed(stores):
+        titles |= dict.fromkeys(store.items.films, "") | film_titles(store.items)
+    films = {film for store in stores for film in store.items.films}
+    return distinct_titles({film: titles[film] or film for film in films})
 
 
 def search(
@@ -44,7 +44,7 @@ def search(
     *,
     text: str | None = None,
     like: str | None = None,
-    vector: ArrayLike | Path | None = None,
+    vector: ArrayLike | None = None,
     array: str | None = None,
     frames: bool = False,
     films: Collection[str] | str | None = None,
@@ -62,7 +62,7 @@ def search(
     like
         Find clips similar to the clip with this id, which is left out.
     vector
-        Find clips near this vector, or near the vector in an ``.npy``, ``.json`` or ``.csv`` file.
+        Find clips near this vector, such as the direction of a concept.
     array
         The array to search (default: ``native``, or ``frames`` if `frames` is true).
     frames
@@ -99,88 +99,83 @@ def search(
         query: NDArray[Any] = _embed_text(opened[0], text, backbone)
     elif like is not None:
         query = _read_example(opened, like, array)
-    elif isinstance(vector, str | Path):
-        query = _read_vector(Path(vector))
     else:
         query = _as_numbers(vector, "the vector")
     return find_nearest(
         opened,
         query,
         array=array,
-        films=films and find_films(films, describe_clips(opened).titles),
+        films=films and find_films(films, film_titles_of(opened)),
         exclude=() if like is None else [like],
         top=top,
     )
 
 
-def save_matches(
-    matches: Sequence[Match],
-    output: Path | str,
-    clips: Clips,
-    *,
-    title: str = "",
-    thumbnails: Path | str | None = None,
-    like: str | None = None,
-    overwrite: bool = False,
-) -> None:
-    """Write matches as CSV, JSON or an HTML page, depending on the suffix.
-
-    Parameters
-    ----------
-    matches
-        The matches from `search`.
-    output
-        The file to write.
-    clips
-        The information about clips from `describe_clips`.
-    title
-        The title of a page (default: "Clips like", and the name of the clip in `like`).
-    thumbnails
-        A folder of pictures ``ID.jpg`` for a page. A page with pictures must not be shared.
-    like
-        The id of the clip that was searched for, which a page also shows.
-    overwrite
-        Replace an existing file.
-    """
-    output = check_output(output, overwrite=overwrite)
-    rows = match_rows(matches, clips)
-    if output.suffix == ".csv":
-        numbered = [
-            {"rank": rank, **row, "cosine": f"{row['cosine']:.6f}"}
-            for rank, row in enumerate(rows, start=1)
-        ]
-        columns = [*_COLUMNS, *(["words"] if "words" in rows[0] else [])] if rows else _COLUMNS
-        content = format_rows(numbered, columns, number=str)
-    elif output.suffix == ".json":
-        content = to_json(rows)
-    else:
-        folder = None if thumbnails is None else Path(thumbnails)
-        content = matches_page(matches, clips, title=title, thumbnails=folder, like=like)
-    with new_file(output, overwrite=overwrite) as new:
-        new.write_text(content, encoding="utf-8")
-
-
-def match_rows(matches: Sequence[Match], clips: Clips) -> list[dict[str, Any]]:
-    """Return matches as JSON, with the film's title, the clip's start and end, and any words.
-
-    The key ``words`` exists only if at least one match has a text.
-    """
+def match_rows(
+    matches: Sequence[Match], stores: Sequence[Store], titles: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return matches as JSON, with the title of each film and the clip's span in seconds."""
     rows = []
-    texts = [clips.item(match.id).text for match in matches]
-    for match, text in zip(matches, texts, strict=True):
-        start, end = clips.span(match.id)
-        row = asdict(match) | {"title": clips.film(match.id), "from": start, "to": end}
-        rows.append(row | ({"words": text} if any(texts) else {}))
+    for match in matches:
+        items = next(store.items for store in stores if match.id in store)
+        item = items[items.row(match.id)]
+        title = titles.get(item.film, item.film)
+        rows.append(asdict(match) | {"title": title, "start": item.start, "end": item.end})
     return rows
 
 
-def check_output(output: Path | str, *, overwrite: bool = False) -> Path:
-    """Return the path to save matches to; raise if its suffix is unknown or the file exists."""
-    output = Path(output)
-    if output.suffix not in SUFFIXES:
-        raise UsageError(f"{output}: matches can only be saved as {', '.join(SUFFIXES)}")
-    refuse_to_overwrite(output, overwrite=overwrite)
-    return output
+def write_page(
+    rows: Sequence[Mapping[str, Any]],
+    output: Path,
+    *,
+    title: str,
+    thumbnails: Path | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write matches as a page: a grid of pictures with film, time and similarity.
+
+    Parameters
+    ----------
+    rows
+        The matches, from `match_rows`.
+    output
+        The page, ``NAME.html``.
+    title
+        The heading of the page.
+    thumbnails
+        A folder of pictures ``ID.jpg``. A page with pictures must not be shared.
+    overwrite
+        Replace an existing page.
+    """
+    pictures: Mapping[str, str] = {}
+    if thumbnails is not None:
+        pictures = read_thumbnails(thumbnails, [row["id"] for row in rows])
+
+    cards = []
+    for row in rows:
+        image = html('<div class="none"></div>')
+        if row["id"] in pictures:
+            image = html('<img alt="" src="data:image/jpeg;base64,{}">', pictures[row["id"]])
+        time = row["start"] if row["time"] is None else row["time"]
+        place = [row["title"] or row["id"]]
+        if time is not None:
+            place.append(format_time(round(time)))
+        cards.append(
+            html(
+                '<li>{}<p><span class="likeness">{}</span>{}<br><code>{}</code></p></li>\n',
+                image,
+                f"{row['cosine']:.2f}",
+                ", ".join(place),
+                row["id"],
+            )
+        )
+
+    note = "Do not share this page: it contains pictures of films." if pictures else ""
+    template = (files("obygaze_features.retrieval") / "search.html").read_text(encoding="utf-8")
+    count = counted(len(rows), "clip")
+    body = html(template, title=title, count=count, note=note, cards=Html("".join(cards)))
+    with new_file(output, overwrite=overwrite) as new:
+        new.write_text(document(title, body), encoding="utf-8")
 
 
 def _check_stores(stores: Sequence[Store]) -> None:
@@ -204,22 +199,6 @@ def _read_example(stores: Sequence[Store], item_id: str, array: str) -> NDArray[
     where = " and ".join(store.where for store in stores)
     remedy = did_you_mean([item_id], stores[0].ids) or f"; ids look like {stores[0].ids[0]}"
     raise StoreError(f"{where}: no item {shorten(item_id)}{remedy}")
-
-
-def _read_vector(path: Path) -> NDArray[np.float64]:
-    if path.suffix not in (".npy", ".json", ".csv"):
-        raise UsageError(path, ": a vector must be in an .npy, .json or .csv file")
-    with (
-        translate(UsageError, path, "cannot be read: {}", foreign=OSError),
-        translate(UsageError, path, "does not hold a vector: {}", foreign=_NO_VECTOR),
-    ):
-        if path.suffix == ".npy":
-            values: Any = np.load(path, allow_pickle=False)
-        elif path.suffix == ".json":
-            values = json.loads(path.read_bytes())
-        else:
-            values = [float(cell) for cell in path.read_text("utf-8-sig").replace(",", " ").split()]
-    return _as_numbers(values, str(path))
 
 
 def _as_numbers(values: Any, where: str) -> NDArray[np.float64]:
@@ -251,7 +230,7 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     name, family, digest = str(about["name"]), str(about.get("family")), about["weights_sha256"]
     no_texts = UsageError(
         f"{store.where}: its backbone {name} cannot encode text; search by a clip (--like ID) "
-        "or by a vector (--vector FILE)"
+        "or, in Python, by a vector"
     )
     if any(candidate.name == family and not candidate.embeds_texts for candidate in families()):
         raise no_texts
@@ -274,49 +253,3 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
             f"{spec} has (sha256 {shorten_digest(ours)}); {give}"
         )
     return network
-
-
-def matches_page(
-    matches: Sequence[Match],
-    clips: Clips,
-    *,
-    title: str = "",
-    thumbnails: Path | None = None,
-    like: str | None = None,
-) -> str:
-    """Return a page of the matches in order, each with a strip of its film; `like` comes first."""
-    ids, note, pictures = [match.id for match in matches], "", {}
-    if thumbnails is not None:
-        pictures = read_thumbnails(thumbnails, [*ids, *filter(None, [like])])
-        if (thumbnails / NOTE).is_file():
-            note = (thumbnails / NOTE).read_text(encoding="utf-8").strip()
-    cards = [_card(match.id, match, clips, pictures) for match in matches]
-    if like is not None:
-        cards.insert(0, _card(like, None, clips, pictures))
-        title = title or f"Clips like {clips.name(like)}"
-    legend = [
-        html('<li><i class="swatch {1}"></i> {0}</li>', *level) for level in clips.levels.values()
-    ]
-    body = fill(
-        "search", title=title, count=counted(len(matches), "clip"), note=note,
-        legend=Html("".join(legend)), hits=Html("".join(cards)),
-    )  # fmt: skip
-    return document(title, body, style=page_part("pages.css"))
-
-
-def _card(clip: str, match: Match | None, clips: Clips, pictures: Mapping[str, str]) -> Html:
-    """Return the card of a match, or of the clip that was searched for if there is no match."""
-    image = '<img alt="" src="data:image/jpeg;base64,{}">'
-    moment, level = None if match is None else match.time, clips.level(clip)
-    likeness = "The clip you searched for" if match is None else f"{match.cosine:.2f}"
-    likeness += "" if moment is None else f", nearest at {format_time(moment)}"
-    excerpt = clips.excerpt(clip)
-    words = html('<p class="said">“{}”</p>', excerpt) if excerpt else ""
-    return fill(
-        "hit", kind="query" if match is None else "hit", clip=clip, name=clips.name(clip),
-        picture=html(image, pictures[clip]) if clip in pictures else "",
-        href=html(' href="{}{}"', clips.link, clip) if clips.link else "",
-        level=level[0], colour=level[1], concepts=", ".join(clips.concepts_of.get(clip, ())),
-        percent=0 if match is None else round(max(0.0, 100 * match.cosine)), likeness=likeness,
-        strip=clips.strip(clip, moment), words=words,
-    )  # fmt: skip

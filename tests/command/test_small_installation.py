@@ -26,7 +26,7 @@ from importlib.machinery import PathFinder
 from click.testing import CliRunner
 
 hidden, find, version = sys.argv[1].split(), PathFinder.find_spec, metadata.version
-modules = {"pillow": "PIL", "scikit-learn": "sklearn", "umap-learn": "sklearn"}
+modules = {"pillow": "PIL", "scikit-learn": "sklearn"}
 modules["sentence-transformers"] = "transformers"
 
 def version_of(name):

@@ -1,7 +1,7 @@
 """Small stores with known vectors."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import obygaze_features as of
-from obygaze_features.manifests import Concept, Item, Items, LabelScheme, LabelSet, Level, Manifest
+from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import ArraySpec, Done, Failed, Recipe, Status, Store, StoreWriter
 from tests.kit.store import fill
 
@@ -25,7 +25,6 @@ ARRAYS = (
 )
 FAILED, PADDED, ZERO = 5, 2, 7
 """The rows that failed, that ends early, and whose vector is zero."""
-TITLES = {"tt1": "</title><script>alert('&')</script>", "tt2": "Emma (1996)", "tt3": "Juno (2007)"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ def make_search_store(
     arrays: tuple[ArraySpec, ...] = ARRAYS,
     partial: bool = True,
     block_rows: int = 8,
+    items: Items | None = None,
 ) -> Source:
     """Write a store with the rows above; if `partial`, its last block is not done."""
     random = np.random.default_rng(seed)
@@ -56,18 +56,18 @@ def make_search_store(
         for name in values.keys() & {"frames", "tokens", "frame_time"}:
             values[name][PADDED, values[name].shape[1] // 2 :] = np.nan
         values["native"][ZERO] = 0
-    film_of = [films[row % len(films)] for row in range(n)]
-    ids = [f"{film}-{row:03}" for row, film in enumerate(film_of)]
-    items = [Item(name, film=name[:3], media=f"{name}.mp4") for name in ids]
+    if items is None:
+        names = [f"{films[row % len(films)]}-{row:03}" for row in range(n)]
+        items = Items.of([Item(name, film=name[:3], media=f"{name}.mp4") for name in names])
     recipe = Recipe(str(backbone["name"]), backbone, {"mode": "standard"}, "float32", arrays)
-    manifest = Manifest("clips", Items.of(items))
+    manifest = Manifest("clips", items)
     writer = StoreWriter.create(path, manifest, recipe, block_rows=block_rows)
     blocks = list(writer.missing_blocks())[: -1 if partial else None]
     no = Failed(Status.UNREADABLE, "cannot be decoded")
     rows = [Done({name: value[row] for name, value in values.items()}, None) for row in range(n)]
     fill(writer, blocks, [*rows[:FAILED], no, *rows[FAILED + 1 :]].__getitem__)
     done = (np.arange(n) < len(blocks) * block_rows) & (np.arange(n) != FAILED)
-    return Source(path, ids, film_of, values, done)
+    return Source(path, items.ids, items.films, values, done)
 
 
 @pytest.fixture(scope="session")
@@ -78,20 +78,3 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 @pytest.fixture
 def store(source: Source) -> Store:
     return of.open_store(source.path)
-
-
-@pytest.fixture(scope="session")
-def manifest(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """Minutes of three films; the first twenty are labelled, and odd ones of them show "Look"."""
-    concepts = [("Look",) if row % 2 else () for row in range(20)]
-    labels = LabelSet("all", source.ids[:20], ["EN"] * 8 + ["S"] * 12, concepts)
-    own = (Level("EN", "Easy Negative"), Level("S", "Sure"))
-    starts = 60.0 * (np.arange(len(source.ids)) // 3)
-    extra = {"movie_title": [TITLES[film] for film in source.films]}
-    media = [f"{film}.mp4" for film in source.films]
-    items = of.open_store(source.path).items
-    items = replace(items, media=media, starts=starts, ends=starts + 60, extra=extra)
-    scheme = LabelScheme("s", own, (Concept("Look"),))
-    folder = tmp_path_factory.mktemp("labelled") / "manifest"
-    Manifest("m", items, scheme=scheme).with_parts(labels=[labels]).save(folder)
-    return Manifest.load(folder)

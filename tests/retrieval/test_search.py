@@ -4,7 +4,6 @@ import base64
 import html
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,20 +12,17 @@ import obygaze_features as of
 from obygaze_features.common.text import format_time
 from obygaze_features.errors import BackboneError, ObygazeError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.retrieval.clips import describe_clips
-from obygaze_features.retrieval.search import matches_page
 from obygaze_features.store import Recipe
 from obygaze_features.store import nearest as nearest_module
 from obygaze_features.store.format import ArraySpec
-from obygaze_features.store.nearest import Match
 from obygaze_models.data.stores import read_frame_times
 from tests.backbones.conftest import on_each
 from tests.backbones.test_backbones_parity import MODELS, text_features
-from tests.kit.files import csv_rows, refused, write
+from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
 from tests.kit.run import write_rows
 from tests.kit.store import pack
-from tests.retrieval.conftest import FAILED, PADDED, TITLES, TOY, WIDTH, ZERO, make_search_store
+from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
 
 
 def brute(source, query, array="native", keep=None):
@@ -189,19 +185,6 @@ def test_clips_that_hardly_differ_are_in_the_order_of_their_cosines(store):
     assert cosines[0] > cosines[-1]
 
 
-def test_a_vector_is_read_from_a_file(source, store, query, tmp_path):
-    np.save(tmp_path / "q.npy", query[None])
-    (tmp_path / "q.json").write_text(json.dumps(query.tolist()))
-    (tmp_path / "q.csv").write_text("\n".join(map(repr, query.tolist())))
-    for path in tmp_path.iterdir():
-        assert [m.id for m in of.search(store, vector=path)] == brute(source, query)[0][:10]
-    for name, content in (("a.npy", "garbage"), ("a.json", "{"), ("a.json", '{"a": 1}'),
-                          ("a.csv", "x,y\n1,2\n")):  # fmt: skip
-        (tmp_path / name).write_text(content)
-        with pytest.raises(UsageError, match=name):
-            of.search(store, vector=tmp_path / name)
-
-
 ONES = [1] * WIDTH
 
 
@@ -217,7 +200,6 @@ ONES = [1] * WIDTH
     ({"vector": ONES, "films": ["tt9"]}, "unknown film 'tt9'"),
     ({"vector": ONES, "top": 0}, "at least 1"),
     ({"text": " "}, "is empty"),
-    ({"vector": "no.npy"}, r"no\.npy cannot be read: No such file"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(arguments, facts, store):
     with pytest.raises(ObygazeError, match=facts) as caught:
@@ -278,121 +260,75 @@ def text_of(page):
     return html.unescape(re.sub(r"<(?:style>.*?</style|[^>]*)>", "", page, flags=re.S))
 
 
-def test_the_command_gives_the_python_result(obygaze, source, manifest, tmp_path):
-    result = obygaze("stores", "search", source.path, "--like", "tt1-003", "--top", 3, code=0)
-    matches = of.search(source.path, like="tt1-003", top=3)
-    lines = result.stdout.splitlines()
-    assert [line.split()[1] for line in lines[2:5]] == [match.id for match in matches]
-    assert lines[5] == f"next: obygaze stores search {source.path} --like {matches[0].id}"
-
-    np.save(tmp_path / "q.npy", np.ones(32))
-    matches = of.search(source.path, vector=np.ones(32), films=["tt1", "tt3"], frames=True, top=4)
-    search = ["stores", "search", source.path, "--vector", tmp_path / "q.npy", "--film",
-              "tt1,tt3", "--frames", "--top", 4]  # fmt: skip
-    for films in ("tt1,juno", "tt1,tt3"):  # by the titles of a manifest, too
-        search[6], more = films, ("--manifest", manifest.folder)
-        rows = json.loads(obygaze(*search, *more, "--json").stdout)
-        assert [row["id"] for row in rows] == [match.id for match in matches]
-    assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
-    obygaze(*search, "-o", tmp_path / "m.csv")
-    rows = csv_rows(tmp_path / "m.csv")
-    assert [row["id"] for row in rows] == [match.id for match in matches]
-    assert rows[0]["cosine"] == f"{matches[0].cosine:.6f}"
-    assert "--overwrite" in obygaze(*search, "-o", tmp_path / "m.csv", code=1).output
-
-
-@pytest.mark.parametrize("frames", [[], ["--frames"]])
-def test_matches_are_shown_with_strip_and_picture(obygaze, source, manifest, tmp_path, frames):
-    """The mark on the film's strip is half way through the minute, or at the frame."""
-    folder, thumbnails, report = (tmp_path / name for name in ("pages", "thumbs", "report.html"))
-    folder.mkdir()
-    write(thumbnails / "NOT-TO-BE-SHARED.txt", "Share <neither> of these.")
-    for item_id in source.ids[:20]:
-        (thumbnails / f"{item_id}.jpg").write_bytes(JPEG)
-    report.write_text("a report")
-    command = ("stores", "search", source.path, "--like", "tt1-003", "--top", 40, *frames,
-               "--manifest", manifest.folder, "-o")  # fmt: skip
-    files = ("--report", report, "--thumbnails", thumbnails)
-    obygaze(*command, folder / "page.html", *files, code=0)
-    obygaze(*command, folder / "table.csv", code=0)
-    page, rows = (folder / "page.html").read_text(), csv_rows(folder / "table.csv")
-    picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
-    assert "Share <neither> of these." in text_of(page)
-    assert "default-src 'none'" in page
-    assert not re.findall(r"https?://|url\(", page)
-    assert f"<h1>Clips like {html.escape(TITLES['tt1'])}, 0:01:00</h1>" in page
-    assert "<script" not in page
-    hits = re.findall('<li class="hit">.*?</li>', page, re.S)
-    matches = of.search(source.path, like="tt1-003", top=40, frames=bool(frames))
-    expected = ["tt1-003", *(match.id for match in matches)]
-    assert page.count(picture) == len({*expected} & {*source.ids[:20]})
-    for match, hit, row in zip(matches, hits, rows, strict=True):
-        number = source.ids.index(match.id)
-        title, minute, text = TITLES[match.film], number // 3, text_of(hit)
-        times = [f"0:{minute:02}:00", f"0:{minute + 1:02}:00"]
-        assert [row[name] for name in ("id", "title", "from", "to")] == [match.id, title, *times]
-        level = "" if number >= 20 else "Easy Negative" if number < 8 else "Sure"
-        assert all(part in text for part in (f"{title}, {times[0]}", level, match.id))
-        assert ("Look" in text) == bool(number % 2 and level)
-        assert f"{match.cosine:.2f}" in text
-        assert (picture in hit) == ("<img" in hit) == (number < 20)
-        assert f'href="../report.html#clip={match.id}"' in hit
-        assert bool(frames) == (f"nearest at {format_time(match.time or 0)}" in text)
-        at = match.time / 60 if frames else minute + 0.5
-        mark = float(re.search("left: ([0-9.]+)%", hit)[1])
-        assert mark == pytest.approx(100 * at / source.films.count(match.film), abs=0.006)
-
-
-def test_each_file_of_a_film_has_its_own_strip():
-    """The times of each file start at 0."""
-    spans = {"a1": ("1.mp4", 0.0), "a2": ("1.mp4", 60.0), "b1": ("2.mp4", 0.0)}
-    items = [Item(i, film="f", media=m, start=start, end=start + 60)
-             for i, (m, start) in spans.items()]  # fmt: skip
-    clips = describe_clips([], Manifest("m", Items.of(items)))
-    marks = [re.search("left: ([0-9.]+)%", clips.strip(name))[1] for name in spans]
-    assert marks == ["25.00", "75.00", "50.00"]
-
-
 def test_random_weights_give_one_warning(obygaze, tmp_path):
     note = "random weights, trained on nothing"
     backbone = {**TOY, "config": {"synthetic": note}}
     path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
-    for command, *ask in (("search", "--like", "tt1-003"), ("map", "-o", tmp_path / "map.html")):
-        result = obygaze("stores", command, path, *ask, code=0)
-        assert result.stderr == f"WARNING: these similarities mean nothing: {path} has {note}\n"
+    result = obygaze("stores", "search", path, "--like", "tt1-003", code=0)
+    assert result.stderr == f"WARNING: these similarities mean nothing: {path} has {note}\n"
 
 
-def test_invalid_options_are_refused_in_one_line(obygaze, source, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for options, facts in (
-        (["-o", "x.txt"], "x.txt: matches can only be saved as .csv, .html, .json"),
+def test_the_command_gives_the_python_result(obygaze, source):
+    search = ("stores", "search", source.path, "--like", "tt1-003")
+    lines = obygaze(*search, "--top", 3, code=0).stdout.splitlines()
+    matches = of.search(source.path, like="tt1-003", top=3)
+    assert [line.split()[1] for line in lines[2:5]] == [match.id for match in matches]
+    assert lines[5] == f"next: obygaze stores search {source.path} --like {matches[0].id}"
+
+    asked = ("--film", "tt1,tt3", "--frames", "--top", 4, "--json")
+    rows = json.loads(obygaze(*search, *asked, code=0).stdout)
+    matches = of.search(source.path, like="tt1-003", films=["tt1", "tt3"], frames=True, top=4)
+    assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
+    assert [row["cosine"] for row in rows] == [match.cosine for match in matches]
+
+
+@pytest.mark.parametrize("frames", [[], ["--frames"]])
+def test_the_page_shows_each_match(obygaze, tmp_path, frames):
+    title = "</title><script>alert('&')</script>"
+    items = Items.of(
+        [
+            Item(f"f-{n}", film="f", media="f.mp4", start=60.0 * n, end=60.0 * n + 60)
+            for n in range(9)
+        ],
+        {"movie_title": [title] * 9},
+    )
+    made = make_search_store(tmp_path / "s.zarr", 9, items=items, partial=False)
+    thumbnails = tmp_path / "thumbs"
+    thumbnails.mkdir()
+    for item_id in made.ids[:4]:
+        (thumbnails / f"{item_id}.jpg").write_bytes(JPEG)
+
+    page = tmp_path / "page.html"
+    command = ("stores", "search", made.path, "--like", "f-3", *frames, "-o", page)
+    obygaze(*command, "--thumbnails", thumbnails, code=0)
+    assert "already exists" in obygaze(*command, code=1).stderr
+    text = page.read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+    assert "<script" not in text
+    assert "Do not share this page" in text
+    assert not re.findall(r"https?://|url\(", text)
+
+    picture = f'src="data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"'
+    cards = re.findall("<li>.*?</li>", text, re.S)
+    matches = of.search(made.path, like="f-3", frames=bool(frames))
+    for match, card in zip(matches, cards, strict=True):
+        time = match.time if frames else 60 * int(match.id[2:])
+        for fact in (f"{title}, {format_time(round(time))}", match.id, f"{match.cosine:.2f}"):
+            assert fact in text_of(card)
+        assert (picture in card) == (match.id in made.ids[:4])
+
+
+@pytest.mark.parametrize(
+    ("options", "fact"),
+    [
+        (["-o", "x.csv"], "x.csv: matches are written as a page"),
         (["--thumbnails", "t"], "-o PAGE.html"),
         (["-o", "x.html", "--thumbnails", "t"], "t is not a folder"),
-        (["-o", "x.csv", "--report", "r.html"], "-o PAGE.html"),
-        (["-o", "x.html", "--report", "r.html"], "obygaze report"),
-        (["--labels", "ann"], "--manifest"),
-    ):
-        command = ("stores", "search", source.path, "--like", "tt1-000", *options)
-        refused(obygaze(*command), facts, code=2)
-    with pytest.raises(of.ObygazeError, match=r"no picture \(ID\.jpg\) of any"):
-        matches_page([Match("b", "", "s", 0.5)], describe_clips([]), thumbnails=tmp_path)
-
-
-def test_a_search_shows_the_words_of_its_matches(obygaze, source, manifest, tmp_path):
-    rows = [manifest[clip] for clip in manifest.items.ids]
-    spoken = {row.id: f"line {number} <said> here" for number, row in enumerate(rows)}
-    items = Items.of(replace(row, text=spoken[row.id]) for row in rows)
-    of.Manifest("spoken", items).save(tmp_path / "spoken")
-    search = ("stores", "search", source.path, "--like", "tt1-003", "--top", 3, "--manifest",
-              tmp_path / "spoken")  # fmt: skip
-    matches = json.loads(obygaze(*search, "--json").stdout)
-    assert [row["words"] for row in matches] == [spoken[row["id"]] for row in matches]
-    printed = obygaze(*search, "-o", tmp_path / "m.csv", code=0).stdout
-    obygaze(*search, "-o", tmp_path / "m.html", code=0)
-    page = text_of((tmp_path / "m.html").read_text())
-    for row in csv_rows(tmp_path / "m.csv"):
-        assert row["words"] == spoken[row["id"]]
-        assert f"“{row['words']}”" in printed
-        assert f"“{row['words']}”" in page
-    without = json.loads(obygaze(*search[:-2], "--json").stdout)
-    assert not any("words" in row for row in without)
+    ],
+)
+def test_invalid_options_are_refused_in_one_line(
+    obygaze, source, tmp_path, monkeypatch, options, fact
+):
+    monkeypatch.chdir(tmp_path)
+    command = ("stores", "search", source.path, "--like", "tt1-000", *options)
+    refused(obygaze(*command), fact, code=2)
