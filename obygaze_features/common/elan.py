@@ -1,4 +1,4 @@
-"""Read, write and extend ELAN documents (EAF 3.0) with tiers of timed annotations.
+"""Read and write ELAN documents (EAF 3.0) with tiers of timed annotations.
 
 Files are not trusted: their size is limited, document type declarations are refused, and nothing
 that they refer to is fetched. (pympi-ling is not used: it expands entities, mistakes frames for
@@ -31,7 +31,6 @@ STEREOTYPE = "Symbolic_Association"
 #: ELAN drops this comment when it saves, so a file is only unchanged if it has this checksum.
 CHECKSUM_COMMENT = "as obygaze wrote it:"
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_NUMBER = re.compile("[0-9]{1,15}")
 #: The children of a document element, in the order of the schema.
 ORDER = (
     "LICENSE", "HEADER", "TIME_ORDER", "TIER", "LINGUISTIC_TYPE", "LOCALE", "LANGUAGE",
@@ -267,32 +266,22 @@ def to_eaf(document: Document, vocabularies: Vocabularies | None = None) -> str:
     return _with_tiers(root, document.tiers)
 
 
-def add_tiers(path: Path, tiers: Sequence[Tier], error: type[ObygazeError]) -> str:
-    """Return the text of an ``.eaf`` file with added tiers; the rest is unchanged.
-
-    Comments are lost, as when ELAN saves a file.
-    """
-    return _with_tiers(parse_eaf(path, error), tiers)
-
-
 def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
-    """Add tiers to a document, with the ids, types and times they need, and return its text."""
+    """Add tiers to a document without tiers, with their types and times, and return its text."""
     types = {element.get("LINGUISTIC_TYPE_ID") for element in root.iter("LINGUISTIC_TYPE")}
     entries = _entries(root)
     levels = entries.get("segment", {})  # of the template's tiers
     kinds = {tier.kind for tier in tiers if levels.keys() & {n.value for n in tier.annotations}}
     entries |= dict.fromkeys(kinds - types, levels)
-    writer = _TierWriter(root, entries)
+    writer = _TierWriter(entries)
     for tier in tiers:
         writer.add(tier)
     _insert(root, writer.elements)
-    stereotypes = {element.get("STEREOTYPE") for element in root.iter("CONSTRAINT")}
-    needed = {None, *(element.get("LINGUISTIC_TYPE_REF") for element in writer.elements)}
+    needed = {element.get("LINGUISTIC_TYPE_REF") for element in writer.elements}
     missing = [
         element
         for element in _types(tiers, entries)
         if element.get("LINGUISTIC_TYPE_ID") in needed - types
-        and element.get("STEREOTYPE") not in stereotypes
     ]
     _insert(root, missing)
     _add_slots(root, writer.slots)
@@ -303,21 +292,17 @@ def _with_tiers(root: Xml.Element, tiers: Sequence[Tier]) -> str:
 
 
 class _TierWriter:
-    """A writer of XML elements for tiers, with names and ids that a document does not use yet.
+    """A writer of XML elements for tiers, with unique names and ids.
 
     Parameters
     ----------
-    root
-        The document, which is not changed.
     entries
         For each tier type with a pick-list, the ids of its entries by text.
     """
 
-    def __init__(self, root: Xml.Element, entries: Mapping[str, Mapping[str, str]]) -> None:
-        ids = [e.get("ANNOTATION_ID") or e.get("TIME_SLOT_ID") or "" for e in root.iter()]
-        used = [int(number) for name in ids for number in _NUMBER.findall(name)]
-        self.numbers = count(max(used, default=0) + 1)
-        self.names = {element.get("TIER_ID") for element in root.iter("TIER")}
+    def __init__(self, entries: Mapping[str, Mapping[str, str]]) -> None:
+        self.numbers = count(1)
+        self.names = set[str]()
         self.entries = entries
         self.elements: list[Xml.Element] = []
         #: The time of each time slot, whether it is a start, and its name.
@@ -404,8 +389,6 @@ def _types(tiers: Sequence[Tier], with_levels: Collection[str]) -> list[Xml.Elem
         dependent = {"LINGUISTIC_TYPE_ID": f"about a {kind}"}
         dependent |= {"TIME_ALIGNABLE": "false", "CONSTRAINTS": STEREOTYPE}
         elements.append(Xml.Element("LINGUISTIC_TYPE", plain | dependent))
-    description = "1-1 association with a parent annotation"
-    elements.append(Xml.Element("CONSTRAINT", STEREOTYPE=STEREOTYPE, DESCRIPTION=description))
     return elements
 
 
@@ -418,21 +401,10 @@ def _insert(root: Xml.Element, elements: Sequence[Xml.Element]) -> None:
 
 
 def _add_slots(root: Xml.Element, slots: Sequence[tuple[int, int, str]]) -> None:
-    """Add time slots in order of time; slots without a time stay after their predecessor."""
-    order = root.find("TIME_ORDER")
-    if order is None:
-        order = Xml.Element("TIME_ORDER")
-        _insert(root, [order])
-    keyed: list[tuple[int, int, Xml.Element]] = []
-    time = 0
-    for slot in order:
-        value = slot.get("TIME_VALUE", "")
-        time = int(value) if MILLISECONDS.fullmatch(value) else time
-        keyed.append((time, -1, slot))
-    for time, side, name in slots:
-        slot = Xml.Element("TIME_SLOT", TIME_SLOT_ID=name, TIME_VALUE=str(time))
-        keyed.append((time, side, slot))
-    order[:] = [slot for _, _, slot in sorted(keyed, key=lambda entry: entry[:2])]
+    """Add time slots in order of time."""
+    [order] = root.findall("TIME_ORDER")
+    for time, _, name in sorted(slots, key=lambda slot: slot[:2]):
+        Xml.SubElement(order, "TIME_SLOT", TIME_SLOT_ID=name, TIME_VALUE=str(time))
 
 
 def with_checksum(root: Xml.Element) -> str:

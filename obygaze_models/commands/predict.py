@@ -99,32 +99,14 @@ def _describe_training(model: TrainedModel) -> str:
 @folder_argument("model")
 @click.argument("stores", metavar="[STORE]...", nargs=-1, type=ADDRESS)
 @click.option("--ids", metavar="ID,ID", help="Predict only these clips.")
-@click.option(
-    "--band",
-    type=(float, float),
-    metavar="LOW HIGH",
-    help="Predict 'unsure' if the probability of the second class is between LOW and HIGH.",
-)
 @path_option("-o", "--output", help="A CSV file with one row per clip.")
-@path_option("--csv", "tables", metavar="FOLDER", help="A folder for one CSV table per film.")
 @path_option(
     "--elan",
     metavar="FOLDER",
     help="A folder for ELAN, with one .eaf file per media file; ideally the folder of the media "
     "files. Only clips with a start and an end are written.",
 )
-@path_option(
-    "--annotations",
-    metavar="FOLDER",
-    help="For a run with --elan: a folder of annotators' .eaf files; copies get the models' tiers.",
-)
 @click.option("--estimator", help="For a run: the estimator.  [default: all]")
-@click.option(
-    "--divided",
-    is_flag=True,
-    help="For a run: write only the clips on which annotators and the model disagree, and name who "
-    "disagrees. Clips are sorted by the model's confidence, highest first.",
-)
 @click.option(
     "--next",
     "count",
@@ -139,13 +121,9 @@ def predict(
     model: Path,
     stores: tuple[Path | str, ...],
     ids: str | None,
-    band: tuple[float, float] | None,
     output: Path | None,
-    tables: Path | None,
     elan: Path | None,
-    annotations: Path | None,
     estimator: str | None,
-    divided: bool,
     count: int | None,
     overwrite: bool,
     as_json: bool,
@@ -165,13 +143,9 @@ def predict(
     \b
     Examples:
       obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
-      obygaze models predict models/sure stores/xclip-kinetics.zarr --band 0.4 0.6
-      obygaze models predict models/sure stores/xclip-kinetics.zarr --csv tables
       obygaze models predict models/sure stores/spans.zarr --elan for-elan
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
-      obygaze models predict runs/first --csv tables
-      obygaze models predict runs/first --elan both --annotations for-elan
-      obygaze models predict runs/first --divided -o divided.csv --elan to-discuss
+      obygaze models predict runs/first -o predictions.csv --elan for-elan
       obygaze models predict runs/first stores/xclip-kinetics.zarr --next 50 -o next.csv
     """
     from obygaze_models.experiments.exports import Outputs
@@ -181,24 +155,19 @@ def predict(
     if output:
         refuse_to_overwrite(output, overwrite=overwrite)
     clips = [clip.strip() for clip in ids.split(",")] if ids else None
-    max_rows = 0 if as_json or output or tables or elan else MAX_ROWS_SHOWN
-    outputs = Outputs(output, tables, elan, annotations, max_rows)
+    max_rows = 0 if as_json or output or elan else MAX_ROWS_SHOWN
+    outputs = Outputs(output, elan, max_rows)
     if count is not None:
-        if not stores or ids or band or annotations or divided:
-            others = "--ids, --band, --annotations or --divided"
-            raise UsageError(f"--next needs STORE and cannot be combined with {others}")
+        if not stores or ids:
+            raise UsageError("--next needs STORE and cannot be combined with --ids")
         written = predict_next(model, stores, count, outputs, estimator=estimator)
     elif (model / RECORD).is_file():
-        if stores or band:
-            raise UsageError(f"{model} is a run. Leave out --band, and STORE (unless with --next)")
-        if annotations and not elan:
-            raise UsageError("--annotations needs a folder for the copies. Add --elan FOLDER")
-        written = predict_run(
-            om.load_run(model), outputs, estimator=estimator, ids=clips, divided=divided
-        )
+        if stores:
+            raise UsageError(f"{model} is a run. Leave out STORE (unless with --next)")
+        written = predict_run(om.load_run(model), outputs, estimator=estimator, ids=clips)
     else:
-        _check_model(model, stores, for_a_run=bool(annotations or estimator or divided))
-        written = predict_model(model, stores, outputs, ids=clips, band=band)
+        _check_model(model, stores, estimator)
+        written = predict_model(model, stores, outputs, ids=clips)
     echo_warnings(written.seen)
     if overwrite:
         refuse_edited(written.files)
@@ -210,14 +179,12 @@ def predict(
     echo_warnings(written.warnings)
 
 
-def _check_model(model: Path, stores: tuple[Path | str, ...], *, for_a_run: bool) -> None:
-    """Raise an error if the model or its store is missing, or if options are only for a run."""
+def _check_model(model: Path, stores: tuple[Path | str, ...], estimator: str | None) -> None:
+    """Raise an error if the model or its store is missing, or if an option is only for a run."""
     if not model.exists():
         raise UsageError(f"{model} does not exist. Pass a saved model or a run")
-    if for_a_run:
-        raise UsageError(
-            f"--annotations, --estimator and --divided need a run, but {model} is a single model"
-        )
+    if estimator:
+        raise UsageError(f"--estimator needs a run, but {model} is a single model")
     if not stores:
         raise UsageError("no clips to predict. Pass a store: obygaze models predict MODEL STORE")
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -31,7 +29,6 @@ from obygaze_models.scoring.annotators import (
 
 if TYPE_CHECKING:
     from obygaze_features.annotations.agreement import LabelSetAgreement
-    from obygaze_models.experiments.elan_documents import Row
     from obygaze_models.experiments.plan import Plan
     from obygaze_models.experiments.run_folder import Run
 
@@ -39,8 +36,6 @@ ANNOTATORS = "annotators.csv"
 """The file with a row for each labelled clip of a test set, and a column for each annotator."""
 LABEL_OF = "label of "
 """The prefix of an annotator's column name."""
-DIVIDED = "divided"
-"""The column that says who disagrees with the other raters (annotators and the model)."""
 Votes = dict[str, dict[str, dict[str, str]]]
 """Each label's class (or its level, if it is in no class), by test set, clip and annotator."""
 
@@ -148,49 +143,3 @@ def differing_clips(run: Run, test: str) -> set[str]:
     """Return the clips of a test set to which annotators assigned different classes."""
     votes, classes = run.annotations().get(test, {}), {*run.record.task(test).class_keys}
     return {clip for clip, labels in votes.items() if len(classes & {*labels.values()}) > 1}
-
-
-def divided(run: Run, rows: Sequence[Row]) -> list[Row]:
-    """Return the held-out predictions on which annotators or the model disagree, by confidence."""
-    votes = run.annotations()
-    if not votes:
-        raise ExperimentError(
-            f"{run.folder}: the labels were not merged from several annotators. Merge label sets "
-            "(obygaze annotations merge MANIFEST), and run the experiment on the merged labels"
-        )
-    levels = run.record.manifest.levels
-    titles = {task.key: task.titles(levels) for task in run.record.tasks}
-    words = {test: run.record.words(test) for test in votes}
-    chosen = []
-    for row in rows:
-        labels = votes.get(row.cells["test"], {}).get(row.cells["clip"], {})
-        verdicts = [*labels.items(), (row.cells["model"], row.called)]
-        test = row.cells["test"]
-        if len(labels) < 2 or not (who := who_differs(verdicts, titles[test])):
-            continue
-        words_of_who = who_differs(verdicts, words[test])
-        note, tier = row.note and replace(row.note, value=words_of_who), f"{row.tier}, divided"
-        chosen.append(replace(row, cells={**row.cells, DIVIDED: who}, tier=tier, note=note))
-    if not chosen:
-        raise ExperimentError(
-            f"{run.folder}: no disagreement on clips with several annotators. Leave out --divided"
-        )
-    return sorted(chosen, key=lambda row: -row.sureness)
-
-
-def who_differs(verdicts: Sequence[tuple[str, str]], titles: Mapping[str, str]) -> str:
-    """Describe who disagrees with the other raters; return "" if all agree.
-
-    >>> titles = {"positive": "S", "negative": "EN", "level:HN": "HN"}
-    >>> who_differs([("ann", "positive"), ("bob", "negative"), ("mlp", "negative")], titles)
-    'ann alone: S'
-    >>> who_differs([("ann", "positive"), ("bob", "negative"), ("mlp", "level:HN")], titles)
-    'all differ'
-    """
-    counts = Counter(key for _, key in verdicts)
-    if len(counts) == 1:
-        return ""
-    alone = [f"{name} alone: {titles[key]}" for name, key in verdicts if counts[key] == 1]
-    if len(counts) == 2 and len(alone) == 1:
-        return alone[0]
-    return "all differ" if len(counts) == len(verdicts) else "divided"

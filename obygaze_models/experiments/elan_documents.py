@@ -1,36 +1,29 @@
-"""ELAN documents of predictions and moments: new files, or copies of annotators' files."""
+"""ELAN documents of predictions and moments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.annotations.importers.elan import TITLE, film_name
 from obygaze_features.common.elan import (
     Annotation,
     Document,
     Tier,
     Vocabularies,
-    add_tiers,
     milliseconds,
-    read_eaf,
     to_eaf,
 )
-from obygaze_features.common.text import file_names, join_some
+from obygaze_features.common.text import file_names
 from obygaze_features.errors import ExperimentError
-from obygaze_features.items.films import without_year
-from obygaze_features.items.items import media_stem, safe_id
+from obygaze_features.items.items import media_stem
 from obygaze_models.data.warnings import RunWarning
 
 if TYPE_CHECKING:
     from obygaze_models.explain.moments import Moments
 
 NO_FILM = "no-film"
-Place = tuple[str, str]
-"""A film and one of its media files."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +41,6 @@ class Row:
         the film.
     reasons
         The concepts' contributions to a prediction, largest first.
-    called
-        The key of the predicted class.
-    sureness
-        The probability of the predicted class.
     """
 
     film: str
@@ -61,8 +50,6 @@ class Row:
     note: Annotation | None
     title: str = ""
     reasons: tuple[str, ...] = ()
-    called: str = ""
-    sureness: float = 0.0
 
 
 def annotate(
@@ -95,17 +82,16 @@ def moment_files(moments: Moments) -> dict[str, str]:
             if moments.moments
             else "there are no moments. Try a lower --threshold"
         )
-    return elan_documents(rows, "moment", moments.warnings)[0]
+    return elan_documents(rows, "moment", moments.warnings)
 
 
 def elan_documents(
     rows: Sequence[Row],
     kind: str,
     warnings: Sequence[RunWarning] = (),
-    annotations: Path | None = None,
     vocabularies: Vocabularies | None = None,
-) -> tuple[dict[str, str], list[str]]:
-    """Return a document per media file (text by name), and the films without annotators' files.
+) -> dict[str, str]:
+    """Return a document per media file: its text by its name.
 
     Parameters
     ----------
@@ -115,12 +101,8 @@ def elan_documents(
         The linguistic type of the tiers.
     warnings
         Warnings to write into each document.
-    annotations
-        A folder with the annotators' ``.eaf`` files, optionally in a subfolder per annotator. Each
-        file records its film, or is named after a film, title or media file. All files of a film
-        are copied, and the models' tiers are added to the copies.
     vocabularies
-        The pick-lists to write into new files, so that annotators can add tiers.
+        The pick-lists to write into the files, so that annotators can add tiers.
     """
     divided = _divided_files(rows)
     tiers_of: dict[tuple[str, str], dict[str, list[Annotation]]] = {}
@@ -132,7 +114,7 @@ def elan_documents(
     if not tiers_of:
         raise ExperimentError(
             f"none of the {len({row.cells['clip'] for row in rows}):,} clips has start and end "
-            "times in its film, which ELAN needs. Use --csv to write tables instead"
+            "times in its film, which ELAN needs. Use -o to write a table instead"
         )
     titles = {"": "", **{row.film: row.title for row in rows}}
     properties = {f"warning {number}": str(text) for number, text in enumerate(warnings, start=1)}
@@ -143,23 +125,11 @@ def elan_documents(
         else media_stem(media) or film or NO_FILM
         for film, media in tiers_of
     ]
-    new = {
-        key: [Tier(name, kind, notes) for name, notes in tiers.items()]
-        for key, tiers in tiers_of.items()
-    }
-    copied = _places_by_file(annotations, titles, new)
-    files = {
-        path.relative_to(annotations or "").as_posix(): add_tiers(
-            path, [tier for key in keys for tier in new[key]], ExperimentError
-        )
-        for path, keys in copied.items()
-    }
-    placed = {key for keys in copied.values() for key in keys}
-    left = {p: stem for p, stem in zip(new, stems, strict=True) if p not in placed}
-    names = file_names([*(Path(name).stem for name in files), *left.values()], ".eaf")
-    for key, name in zip(left, names[len(files) :], strict=True):
-        files[name] = to_eaf(Document(new[key], key[1], properties), vocabularies)
-    return files, [titles[film] or film for film, _ in left]
+    documents = {}
+    for name, ((_, media), tiers) in zip(file_names(stems, ".eaf"), tiers_of.items(), strict=True):
+        named = [Tier(tier, kind, notes) for tier, notes in tiers.items()]
+        documents[name] = to_eaf(Document(named, media, properties), vocabularies)
+    return documents
 
 
 def _divided_files(rows: Sequence[Row]) -> set[str]:
@@ -180,45 +150,3 @@ def _divided_files(rows: Sequence[Row]) -> set[str]:
         if len(spans) > 1 and all(a[1] <= b[0] for a, b in pairwise(spans)):
             divided.add(media)
     return divided
-
-
-def _places_by_file(
-    folder: Path | None, titles: Mapping[str, str], places: Iterable[Place]
-) -> dict[Path, list[Place]]:
-    """Map each ``.eaf`` file in a folder and its subfolders to its films and media files.
-
-    A file belongs to the film that it records, or otherwise to the film that it is named after.
-    """
-    by_name: dict[str, list[Place]] = {}
-    for film, media in places:
-        names = film, media_stem(media), titles[film], without_year(titles[film])
-        for key in {_key(name) for name in names if name}:
-            by_name.setdefault(key, []).append((film, media))
-    claims: dict[Path, tuple[str, list[Place]]] = {}
-    for path in sorted(folder.rglob("*.eaf")) if folder else ():
-        document = read_eaf(path, ExperimentError)[0]
-        stem, own = _key(path.stem), _key(film_name(document, path.stem))
-        keys = [stem] if own == stem else [own, stem, _key(document.properties.get(TITLE, ""))]
-        key = next((key for key in keys if key in by_name), "")
-        matches = by_name.get(key, [])
-        exact = [match for match in matches if _key(match[0]) == key]
-        claims[path] = "" if own == stem else own, exact or matches
-    if folder and not claims:
-        raise ExperimentError(f"{folder} has no .eaf files. Pass a folder that contains some")
-    files = {}
-    for path, (own, matches) in claims.items():
-        films = {film for film, _ in matches}
-        rivals = {name for name, of_name in claims.values() if films & {f for f, _ in of_name}}
-        owners = ({*map(_key, films)} & rivals or rivals) - {""}
-        if len(films) > 1 or len(owners) > 1:
-            raise ExperimentError(
-                f"{path}: several films match this file ({join_some(sorted(films | owners))}). "
-                "Name each file after its film's id: FILM.eaf"
-            )
-        if matches and own in {"", *owners}:
-            files[path] = matches
-    return files
-
-
-def _key(name: str) -> str:
-    return safe_id(name).casefold()

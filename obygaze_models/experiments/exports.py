@@ -1,7 +1,6 @@
-"""Exports for other programs: spreadsheets and ELAN.
+"""Exports of predictions, of a model or held out in a run: a table, and an ELAN document per film.
 
-Each film gets a table or an ELAN document with a model's predictions or a run's held-out
-predictions. Held-out predictions of a clip come from fits that were not trained on it.
+Held-out predictions of a clip come from fits that were not trained on it.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from obygaze_features.annotations.grid import number_stretches
 from obygaze_features.common.tables import align, format_rows
 from obygaze_features.common.text import (
     counted,
-    file_names,
     format_signed,
     format_time,
     group_by,
-    join_some,
     unknown_name,
 )
 from obygaze_features.errors import ExperimentError
@@ -33,17 +30,15 @@ from obygaze_features.manifests.labels import format_concepts
 from obygaze_models.data.targets import PROBABILITY, Target
 from obygaze_models.data.tasks import Class, learned_task
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments.annotators import DIVIDED, LABEL_OF
-from obygaze_models.experiments.elan_documents import NO_FILM, Row, annotate, elan_documents
+from obygaze_models.experiments.annotators import LABEL_OF
+from obygaze_models.experiments.elan_documents import Row, annotate, elan_documents
 from obygaze_models.experiments.predictions import average_over_fits, probabilities_of, split_by
 from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id
 from obygaze_models.explain.parts import mean_parts, name_log_odds
-from obygaze_models.saved.inference import UNSURE, Predictions
+from obygaze_models.saved.inference import Predictions
 from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.values import NUMBER
 
-BYTE_ORDER_MARK = "\ufeff"
-"""A mark that makes Excel read the file as UTF-8."""
 HELD_OUT = "held-out prediction"
 """The ELAN linguistic type of a run's tiers."""
 PARTS = "parts in the "
@@ -59,20 +54,14 @@ class Outputs:
     ----------
     table
         A CSV file for all predictions.
-    tables
-        A folder for one table per film.
     elan
         A folder for ELAN documents.
-    annotations
-        The folder of the annotators' ELAN documents. A run's predictions are added to copies.
     max_rows
         The maximum number of rows to print.
     """
 
     table: Path | None = None
-    tables: Path | None = None
     elan: Path | None = None
-    annotations: Path | None = None
     max_rows: int = 0
 
 
@@ -106,7 +95,7 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
         details = {name: f"{shares[name]:.3f}" for name in listed}
         if seen != "no":
             details["seen in training"] = seen
-        value = predicted if predicted == UNSURE or not words else words[codes[row]]
+        value = words[codes[row]] if words else predicted
         note = annotate(item.start, item.end, value, {"clip": item.id, **details})
         rows.append(Row(item.film, item.media, cells, tier, note, titles.get(item.film, "")))
     return rows
@@ -171,19 +160,17 @@ def held_out(
             note = annotate(clip.start, clip.end, text.words, details)
             tier = f"{model_title}: {test}"
             source = clip.film, clip.media
-            rows.append(Row(*source, cells, tier, note, clip.title, reasons, text.key, text.sure))
+            rows.append(Row(*source, cells, tier, note, clip.title, reasons))
     return rows
 
 
 class _PredictionText(NamedTuple):
     """A predicted class or number as text, with its cells for tables and its details for ELAN."""
 
-    key: str
     title: str
     words: str
     cells: dict[str, str]
     details: dict[str, str]
-    sure: float = 0.0
 
 
 def _describe_prediction(
@@ -194,17 +181,16 @@ def _describe_prediction(
         [column] = target.columns([])
         cells, details = {column: f"{value:.6f}"}, {column: f"{value:.3f}"}
         if target.key == NUMBER:
-            return _PredictionText("", f"{value:.4g}", f"{value:.4g}", cells, details)
+            return _PredictionText(f"{value:.4g}", f"{value:.4g}", cells, details)
         kind = classes[min(called, len(classes) - 1)]
-        return _PredictionText(kind.key, kind.title, kind.words, cells, details)
+        return _PredictionText(kind.title, kind.words, cells, details)
     kind = classes[called]
     is_two = np.ndim(value) == 0
     share = value if is_two else value[called]
     title = (classes[1] if is_two else kind).title
     cells = {PROBABILITY: f"{share:.6f}", f"{PROBABILITY} of": title}
     details = {f"{PROBABILITY} of {title}": f"{share:.3f}"}
-    sure = float(1 - share if is_two and called == 0 else share)
-    return _PredictionText(kind.key, kind.title, kind.words, cells, details, sure)
+    return _PredictionText(kind.title, kind.words, cells, details)
 
 
 def export_files(
@@ -233,31 +219,20 @@ def export_files(
         The run, if `rows` are all its predictions. Its clips without predictions are then marked
         in ELAN's tiers.
     """
-    elan, annotations = outputs.elan, outputs.annotations
+    elan = outputs.elan
     files: dict[Path, str] = {}
     lines: list[str] = []
     if outputs.table:
         files[outputs.table] = format_rows(row.cells for row in rows)
         lines.append(f"one row per clip, model and test -> {outputs.table}")
-    if outputs.tables:
-        films = group_by(rows, lambda row: row.film)
-        names = [own[-1].title or film or NO_FILM for film, own in films.items()]
-        for name, own in zip(file_names(names, ".csv"), films.values(), strict=True):
-            files[outputs.tables / name] = BYTE_ORDER_MARK + format_rows(row.cells for row in own)
-        lines.append(f"{counted(len(films), 'table')}, one per film -> {outputs.tables}")
     if elan:
-        if annotations and elan.resolve().is_relative_to(annotations.resolve()):
-            raise ExperimentError(f"{elan} is inside {annotations}. Choose a folder outside it")
         if run:
             rows = [*rows, *_without_prediction(run, rows)]
         lists = {"levels": levels.values(), "concepts": concepts}
         vocabularies = {name: dict.fromkeys(texts, "") for name, texts in lists.items()}
-        documents, alone = elan_documents(rows, kind, warnings, annotations, vocabularies)
+        documents = elan_documents(rows, kind, warnings, vocabularies)
         files |= {elan / name: text for name, text in documents.items()}
         lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
-        if annotations and alone:
-            named = f"{counted(len(alone), 'film')}: {join_some(alone)}"
-            lines.append(f"no file in {annotations} for {named}; only models' tiers are written")
         if untimed := len({row.cells["clip"] for row in rows if row.note is None}):
             lines.append(
                 f"{counted(untimed, 'clip')} left out for ELAN: start and end in the film are "
@@ -302,7 +277,6 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
         labels = "merged" if "merged" in names else "annotators"
         columns = ["title", "from", labels, "model", "prediction"]
         columns.append(names[names.index("prediction") + 1])
-        columns += [DIVIDED] if rows and DIVIDED in rows[0].cells else []
         named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}
         table = []
         for row in rows[:limit]:

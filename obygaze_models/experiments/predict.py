@@ -17,7 +17,7 @@ from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.stores import Stores
 from obygaze_models.data.warnings import RunWarning
-from obygaze_models.experiments import annotators, exports
+from obygaze_models.experiments import exports
 from obygaze_models.experiments.exports import Outputs, export_files, model_rows
 from obygaze_models.experiments.record import RECORD
 from obygaze_models.experiments.run_folder import Run, load_run
@@ -64,11 +64,9 @@ def predict_run(
     *,
     estimator: str | None = None,
     ids: Sequence[str] | None = None,
-    divided: bool = False,
 ) -> WrittenPredictions:
-    """Return a run's held-out predictions, or only those with disagreement if `divided` is True."""
-    predictions = exports.held_out(run, model=estimator, ids=ids)
-    rows = annotators.divided(run, predictions) if divided else predictions
+    """Return a run's held-out predictions."""
+    rows = exports.held_out(run, model=estimator, ids=ids)
     warnings = [
         warning for warning in run.warnings if warning.voids_scores or warning.code == "leak"
     ]
@@ -79,11 +77,8 @@ def predict_run(
         warnings=warnings,
         levels=run.record.manifest.levels,
         concepts=run.record.manifest.senses,
-        run=None if divided or ids else run,
+        run=None if ids else run,
     )
-    if divided:
-        others = "the others have full agreement, or labels from fewer than two annotators"
-        lines.append(f"--divided: {len(rows):,} of {len(predictions):,} predictions; {others}")
     text = [*exports.describe_held_out(rows, outputs.max_rows), *lines]
     return WrittenPredictions([dict(row.cells) for row in rows], files, text, warnings)
 
@@ -94,14 +89,12 @@ def predict_model(
     outputs: Outputs,
     *,
     ids: Sequence[str] | None = None,
-    band: tuple[float, float] | None = None,
 ) -> WrittenPredictions:
     """Return a saved model's predictions for the clips of a store."""
     opened = open_for(read_about(folder), stores)
-    predictions = predict(folder, opened, ids=ids, band=band)
-    needs_rows = outputs.tables or outputs.elan
+    predictions = predict(folder, opened, ids=ids)
     files, lines = exports.export_files(
-        exports.model_rows(predictions, opened.items) if needs_rows else [],
+        exports.model_rows(predictions, opened.items) if outputs.elan else [],
         "prediction",
         replace(outputs, table=None),
         warnings=predictions.warnings,

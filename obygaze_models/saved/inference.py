@@ -47,7 +47,6 @@ from obygaze_models.saved.about import (
 )
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import (
-    CLASSES,
     CONCEPTS,
     TREC,
     Array,
@@ -60,8 +59,6 @@ from obygaze_models.scoring.values import NUMBER
 
 BLOCK_VALUES = 2**22
 """The approximate number of feature values to process at a time, 32 MiB in float64."""
-UNSURE = "unsure"
-"""The prediction for clips whose probability is within the requested band."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +75,7 @@ class Predictions:
         The probabilities ``[n, classes]``, or the predictions ``[n, 1]`` for numbers and ordered
         levels.
     predicted
-        The class of each clip, or `UNSURE`. For concepts, the predicted concepts, separated by
+        The class of each clip. For concepts, the predicted concepts, separated by
         bars. For ordered levels, the nearest level. For numbers, the number as text.
     seen
         Whether the model has seen each clip in training: ``yes``, `SEEN_RENAMED` or ``no``.
@@ -247,7 +244,6 @@ def predict(
     store: Stores,
     *,
     ids: Sequence[str] | None = None,
-    band: tuple[float, float] | None = None,
 ) -> Predictions:
     """Predict clips of a store with a saved model.
 
@@ -260,19 +256,10 @@ def predict(
         have the features that the model was trained on.
     ids
         The clips to predict; by default all finished clips of the store.
-    band
-        Two probabilities, for models with two classes. A clip is `UNSURE` if its probability of the
-        second class is between them.
     """
     estimator, about = load_model(Path(folder))
     info = about.require("classes", "seen")
     classes = info.classes
-    is_binary = len(classes) == 2 and about.target_key == CLASSES
-    if band is not None and not (0 <= band[0] <= band[1] <= 1 and is_binary):
-        raise ExperimentError(
-            f"a band needs two ascending probabilities and a model with two classes (got {band} "
-            f"and a model for {about.description.task})"
-        )
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids
     require_clips(opened, ids)
@@ -284,11 +271,9 @@ def predict(
             with plugin_errors(modules_of(estimator)):
                 blocks.append(predict_outputs(estimator, features, kind, len(classes), str(folder)))
     probabilities = move_spread(move_cut(np.concatenate(blocks), info.cut), info.spread)
-    predicted = name_predictions(about, probabilities)
-    if band is not None:
-        predicted[(band[0] <= probabilities[:, 1]) & (probabilities[:, 1] <= band[1])] = UNSURE
+    predicted = name_predictions(about, probabilities).tolist()
     seen, warnings = _describe_clips(about, opened, clips)
-    return Predictions(about, clips, probabilities, predicted.tolist(), seen, warnings)
+    return Predictions(about, clips, probabilities, predicted, seen, warnings)
 
 
 def name_predictions(about: About, table: Array) -> Array:

@@ -19,9 +19,6 @@ from obygaze_features.common.elan import (
     Annotation,
     Document,
     Tier,
-    add_tiers,
-    read_eaf,
-    refuse_edited,
     to_eaf,
 )
 from obygaze_features.errors import AnnotationError
@@ -414,15 +411,3 @@ def test_cyclic_and_orphan_tiers_are_read(tmp_path):
     [remark] = result.remarks
     assert remark.where.endswith(f"annotation {lost}")
     assert remark.what == "does not refer to an annotation of 'A' with times"
-
-
-def test_adding_tiers_keeps_the_existing_ones(tmp_path):
-    text = to_eaf(Document([Tier("mine", "segment", [Annotation(0, 900, "Sure & <b>")])]))
-    path = tmp_path / "Juno.eaf"
-    path.write_text(text.replace("Sure &amp;", "Su<!--?-->re &amp;"))
-    text = add_tiers(path, [Tier("model", "prediction", [Annotation(5, 8, "x")])], AnnotationError)
-    path.write_text(text)
-    document, _, _ = read_eaf(path, AnnotationError)
-    assert [tier.name for tier in document.tiers] == ["mine", "model"]
-    assert document.tiers[0].annotations[0].value == "Sure & <b>"
-    refuse_edited([path])

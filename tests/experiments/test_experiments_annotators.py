@@ -24,7 +24,7 @@ from obygaze_models.experiments.plan import make_plan
 from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.scoring import annotators
 from tests.conftest import run_obygaze
-from tests.kit.files import csv_rows, refused
+from tests.kit.files import csv_rows
 from tests.kit.floats import close
 from tests.kit.predicted import clips_of, fits_of
 from tests.kit.run import LEVELS, labelled, write_store
@@ -257,33 +257,9 @@ def test_a_model_is_compared_on_its_test_clips():
     assert same.kappa["ada"] == 1
 
 
-def test_divided_clips_are_written_for_elan(study: Study, run: om.Run, tmp_path: Path) -> None:
+def test_each_annotators_labels_are_in_the_table(study: Study, run: om.Run, tmp_path: Path) -> None:
     experiment = study()
-    outputs = ("-o", tmp_path / "d.csv", "--elan", tmp_path / "elan")
-    printed = run_obygaze("models", "predict", run.folder, "--divided", *outputs, code=0).stdout
-    rows = csv_rows(tmp_path / "d.csv")
-    assert f"{len(rows)} of {len(shares_of(run))} predictions" in printed.splitlines()[-1]
     first, second = (labels_of(experiment, name) for name in NAMES)
-    expected = {
-        clip
-        for clip, share in shares_of(run).items()
-        if clip in first and clip in second
-        if len({first[clip], second[clip], int(share > 0.5)}) == 2
-    } | {"film0-011"}
-    assert {row["clip"] for row in rows} == expected
-    assert len(rows) == len(expected)
-    for row in rows:
-        verdicts = {"ada": row["label of ada"], "bo": row["label of bo"]}
-        verdicts["logistic"] = row["prediction"]
-        alone = [name for name in verdicts if [*verdicts.values()].count(verdicts[name]) == 1]
-        who = f"{alone[0]} alone: {verdicts[alone[0]]}" if len(alone) == 1 else "all differ"
-        assert row["divided"] == who
-        assert (verdicts["bo"] == "HN") == (row["clip"] == "film0-011")
-    surest = [max(float(row["probability"]), 1 - float(row["probability"])) for row in rows]
-    assert surest == sorted(surest, reverse=True)
-    text = "".join(path.read_text() for path in (tmp_path / "elan").glob("*.eaf"))
-    assert text.count(" alone: Easy Negative") + text.count(" alone: Sure") >= len(rows) - 1
-    assert 'TIER_ID="logistic: EN vs S, divided"' in text
     outputs = ("--elan", tmp_path / "all", "-o", tmp_path / "a.csv")
     assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
     film = Eaf(str(tmp_path / "all/film0.eaf"))
@@ -299,9 +275,6 @@ def test_divided_clips_are_written_for_elan(study: Study, run: om.Run, tmp_path:
     copy = shutil.copytree(run.folder, tmp_path / "other")
     compared = run_obygaze("models", "compare", run.folder, copy).stdout
     assert f"F1 of run: logistic: {rater(run).f1['ada']:.2f} (" in compared
-    agreed = next(clip for clip in first.keys() & second if clip not in expected)
-    alone = run_obygaze("models", "predict", run.folder, "--divided", "--ids", agreed)
-    refused(alone, "no disagreement on clips")
     path = copy / "annotators.csv"
     path.write_text(path.read_text().replace(",negative,", ",positive,", 1))
     for read in (om.Run.predictions, om.Run.annotations):
@@ -331,7 +304,6 @@ def test_a_single_annotator_gives_no_comparison(study: Study, tmp_path: Path) ->
     assert run.record.annotators == {}
     assert not (run.folder / "annotators.csv").exists()
     assert run.annotations() == {}
-    refused(run_obygaze("models", "predict", run.folder, "--divided"), "merged")
 
 
 def test_runs_learn_the_targets_they_state(study: Study, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ SLIPS = [
     ("run url.toml", 1, ["features of x.zarr"]),
     ("run two.toml", 1, ["several splits: other, ten. Name one", 'split = "NAME"']),
     ("train sure.toml --estimator majorty", 1, ["did you mean majority"]),
-    ("predict nope --csv tables", 2, ["nope does not exist"]),
+    ("predict nope -o nope.csv", 2, ["nope does not exist"]),
     ("compare sure.toml sure.toml", 2, ["duplicate folder"]),
 ]
 
@@ -278,7 +278,7 @@ def test_a_concept_is_trained_by_its_alias(marked, tmp_path):
     refused(unknown, "unknown concept 'Nose'", "Look, Body")
 
 
-UNSURE, RENAMED = "unsure", "under another id"
+RENAMED = "under another id"
 
 
 def train(folder, world, estimator, name="model", **keys):
@@ -325,12 +325,8 @@ def test_a_model_that_uses_no_validation_clips_trains_on_all(world, model):
     seen = dict(zip(predictions.ids, predictions.seen, strict=True))
     assert {clip for clip, value in seen.items() if value == "yes"} == set(trained)
     assert set(predictions.about["seen"]) == set(trained)
-    careful = om.predict(model, world.store, band=(0.3, 0.7))
-    for probability, label, cautious in zip(
-        predictions.probabilities[:, 1], predictions.predicted, careful.predicted, strict=True
-    ):
-        assert label == ("S" if probability > 0.5 else "HN")
-        assert cautious == (UNSURE if 0.3 <= probability <= 0.7 else label)
+    for share, label in zip(predictions.probabilities[:, 1], predictions.predicted, strict=True):
+        assert label == ("S" if share > 0.5 else "HN")
 
 
 def test_unseen_clips_are_scored_or_named(world, tmp_path):
@@ -388,7 +384,6 @@ def test_impossible_requests_to_models_are_refused(world, model, tmp_path):
     prior, _ = train(tmp_path, world, "film-prior", "prior")
     lost = ["tt0-000", "tt2-0017"]
     for call, fact in (
-        (lambda: om.predict(model, world.store, band=(0.7, 0.3)), "two ascending probabilities"),
         (lambda: om.predict(model, world.store, ids=lost), "no clip tt2-0017; did you mean tt2-0"),
         (
             lambda: om.predict(prior, world.store),
@@ -427,12 +422,10 @@ def test_clips_trained_on_are_recognised_under_other_ids(world, model, tmp_path)
     write_store(store, manifest, dict.fromkeys(manifest.ids, np.ones(8, np.float32)))
     predictions = om.predict(model, store)
     assert predictions.seen == list(expected.values())
-    table, tables = tmp_path / "said.csv", tmp_path / "tables"
-    outputs = ("-o", table, "--csv", tables)
-    result = run_obygaze("models", "predict", model, store, *outputs, code=0)
+    table = tmp_path / "said.csv"
+    result = run_obygaze("models", "predict", model, store, "-o", table, code=0)
     assert "2 clips show parts of files that the model was trained on, under" in result.stderr
     assert [row["seen_in_training"] for row in csv_rows(table)] == predictions.seen
-    assert f",{RENAMED}\n" in (tables / "b.csv").read_text(encoding="utf-8")
 
 
 def test_synthetic_data_are_flagged_everywhere(tmp_path):

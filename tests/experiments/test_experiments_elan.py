@@ -1,7 +1,6 @@
 """Predictions by film, of a model or held out in a run, for ELAN and spreadsheets."""
 
 import itertools
-import re
 from collections import defaultdict
 from xml.etree import ElementTree
 
@@ -11,15 +10,12 @@ import pytest
 from pympi.Elan import Eaf
 
 import obygaze_models as om
-from obygaze_features.annotations import Film, Segment, Timelines
-from obygaze_features.annotations.export import elan_files
-from obygaze_features.common.elan import Annotation
 from obygaze_features.common.tables import format_rows, format_spreadsheet
-from obygaze_features.errors import ExperimentError, OutputExists
+from obygaze_features.errors import OutputExists
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, obygaze_scheme
 from obygaze_models.experiments import exports
 from tests.conftest import run_obygaze
-from tests.kit.files import contents, csv_rows, refused, write
+from tests.kit.files import contents, csv_rows, refused
 from tests.kit.run import write_store
 from tests.kit.timelines import check_schema
 
@@ -147,9 +143,9 @@ def test_films_that_divide_a_file_are_in_one_document(model, tmp_path):
 
 
 def test_foreign_files_are_not_replaced(model, store, tmp_path):
-    films, tables = tmp_path / "films", tmp_path / "t"
-    ask = ["models", "predict", model, store, "--band", 0.4, 0.6, "--elan", films, "--csv", tables]
-    assert f"4 tables, one per film -> {tables}" in run_obygaze(*ask, code=0).stdout
+    films = tmp_path / "films"
+    ask = ["models", "predict", model, store, "--elan", films, "-o", tmp_path / "t.csv"]
+    run_obygaze(*ask, code=0)
     refused(run_obygaze(*ask), "already exists")
     assert run_obygaze(*ask, "--overwrite").exit_code == 0
     # Files that others wrote or edited are not replaced even then.
@@ -189,8 +185,7 @@ def run(tmp_path_factory):
 
 
 def test_each_clip_has_the_mean_over_its_test_fits(run, tmp_path):
-    outputs = ("--csv", tmp_path / "t", "-o", tmp_path / "all.csv")
-    run_obygaze("models", "predict", run.folder, *outputs, code=0)
+    run_obygaze("models", "predict", run.folder, "-o", tmp_path / "all.csv", code=0)
     stated = defaultdict(list)
     for row in csv_rows(run.folder / "predictions.csv"):
         stated[row["model"], row["id"]].append(float(row["probability"]))
@@ -201,11 +196,8 @@ def test_each_clip_has_the_mean_over_its_test_fits(run, tmp_path):
         assert float(row["probability"]) == pytest.approx(mean, abs=1e-6)
         assert row["probability of"] == "S"
         assert row["prediction"] == ("S" if mean > 0.5 else "EN+HN")
-    files = {path.name: csv_rows(path) for path in (tmp_path / "t").iterdir()}
-    assert files.keys() == {"film.csv", "Juno.csv", "Titanic (1997).csv"}
-    assert {row["file"] for row in files["film.csv"]} == {"'=film"}
-    rows = files["Titanic (1997).csv"]
-    assert {row["title"] for row in rows} == {"Titanic (1997)"}
+    assert {row["title"]: row["file"] for row in rows} == {
+        "Juno": "juno", "Titanic (1997)": "tt0120338", "film": "'=film"}  # fmt: skip
     [row] = [row for row in rows if (row["clip"], row["model"]) == ("f1-007", "pcbm-logistic")]
     times = [row[name] for name in ("from", "to", "start", "end")]
     assert times == ["0:01:10", "0:01:20", "70.000", "80.000"]
@@ -215,8 +207,8 @@ def test_each_clip_has_the_mean_over_its_test_fits(run, tmp_path):
 
 
 def test_parts_agree_in_every_output(run, tmp_path):
-    outputs = ("--csv", tmp_path, "-o", tmp_path / "all.csv", "--elan", tmp_path)
-    assert run_obygaze("models", "predict", run.folder, *outputs).exit_code == 0
+    outputs = ("-o", tmp_path / "all.csv", "--elan", tmp_path)
+    run_obygaze("models", "predict", run.folder, *outputs, code=0)
     eaf = Eaf(str(tmp_path / "Titanic (1997).eaf"))
     levels = [entry for ((entry, *_),), _ in eaf.get_cv_entries("levels").values()]
     assert levels == [level.name for level in obygaze_scheme().levels]
@@ -224,9 +216,8 @@ def test_parts_agree_in_every_output(run, tmp_path):
     parts = eaf.get_ref_annotation_data_for_tier(tier)
     visible = {f"f1-{int(part[0]) // 10_000:03}": part[2] for part in parts}
     assert len(visible) == CLIPS
-    for name in ("Titanic (1997).csv", "all.csv"):
-        rows = [row for row in csv_rows(tmp_path / name) if row["model"] == "pcbm-logistic"]
-        assert visible.items() <= {row["clip"]: row[KIND] for row in rows}.items()
+    rows = [row for row in csv_rows(tmp_path / "all.csv") if row["model"] == "pcbm-logistic"]
+    assert visible.items() <= {row["clip"]: row[KIND] for row in rows}.items()
     reasons = run.reasons()
     own = reasons[(reasons["model"] == "pcbm-logistic") & reasons["id"].isin(visible)]
     assert own["fit"].nunique() > 1
@@ -241,82 +232,26 @@ def test_parts_agree_in_every_output(run, tmp_path):
         assert (rest, float(value)) == ("at rest (intercept)", at_rest)
 
 
-def test_annotators_and_models_are_in_one_eaf(run, tmp_path):
-    segments = [
-        Segment("Titanic", "ann", 1.5, 20.25, "S", ("Look",), "a comment"),
-        Segment("Titanic", "ben", 3.0, 9.0, "HN"),
-        Segment("Titanic", "ben", 8.5, 12.0, "EN"),
-    ]
-    timelines = Timelines.of("t", segments, films={"Titanic": Film("Titanic", 400.0)})
-    [(name, text)] = elan_files(timelines).items()
-    source, out = write(tmp_path / "theirs" / name, text), tmp_path / "both"
-    before = source.read_bytes()
-    call = ("--elan", out, "--annotations", source.parent)
-    run_obygaze("models", "predict", run.folder, *call, code=0)
-    assert source.read_bytes() == before
-    annotated, pair = (Eaf(str(path)) for path in (source, out / "Titanic.eaf"))
-    for tier in annotated.get_tier_names():
-        parent = annotated.get_parameters_for_tier(tier).get("PARENT_REF")
-        read = Eaf.get_ref_annotation_data_for_tier if parent else Eaf.get_annotation_data_for_tier
-        assert read(pair, tier) == read(annotated, tier)
+def test_annotators_levels_are_offered_and_models_tiers_are_ignored(run, tmp_path):
+    run_obygaze("models", "predict", run.folder, "--elan", tmp_path, code=0)
+    document = Eaf(str(tmp_path / "Titanic (1997).eaf"))
     predicted = {
         int(float(row.cells["start"])): row.cells["prediction"]
         for row in exports.held_out(run, model="mlp")
         if row.film == "tt0120338"
     }
-    [tier] = [t for t in pair.get_tier_names() if t.startswith("mlp: ") and "," not in t]
-    heard = {start // 1000: value for start, _, value in pair.get_annotation_data_for_tier(tier)}
+    [tier] = [t for t in document.get_tier_names() if t.startswith("mlp: ") and "," not in t]
+    notes = document.get_annotation_data_for_tier(tier)
     words = {"EN+HN": "Easy Negative or Hard Negative", "S": "Sure"}  # as annotators' tiers have
-    assert heard == {start: words[label] for start, label in predicted.items()}
-    params = pair.linguistic_types[pair.get_parameters_for_tier(tier)["LINGUISTIC_TYPE_REF"]]
-    assert params["CONTROLLED_VOCABULARY_REF"] == "levels"
-    assert Timelines.from_elan(out / "Titanic.eaf").segments == timelines.segments
-    alone = run_obygaze("annotations", "import", "elan", out / "Juno.eaf", "-o", tmp_path / "tl")
+    assert {start // 1000: value for start, _, value in notes} == {
+        start: words[label] for start, label in predicted.items()
+    }
+    kind = document.get_parameters_for_tier(tier)["LINGUISTIC_TYPE_REF"]
+    assert document.linguistic_types[kind]["CONTROLLED_VOCABULARY_REF"] == "levels"
+    alone = run_obygaze(
+        "annotations", "import", "elan", tmp_path / "Juno.eaf", "-o", tmp_path / "t"
+    )
     assert "contains a model's predictions, but no annotations" in alone.output
-
-
-@pytest.mark.parametrize(("titles", "named"), [
-    (["Titanic", "Juno"], "1 film: film"), (["Titanic"], "2 films: Juno, film"),
-    (["Titanic", "Juno", "film"], None),
-])  # fmt: skip
-def test_films_without_an_annotators_file_are_named(run, tmp_path, titles, named):
-    annotated = tmp_path / "theirs"
-    marks = Timelines.of("t", [Segment(title, "ann", 0, 9, "S") for title in titles])
-    for name, text in elan_files(marks).items():
-        write(annotated / name, text)
-    call = ("--elan", tmp_path / "out", "--annotations", annotated)
-    lines = run_obygaze("models", "predict", run.folder, *call, code=0).stdout.splitlines()
-    assert len([*(tmp_path / "out").glob("*.eaf")]) == len(FILMS)
-    lacking = [line for line in lines if line.startswith("no file in")]
-    line = f"no file in {annotated} for {named}; only models' tiers are written"
-    assert lacking == ([line] if named else [])
-
-
-def test_predictions_join_the_file_of_their_film(tmp_path):
-    segments = [Segment(film, "ann", 0, 60, "S") for film in ("carrie-a", "carrie-b")]
-    titles = {"carrie-a": Film("Carrie"), "carrie-b": Film("Carrie")}
-    for name, text in elan_files(Timelines.of("t", segments, films=titles)).items():
-        write(tmp_path / name, text)
-
-    def written(*places):
-        rows = [
-            exports.Row(*offset, {}, "mlp", Annotation(0, 9, "".join(offset)), "Carrie")
-            for offset in places
-        ]
-        files, _ = exports.elan_documents(rows, "prediction", annotations=tmp_path)
-        return {name: re.findall(">(carrie-[^<]+)</ANN", text) for name, text in files.items()}
-
-    carrie_a, carrie_b = ("carrie-a", ""), ("carrie-b", "")
-    expected = {"Carrie.eaf": ["carrie-a"], "Carrie-2.eaf": ["carrie-b"]}
-    assert written(carrie_a, carrie_b) == expected
-    assert written(carrie_b) == {"Carrie-2.eaf": ["carrie-b"]}
-    parts = [("carrie-a", "1"), ("carrie-a", "2")]
-    assert written(*parts) == {"Carrie.eaf": ["carrie-a1", "carrie-a2"]}
-    for films in (["tt1", "tt2"], ["tt1"]):
-        with pytest.raises(ExperimentError, match="several films match"):
-            written(*((film, "") for film in films))
-    (tmp_path / "Carrie-2.eaf").unlink()  # a new file takes no copy's name
-    assert written(carrie_b, carrie_a) == expected
 
 
 def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
@@ -335,14 +270,11 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [
-    ("{run} x.zarr", "Leave out --band, and STORE"),
+    ("{run} x.zarr", "Leave out STORE"),
     ("{run} --estimator mpl", "did you mean mlp"),
-    ("{run} --elan {out}/e --annotations {out}/a", "no .eaf files"),
-    ("{run} --elan {out}/e --annotations {out}", "folder outside"),
     ("{out}", "predict MODEL STORE"),
 ])  # fmt: skip
 def test_incompatible_options_are_refused(run, tmp_path, arguments, fact):
-    (tmp_path / "a").mkdir()
     words = arguments.format(run=run.folder, out=tmp_path).split()
     result = run_obygaze("models", "predict", *words)
     assert result.exit_code != 0

@@ -143,8 +143,8 @@ def test_late_fusion_gives_each_stores_part(senses, alone, tmp_path):
         np.testing.assert_array_equal(heard == 0, SILENT[np.isin(ids, fit.ids)])
     assert [w.text for w in run.warnings if w.code == "missing"]
     assert concept_quality(reasons, clips_of(run)) == []
-    run_obygaze("models", "predict", run.folder, "--csv", tmp_path / "tables", code=0)
-    table = csv_rows(min((tmp_path / "tables").glob("*.csv")))
+    run_obygaze("models", "predict", run.folder, "-o", tmp_path / "all.csv", code=0)
+    table = csv_rows(tmp_path / "all.csv")
     assert any("hear" in row["parts in the log-odds of S"] for row in table)
     command = ("models", "explain", run.folder / "models/late/EN-vs-S-0", *stores)
     for clip in (fits[0].ids[0], fits[0].ids[5]):  # the other has no sound

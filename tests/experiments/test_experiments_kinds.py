@@ -233,9 +233,9 @@ def test_models_and_annotators_share_weighted_kappa(ordered):
     assert model.interval[0] < model.difference < model.interval[1]
 
 
-def test_ordered_levels_are_printed_divided_and_predicted(ordered, obygaze, tmp_path):
+def test_ordered_levels_are_printed_and_predicted(ordered, obygaze, tmp_path):
     world, run = ordered
-    obygaze("models", "predict", run.folder, "--divided", "-o", tmp_path / "d.csv", code=0)
+    obygaze("models", "predict", run.folder, "-o", tmp_path / "d.csv", code=0)
     assert {row["prediction"] for row in csv_rows(tmp_path / "d.csv")} <= {
         "very-high", "A", "not sure", "A+"}  # fmt: skip
     folder = run.folder / run.fits()["folder"][0]
