@@ -52,6 +52,17 @@ def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
         assert reason in obygaze("features", "make-weights", name, *more, code=code).stderr
 
 
+@pytest.mark.gate
+def test_random_weights_are_the_same_on_an_older_processor(obygaze, tmp_path):
+    obygaze("features", "make-weights", "tiny-xclip", tmp_path / "here", code=0)
+    kernels = {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}
+    code = "from obygaze_models.commands.main import main; main()"
+    command = [sys.executable, "-c", code, "features", "make-weights", "tiny-xclip"]
+    subprocess.run([*command, tmp_path / "older"], env=os.environ | kernels, check=True)
+    here, older = (of.load_backbone(tmp_path / name, "cpu").about for name in ("here", "older"))
+    assert here["weights_sha256"] == older["weights_sha256"]
+
+
 def test_prefetch_prints_folders_or_reasons(obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip", code=0)
