@@ -9,8 +9,11 @@ import pytest
 from tests.kit.floats import close
 
 TESTS = Path(__file__).parent
-ABSOLUTE = {"abs", "atol", "abs_tol"}
-COMPARISONS = {"approx", "allclose", "assert_allclose", "isclose", "assert_close"}
+ABSOLUTE = {"abs", "atol", "abs_tol", "check_exact"}
+COMPARISONS = {
+    "allclose", "approx", "assert_allclose", "assert_close", "assert_frame_equal",
+    "assert_series_equal", "isclose",
+}  # fmt: skip
 
 
 def comparisons():

@@ -94,7 +94,9 @@ def test_numbers_are_predicted_film_by_film_as_scikit_learn_does(rated, run):
 
 def test_a_run_of_numbers_is_read_checked_compared_and_written(rated, run, obygaze, tmp_path):
     again = om.load_run(run.folder)
-    pd.testing.assert_frame_equal(again.predictions(), run.predictions(), check_like=True)
+    pd.testing.assert_frame_equal(
+        again.predictions(), run.predictions(), check_like=True, check_exact=True
+    )
     assert again.check() == []
     compared = om.compare(again)
     assert compared.metric == "spearman"

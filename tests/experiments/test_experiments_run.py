@@ -503,7 +503,7 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
         "pcbm-tree": "path", "pcbm-logistic": "sum",
     }  # fmt: skip
     assert len(reasons[["model", "fit"]].drop_duplicates()) == 2 * 2
-    pd.testing.assert_frame_equal(om.load_run(run.folder).reasons(), reasons)
+    pd.testing.assert_frame_equal(om.load_run(run.folder).reasons(), reasons, check_exact=True)
     saved = {(row["model"], row["fit"]): om.load_model(row["folder"])[0] for row in run.models()}
     probability_of = {(f.model, clip): p for f in fits_of(run) if f.fit == 1
                for clip, p in zip(f.ids, f.probabilities, strict=True)}  # fmt: skip
@@ -602,7 +602,9 @@ def test_names_that_look_like_numbers_stay_text(tmp_path):
     run = om.run_experiment(experiment, tmp_path / "run")
     again = om.load_run(tmp_path / "run")
     for table in ("predictions", "clips", "reasons", "fits"):
-        pd.testing.assert_frame_equal(getattr(again, table)(), getattr(run, table)())
+        pd.testing.assert_frame_equal(
+            getattr(again, table)(), getattr(run, table)(), check_exact=True
+        )
     assert {*again.predictions()["id"]} == {*again.reasons()["id"]} == {*ids}
     assert {*again.predictions()["model"]} == {*again.reasons()["model"]} == {"1"}
     assert {*again.reasons()["concept"]} == {"1", "2", "(intercept)"}

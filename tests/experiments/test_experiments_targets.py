@@ -60,7 +60,7 @@ def test_a_custom_target_names_its_prediction_columns(make_run, monkeypatch, tmp
     path = tmp_path / "predictions.csv"
     path.write_text(format_predictions(tests, table), encoding="utf-8")
     again = read_predictions(path, record)
-    pd.testing.assert_frame_equal(again, table, check_like=True)
+    pd.testing.assert_frame_equal(again, table, check_like=True, check_exact=True)
     p = run.predictions().merge(again, on=["id", "model", "fit", "test"])
     chances = p["probability"].to_numpy()
     assert p["odds"].to_numpy() == close(chances / (1 - chances))
