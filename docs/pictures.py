@@ -51,7 +51,6 @@ PRODUCTS = {
     "tutorials/senses": ("senses/adds.png",),
     "how-to/association": ("eat/professions.svg",),
     "how-to/captions": ("captions/rates.svg",),
-    "how-to/films-page": ("gone-girl.png",),
     "how-to/gender-score": ("gender/leanings.svg",),
     "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
 }  # fmt: skip

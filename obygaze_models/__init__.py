@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run import run_experiment, train_model
     from obygaze_models.experiments.run_folder import Run, load_run
     from obygaze_models.explain.moments import Moments, find_moments
-    from obygaze_models.report.fact_sheet import fact_sheet
     from obygaze_models.report.page import report as report
     from obygaze_models.reproduce.reproduce import reproduce as reproduce
     from obygaze_models.saved.inference import (
@@ -87,7 +86,6 @@ _NAMES = {
     "experiments.run": ["run_experiment", "train_model"],
     "experiments.run_folder": ["Run", "load_run"],
     "explain.moments": ["Moments", "find_moments"],
-    "report.fact_sheet": ["fact_sheet"],
     "report.page": ["report"],
     "reproduce.reproduce": ["reproduce"],
     "saved.inference": ["FramePredictions", "Predictions", "evaluate", "predict", "predict_frames"],

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import obygaze_models as om
-from obygaze_features.common.cli import PATH, echo, film_option, overwrite_option
+from obygaze_features.common.cli import PATH, echo, overwrite_option
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import path_option, run_folders
-
-if TYPE_CHECKING:
-    from obygaze_models.report.fact_sheet import Shape
 
 
 @click.command()
@@ -49,14 +46,6 @@ if TYPE_CHECKING:
     "--videos",
     help="A folder of the films. The page plays clips from it, on this computer only.",
 )
-@film_option(
-    "Draw a one-page sheet of this film instead; -o is a .pdf, .svg or .png file.", one=True
-)
-@click.option(
-    "--shape",
-    type=click.Choice(["a5", "16:9"]),
-    help="The format of the --film sheet: A5 landscape (the default) or a 16:9 slide.",
-)
 @overwrite_option
 def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> None:
     """Write annotations, or the results of runs, as an HTML page.
@@ -64,8 +53,7 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
     The page is a single file, needs no network, and can be printed. For a MANIFEST with labels, or
     for TIMELINES (minute by minute), it shows each film as a strip, each clip with its annotations,
     and how well annotators agree. For RUNS it also shows the models' results: scores next to the
-    paper's scores and to chance, their limitations, and explanations. With --film, it draws one
-    film on a sheet (PDF, SVG or PNG) instead.
+    paper's scores and to chance, their limitations, and explanations.
 
     \b
     Examples:
@@ -75,14 +63,7 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
       obygaze report runs/* -o report.html --title "All protocols"
       obygaze report runs/bottlenecks --analysis significance.json
       obygaze report runs/frames --frames frames.csv --moments moments.csv
-      obygaze report mobygaze/minutes --film "Gone Girl" -o gone-girl.pdf
     """
-    film, shape = options.pop("film"), options.pop("shape")
-    if film:
-        _write_sheet(sources, film, output, shape or "a5", options)
-        return
-    if shape is not None:
-        raise UsageError("--shape sets the format of a film's sheet. Add --film TITLE")
     folders, has_pictures = run_folders(sources), options["thumbnails"] is not None
     if output is None:
         if has_pictures:
@@ -98,21 +79,3 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
         echo(f"The page plays clips from {options['videos']} on this computer. Open it from disk.")
     if has_pictures:
         echo("The page contains pictures of films. Do not share it.")
-
-
-def _write_sheet(
-    sources: tuple[Path, ...],
-    film: list[str],
-    output: Path | None,
-    shape: Shape,
-    options: dict[str, Any],
-) -> None:
-    overwrite = options.pop("overwrite")
-    if unused := [name for name, value in options.items() if value]:
-        names = ", ".join(f"--{name.replace('analyses', 'analysis')}" for name in unused)
-        remedy = f"Remove --film, or remove {names}"
-        raise UsageError(f"--film cannot be combined with {names}. {remedy}")
-    if output is None:
-        raise UsageError("a film's sheet needs an output file. Add -o film.pdf (or .svg, .png)")
-    path = om.fact_sheet(run_folders(sources), film, output, shape=shape, overwrite=overwrite)
-    echo(f"Wrote {path}")
