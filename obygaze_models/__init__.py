@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from obygaze_models.experiments.run import run_experiment, train_model
     from obygaze_models.experiments.run_folder import Run, load_run
     from obygaze_models.explain.moments import Moments, find_moments
+    from obygaze_models.explain.tcav import tcav as tcav
     from obygaze_models.report.page import report as report
     from obygaze_models.reproduce.reproduce import reproduce as reproduce
     from obygaze_models.saved.inference import (
@@ -86,6 +87,7 @@ _NAMES = {
     "experiments.run": ["run_experiment", "train_model"],
     "experiments.run_folder": ["Run", "load_run"],
     "explain.moments": ["Moments", "find_moments"],
+    "explain.tcav": ["tcav"],
     "report.page": ["report"],
     "reproduce.reproduce": ["reproduce"],
     "saved.inference": ["FramePredictions", "Predictions", "evaluate", "predict", "predict_frames"],

@@ -255,8 +255,9 @@ PRINTED[ZOO] = """True ['concepts', 'synthetic']
 (20, 8) {'by other fits'}
 24 ['EN+HN', 'S'] (24, 2)
 EN+HN vs S 24 0
-['Look' 'Body'] (400, 2)
-['Look']
+Look True
+Body False
+True
 """
 
 

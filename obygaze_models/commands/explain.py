@@ -36,93 +36,49 @@ BAR = 24
 
 @click.command()
 @folder_argument("model")
-@click.argument("named", metavar="STORE... [ID...]", nargs=-1, required=True)
+@click.argument("named", metavar="STORE... ID...", nargs=-1, required=True)
 @option(
     "--nearest",
     type=click.IntRange(min=0),
     default=5,
     help="Number of similar clips in the store to list.",
 )
-@path_option("--concepts", help="The saved bottleneck whose concepts --tcav tests.")
-@click.option("--tcav", "analysis", flag_value="tcav", help="Test how a network uses concepts.")
-@click.option(
-    "--significance",
-    "analysis",
-    flag_value="significance",
-    help="Test a bottleneck's concepts against shuffled labels.",
-)
-@path_option("--manifest", help="The annotations, for --tcav and --significance.")
-@click.option("--labels", metavar="NAME", help="The manifest's label set.  [default: its default]")
-@option("--draws", type=click.IntRange(min=1), default=200, help="Number of random directions.")
-@option("--seed", default=0, help="The random seed.")
 @json_option
 def explain(
     model: Path,
     named: tuple[str, ...],
     nearest: int,
-    concepts: Path | None,
-    analysis: str | None,
-    manifest: Path | None,
     as_json: bool,
-    **options: Any,
 ) -> None:
-    """Explain a MODEL's predictions, or its use of concepts.
+    """Explain a MODEL's predictions for clips.
 
-    With IDs, a linear bottleneck shows each concept's contribution to the logit. The contributions
+    A linear bottleneck shows each concept's contribution to the logit. The contributions
     and the intercept add up to the logit. A tree shows which of its conditions on concepts the clip
     meets. A late fusion shows each store's contribution. Other models, such as networks, give no
     reasons. Pass as many stores as the model was trained on.
-
-    Instead of IDs, --tcav and --significance use the annotated clips of --manifest that the model
-    has not seen. --tcav counts the positive clips whose logit rises if they show slightly more of a
-    concept, and --significance ranks clips by each concept. Both compare the concept with
-    directions that are fitted to shuffled labels. To show their JSON on a page: obygaze report RUN
-    --analysis FILE.
 
     \b
     Examples:
       obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr tt0108160-001
       obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr tt0108160-001 \\
         --nearest 10 --json
-      obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr --tcav \\
-        --concepts runs/x/models/pcbm-tree/EN-vs-S-0 --manifest manifests/obygaze12
-      obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr \\
-        --significance --manifest manifests/obygaze12 --json > significance.json
     """
     import msgspec
 
-    from obygaze_models.explain.analyses import analyse, describe_analysis
     from obygaze_models.explain.attributions import explain_clips
     from obygaze_models.saved.about import describe_seen, read_about
 
     about = read_about(model)
     count = about.description.features.stores
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
-    if analysis is not None:
-        if ids:
-            raise UsageError(f"--{analysis} uses the clips of --manifest. Remove the IDs")
-        if manifest is None:
-            raise UsageError(f"--{analysis} needs annotations. Add --manifest FOLDER")
-        result = analyse(analysis, model, stores, manifest, concepts, **options)
-        if as_json:
-            echo_json(msgspec.to_builtins(result))
-        else:
-            table = describe_analysis(result)
-            echo(f"{align(table.header, table.rows)}\n\n{table.note}")
+    if not ids:
+        raise UsageError("no clips to explain. Pass their IDs after the store")
+    clips = explain_clips(model, stores, ids, nearest=nearest)
+    if as_json:
+        echo_json(msgspec.to_builtins(clips))
     else:
-        if not ids:
-            raise UsageError("no clips to explain. Pass IDs, or add --tcav or --significance")
-        if concepts is not None:
-            raise UsageError(
-                "--concepts is only for --tcav. Remove it to explain clips: a bottleneck uses its "
-                "own concepts, and a network gives no reasons"
-            )
-        clips = explain_clips(model, stores, ids, nearest=nearest)
-        if as_json:
-            echo_json(msgspec.to_builtins(clips))
-        else:
-            echo("\n\n".join(map(_describe_clip, clips)))
-            echo_warnings(describe_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
+        echo("\n\n".join(map(_describe_clip, clips)))
+        echo_warnings(describe_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
     echo_warnings(about.description.warnings)
 
 

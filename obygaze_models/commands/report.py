@@ -21,12 +21,6 @@ from obygaze_models.commands._shared import path_option, run_folders
     "--thumbnails",
     help="A folder of pictures (ID.jpg) to embed; do not share a page that contains them.",
 )
-@path_option(
-    "--analysis",
-    "analyses",
-    multiple=True,
-    help="JSON from obygaze models explain --tcav or --significance; repeatable.",
-)
 @click.option(
     "--nearest",
     metavar="STORE",
@@ -61,7 +55,6 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
       obygaze report mobygaze/minutes -o films.html --title "Objectification in 20 films"
       obygaze report runs/sure-against-easy
       obygaze report runs/* -o report.html --title "All protocols"
-      obygaze report runs/bottlenecks --analysis significance.json
       obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
     folders, has_pictures = run_folders(sources), options["thumbnails"] is not None

@@ -19,7 +19,6 @@ from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.concepts import RandomDirections
 from obygaze_models.estimators.fusion import StoreFusion, unfuse
-from obygaze_models.estimators.mlp import MLPProbe
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.inference import (
@@ -258,21 +257,6 @@ def _towards(model: Any, X: Array) -> Array:
     if len(model.classes_) == 2:
         return np.ones(len(X), dtype=np.int64)
     return np.asarray(model.predict_proba(X).argmax(axis=1))
-
-
-def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
-    """Return a network's logits [N, classes] without temperature, and their derivatives.
-
-    The derivatives with respect to X are [classes, N, D]. All are in float64, as in prediction.
-    """
-    *hidden, last = zip(model.coefs_, model.intercepts_, strict=True)
-    outputs = [np.asarray(X, dtype=np.float64)]
-    for weight, offset in hidden:
-        outputs.append(np.maximum(outputs[-1] @ weight + offset, 0))
-    gradients = np.repeat(last[0].T.astype(np.float64)[:, None], len(X), axis=1)
-    for (weight, _), output in zip(reversed(hidden), reversed(outputs), strict=False):
-        gradients = (gradients * (output > 0)) @ weight.T
-    return np.asarray(outputs[-1] @ last[0] + last[1]), gradients
 
 
 def explain_clips(

@@ -19,7 +19,6 @@ from obygaze_models.experiments.comparisons import STORE_COLUMNS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
-from obygaze_models.explain.analyses import read_analysis
 from obygaze_models.report.annotation import Annotation, Source, name_labels, open_annotation
 from obygaze_models.report.annotators import (
     gamma_figure,
@@ -60,7 +59,6 @@ def report(
     *,
     title: str | None = None,
     thumbnails: str | Path | None = None,
-    analyses: Sequence[str | Path] = (),
     nearest: str | Path | None = None,
     frames: str | Path | None = None,
     moments: str | Path | None = None,
@@ -83,8 +81,6 @@ def report(
         The page's title. By default, the name of the only run, or a description of the content.
     thumbnails
         A folder of pictures (ID.jpg) to embed. Do not share a page with pictures.
-    analyses
-        JSON files of ``obygaze models explain``, shown as tests of the models' concepts.
     nearest
         A store whose vectors determine the five clips nearest to each clip.
     frames, moments
@@ -120,7 +116,6 @@ def report(
         | _annotated(head, page_sources, ordered)
         | _models(head, runs, tables),
         title=title,
-        analyses=[read_analysis(Path(path)) for path in analyses],
         rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(

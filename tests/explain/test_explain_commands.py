@@ -1,6 +1,5 @@
 """Reasons of clips, and commands from annotators' timelines to moments and their scores."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,8 @@ from obygaze_features.common.elan import read_eaf
 from obygaze_features.common.tables import read_table
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import Item, Items
-from obygaze_models.explain.attributions import explain_clips, logits_and_gradients
+from obygaze_models.explain.attributions import explain_clips
+from obygaze_models.explain.tcav import logits_and_gradients
 from obygaze_models.saved import inference
 from obygaze_models.saved.inference import check_features, features_of
 from tests.kit.authors import MOBYGAZE, make_authors
@@ -32,7 +32,6 @@ GOLDEN = Path(__file__).parents[1] / "golden/data"
 BOTTLENECK = GOLDEN / "run/models/pcbm-tree/EN+HN-vs-S-0"
 NETWORK = GOLDEN / "run/models/mlp/EN+HN-vs-S-0"
 STORE = GOLDEN / "xclip.zarr"
-ON_CLIPS = (STORE, "--manifest", GOLDEN / "manifest")
 
 
 def about(**features):
@@ -142,35 +141,21 @@ def test_explain_reads_the_models_features(world, tmp_path, monkeypatch):
     assert pooled == close(rows.astype(np.float16))
 
 
-def test_tcav_explains_a_saved_network(obygaze):
-    command = ("models", "explain", NETWORK, *ON_CLIPS, "--tcav", "--concepts", BOTTLENECK)
-    table, content = (obygaze(*command, "--draws", 20, *more) for more in ((), ("--json",)))
-    rows = {row["name"]: row for row in json.loads(content.stdout)["tcav"]}
-    assert set(rows) == {"Look", "Body", "Clothing"}
-    network, about = om.load_model(NETWORK)
-    data = om.load_dataset(GOLDEN / "manifest", STORE)
+def test_tcav_explains_a_saved_network():
+    (network, about), (bottleneck, _) = om.load_model(NETWORK), om.load_model(BOTTLENECK)
+    data, bank = om.load_dataset(GOLDEN / "manifest", STORE), bottleneck.bank_
     seen, sure = np.isin(data.ids, about["seen"]), np.array(data.levels) == "S"
-    bank = om.load_model(BOTTLENECK)[0].bank_
-    slopes = logits_and_gradients(network, data.X[sure & ~seen])[1][1] @ bank.cavs_.T
-    assert [rows[name]["slope"] for name in bank.names_] == close(slopes.mean(axis=0))
-    assert {(row["clips"], row["runs"]) for row in rows.values()} == {(len(slopes), 20)}
-    assert f"{rows['Look']['slope']:+.2f}" in table.stdout
+    marks = data.concepts[:, [data.concept_names.index(name) for name in bank.names_]]
+    clips = data.X[sure & ~seen]
+    table = om.tcav(network, clips, bank, data.X[seen], marks[seen], runs=20)
+    assert set(table["concept"]) == {"Look", "Body", "Clothing"}
+    slopes = logits_and_gradients(network, clips)[1][1] @ bank.cavs_.T
+    assert table["slope"].to_numpy() == close(slopes.mean(axis=0))
+    assert ((table["p"] >= 1 / 21 - 1e-9) & (table["p"] <= table["p_holm"])).all()
 
 
-SLIPS = [
-    ((NETWORK, STORE), 2, "no clips to explain"),
-    ((BOTTLENECK, STORE, "--significance"), 2, "Add --manifest"),
-    ((NETWORK, *ON_CLIPS, "--tcav"), 2, "Add --concepts"),
-    ((BOTTLENECK, *ON_CLIPS, "tt0000001-003", "--significance"), 2, "Remove the IDs"),
-    ((NETWORK, *ON_CLIPS, "--significance"), 1, "no learned concepts"),
-    ((NETWORK, *ON_CLIPS, "--tcav", "--concepts", NETWORK), 1, "MLPProbe, which has no learned"),
-    ((GOLDEN / "models/pcbm-tree", *ON_CLIPS, "--significance"), 1, "Use the model of a run"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "code", "fact"), SLIPS)
-def test_user_errors_are_one_line(obygaze, arguments, code, fact):
-    refused(obygaze("models", "explain", *arguments), fact, code=code)
+def test_a_command_without_clips_is_refused(obygaze):
+    refused(obygaze("models", "explain", NETWORK, STORE), "no clips to explain", code=2)
 
 
 def test_mismatched_clips_and_models_are_refused(explain, world):

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,12 +13,10 @@ from scipy.optimize import minimize, root
 from scipy.special import expit
 from scipy.stats import t
 from sklearn.frozen import FrozenEstimator
-from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import FunctionTransformer
 
 import obygaze_models as om
-from obygaze_models.estimators.concepts import DegenerateConcept
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.run_folder import Clip
 from obygaze_models.experiments.tables import join_reasons, tabulate_reasons
@@ -27,11 +24,10 @@ from obygaze_models.explain.attributions import (
     Attribution,
     explain_rows,
     join_steps,
-    logits_and_gradients,
 )
 from obygaze_models.explain.error_factors import error_factors
 from obygaze_models.explain.parts import concept_quality, mean_parts
-from obygaze_models.explain.significance import concept_significance, tcav
+from obygaze_models.explain.tcav import logits_and_gradients, random_label_cavs
 from obygaze_models.scoring.intervals import holm
 from tests.kit.clips import logistic_on, torch_logits, with_output
 from tests.kit.floats import close
@@ -193,42 +189,20 @@ def test_concepts_may_be_called_like_the_intercept():
     assert parts.total == close(2 * (values.sum(axis=1) + rest))
 
 
-def test_p_approaches_that_of_every_permutation():
-    """Three positives among seven clips can be placed in 35 ways; compare with random ones."""
-    chance = np.random.default_rng(3)
-    y, truth = np.array([1, 1, 1, 0, 0, 0, 0]), np.repeat([1, 0], 10)
-    X = chance.normal(size=(7, 4)) + 0.8 * y[:, None]
-    held = chance.normal(size=(20, 4)) + 0.8 * truth[:, None]
-
-    def auc(labels):
-        return roc_auc_score(truth, held @ (X[labels].mean(0) - X[~labels].mean(0)))
-
-    ways = [np.isin(np.arange(7), rows) for rows in combinations(range(7), 3)]
-    exact = np.mean([auc(labels) >= auc(y == 1) - 1e-12 for labels in ways])
-    with pytest.warns(DegenerateConcept):  # with such a small C, it is the difference of means
-        bank = om.ConceptBank(C=1e-6).fit(X, y[:, None])
-    data = (X, y[:, None], held, truth[:, None])
-    (result,) = concept_significance(bank, *data, runs=150, random_state=0)
-    assert result.auc == close(auc(y == 1))
-    assert 0.01 < exact < 0.5
-    assert result.p == pytest.approx(exact, abs=3 * np.sqrt(exact / 150))
-    assert result.runs == 150
-
-
-def test_only_a_signal_is_significant():
+def test_only_a_concept_in_use_has_a_significant_slope():
+    """The network learns Look, and Body is in its features but not in its task."""
     chance = np.random.default_rng(0)
-    Y = chance.integers(0, 2, size=(120, 3))
-    Y[:, 1] = 0
-    X = chance.normal(size=(120, 6))
-    X[:, 0] += 2 * Y[:, 0]
-    bank = om.ConceptBank(C=0.1).fit(X[:60], Y[:60])
-    assert list(bank.skipped_) == ["concept 2"]
-    data = (X[:60], Y[:60], X[60:], Y[60:])
-    signal, noise = concept_significance(bank, *data, runs=39, random_state=0)
-    assert (signal.p, signal.p_holm) == (1 / 40, 2 / 40)
-    assert signal.auc > signal.random_auc_95
-    assert noise.p > 0.05
-    assert signal.random_auc == pytest.approx(0.5, abs=0.1)
+    marks = chance.integers(0, 2, size=(300, 2))
+    X = chance.normal(size=(300, 6))
+    X[:, :2] += 2 * marks
+    network = om.MLPProbe((8,), early_stopping=False, max_iter=30, random_state=0)
+    network.fit(X, marks[:, 0])
+    bank = om.ConceptBank(C=0.1).fit(X, marks, concept_names=["Look", "Body"])
+    table = om.tcav(network, X[marks[:, 0] == 1], bank, X, marks, runs=39, random_state=0)
+    look, body = table.itertuples()
+    assert (look.concept, look.slope_p, look.slope_p_holm) == ("Look", 1 / 40, 2 / 40)
+    assert look.slope > 0
+    assert body.slope_p > 0.05
 
 
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=6, unique=True))
@@ -240,10 +214,12 @@ def test_holm_equals_its_definition(ps):
 
 
 def test_p_counts_random_directions_at_least_as_far(clips, network):
-    null = om.RandomDirections(60, random_state=3).fit(clips.X).cavs_
-    result = tcav(network, clips.X, 0, clips.bank.cavs_, clips.bank.names_, null)
+    bank, marks = clips.bank, clips.data.concepts[:, clips.bank.columns_]
+    settings = {"runs": 60, "random_state": 3}
+    table = om.tcav(network, clips.X, bank, clips.X, marks, code=0, **settings)
+    null = random_label_cavs(bank, clips.X, marks, **settings)
     gradients = logits_and_gradients(network, clips.X)[1][0]
-    for concept, cav in zip(result, clips.bank.cavs_, strict=True):
+    for concept, cav in zip(table.itertuples(), bank.cavs_, strict=True):
         assert concept.score == (gradients @ cav > 0).mean()
         far = abs(concept.score - 0.5)
         as_far = sum(abs(float((gradients @ v > 0).mean()) - 0.5) >= far - 1e-9 for v in null)
@@ -252,16 +228,17 @@ def test_p_counts_random_directions_at_least_as_far(clips, network):
         as_steep = sum(abs((gradients @ v).mean()) >= steep - 1e-9 for v in null)
         assert concept.slope_p == close((1 + as_steep) / 61)
         assert abs(concept.slope) == close(steep)
-    assert [concept.p_holm for concept in result] == holm([concept.p for concept in result])
+    assert table["p_holm"].tolist() == holm(table["p"].tolist())
 
 
 def test_a_clip_without_gradient_counts_half(clips):
-    model = om.MLPProbe((4,), early_stopping=False, max_iter=1, random_state=0).fit(
-        clips.X, clips.y
-    )
+    model = om.MLPProbe((4,), early_stopping=False, max_iter=1, random_state=0)
+    model.fit(clips.X, clips.y)
     model.intercepts_[0] = np.full(4, -1e6, np.float32)
-    (result,) = tcav(model, clips.X, 1, np.eye(16)[:1], ["dead"], np.eye(16)[1:])
-    assert (result.score, result.p) == (0.5, 1.0)
+    marks = clips.data.concepts[:, clips.bank.columns_]
+    table = om.tcav(model, clips.X, clips.bank, clips.X, marks, runs=3)
+    assert {*table["score"]} == {0.5}
+    assert {*table["p"]} == {1.0}
 
 
 NAMES = ["Look", "Body", "Posture", "EN", "HN", "S"]

@@ -429,7 +429,6 @@ SLIPS = [
     ({"thumbnails": "none"}, "none is not a folder"),
     ({"thumbnails": "texts"}, "tt0-000.jpg is not a JPEG"),
     ({"moments": "x.csv"}, "--frames frames.csv"),
-    ({"analyses": ["analysis.json"]}, "analysis.json is not an analysis"),
 ]
 
 
@@ -437,7 +436,6 @@ SLIPS = [
 def test_user_errors_are_refused_by_name(run, tmp_path, monkeypatch, options, fact):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "texts/tt0-000.jpg", "x")
-    write(tmp_path / "analysis.json", '{"significance": [{"name": "Look"}]}')
     with pytest.raises((ExperimentError, UsageError), match=re.escape(fact)):
         write_report(**{"sources": [run], "output": "page.html", **options})
     assert not Path("page.html").exists()
@@ -450,23 +448,6 @@ def test_the_command_overwrites_no_page(run, tmp_path):
     refused(run_obygaze(*arguments), "--overwrite")
     refused(run_obygaze("report", run.folder, run.folder.parent / "second"), "Add -o", code=2)
     refused(run_obygaze("report", run.folder, "--thumbnails", "x"), "-o", code=2)
-
-
-def test_analyses_of_models_become_tables(run, marked, tmp_path):
-    model = next((run.folder / "models/pcbm-tree").iterdir())
-    network = next((run.folder / "models/mlp").iterdir())
-    paths = []
-    for source, kind in ((model, ("--significance",)), (network, ("--tcav", "--concepts", model))):
-        arguments = ("--manifest", marked.manifest, *kind, "--draws", 5, "--json")
-        paths.append(tmp_path / f"{kind[0]}.json")
-        said_ = run_obygaze("models", "explain", source, marked.store, *arguments).stdout
-        paths[-1].write_text(said_)
-    page = Page(render_report([run], analyses=paths))
-    ranks, uses = (json.loads(path.read_text()) for path in paths)
-    first = ranks["significance"][0]
-    cells = [f"{first[key]:.3f}" for key in ("auc", "random_auc", "random_auc_95", "p", "p_holm")]
-    assert [first["name"], *cells] in page.rows
-    assert f"the share of {uses['tcav'][0]['clips']} clips whose" in page.text
 
 
 @pytest.mark.parametrize("address", [r"\\host\share", "//host/share", "https://host/m"])

@@ -1,0 +1,130 @@
+"""TCAV: whether a network uses concepts, compared with directions fitted to shuffled labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from sklearn.utils import check_random_state
+
+from obygaze_models.estimators.concepts import ConceptBank, fit_direction
+from obygaze_models.estimators.mlp import MLPProbe
+from obygaze_models.estimators.svm_solver import GRAM_ROWS
+from obygaze_models.scoring.intervals import holm
+from obygaze_models.scoring.metrics import Array
+
+
+def tcav(
+    model: MLPProbe,
+    X: Array,
+    bank: ConceptBank,
+    X_bank: Array,
+    Y_bank: Array,
+    *,
+    code: int = -1,
+    runs: int = 200,
+    random_state: int | None = None,
+) -> pd.DataFrame:
+    """Score a network's use of each concept of a bank for a class.
+
+    Parameters
+    ----------
+    model
+        A fitted network.
+    X
+        The features [N, D] of the clips to score: clips of the class that the network has not seen.
+    bank
+        A fitted concept bank for the same features.
+    X_bank, Y_bank
+        The clips that the bank was fitted on: their features, and whether they show each of
+        ``bank.names_`` (1, 0, or -1 for unknown).
+    code
+        The index of the class in ``model.classes_``; by default, the last.
+    runs
+        The number of random directions. They are fitted like the concepts', to shuffled labels. No
+        p is below 1 / (runs + 1).
+    random_state
+        The seed of the shuffles.
+
+    Returns
+    -------
+    A row per ``concept``. ``score`` is the share of clips whose logit rises along the concept's
+    direction, and ``random_score`` its mean for random directions. ``p`` is the share of directions
+    whose score is at least as far from one half, and ``p_holm`` corrects it for the number of
+    concepts. ``slope`` is the logit's mean slope, with its own p values. In a nearly linear
+    network, even random directions score nearly 0 or 1, so use the slope.
+    """
+    random = random_label_cavs(bank, X_bank, Y_bank, runs=runs, random_state=random_state)
+    gradients = logits_and_gradients(model, X)[1][code]
+    along = gradients @ bank.cavs_.T
+    by_chance = gradients @ random.T
+    scores, random_scores = _rising(along), _rising(by_chance)
+    slopes, random_slopes = along.mean(axis=0), by_chance.mean(axis=0)
+    # A reversed direction turns a score s into 1 - s and a slope into its negative, so chance is
+    # centred on one half and on 0.
+    p = _permutation_p(np.abs(scores - 0.5), np.abs(random_scores - 0.5))
+    slope_p = _permutation_p(np.abs(slopes), np.abs(random_slopes))
+    return pd.DataFrame(
+        {
+            "concept": bank.names_,
+            "score": scores,
+            "random_score": random_scores.mean(),
+            "p": p,
+            "p_holm": holm(p),
+            "slope": slopes,
+            "slope_p": slope_p,
+            "slope_p_holm": holm(slope_p),
+        }
+    )
+
+
+def logits_and_gradients(model: MLPProbe, X: Array) -> tuple[Array, Array]:
+    """Return a network's logits [N, classes] without temperature, and their derivatives.
+
+    The derivatives with respect to X are [classes, N, D]. All are in float64, as in prediction.
+    """
+    *hidden, last = zip(model.coefs_, model.intercepts_, strict=True)
+    outputs = [np.asarray(X, dtype=np.float64)]
+    for weight, offset in hidden:
+        outputs.append(np.maximum(outputs[-1] @ weight + offset, 0))
+    gradients = np.repeat(last[0].T.astype(np.float64)[:, None], len(X), axis=1)
+    for (weight, _), output in zip(reversed(hidden), reversed(outputs), strict=False):
+        gradients = (gradients * (output > 0)) @ weight.T
+    return np.asarray(outputs[-1] @ last[0] + last[1]), gradients
+
+
+def random_label_cavs(
+    bank: ConceptBank, X: Array, Y: Array, *, runs: int, random_state: int | None = None
+) -> Array:
+    """Return unit directions [runs, D] fitted to shuffled labels with the bank's settings.
+
+    Run i shuffles the labels of concept i, starting over after the last concept.
+    """
+    X, chance = np.asarray(X, dtype=np.float64), check_random_state(random_state)
+    products = X @ X.T if len(X) <= GRAM_ROWS else None
+    cavs = []
+    for run in range(runs):
+        concept = run % len(bank.names_)
+        targets = np.asarray(Y, dtype=np.int8)[:, concept]
+        rows = np.flatnonzero(targets >= 0)
+        shuffled = chance.permutation(targets[rows])
+        if bank.balance == "subsample":
+            kinds = [np.flatnonzero(shuffled == code) for code in (0, 1)]
+            fewer = min(map(len, kinds))
+            picked = np.concatenate([chance.choice(kind, fewer, replace=False) for kind in kinds])
+            rows, shuffled = rows[picked], shuffled[picked]
+        part = None if products is None else products[np.ix_(rows, rows)]
+        cav = fit_direction(bank, concept, X[rows], shuffled, part).coef
+        cavs.append(cav / np.linalg.norm(cav))
+    return np.array(cavs)
+
+
+def _permutation_p(observed: Array, null: Array) -> list[float]:
+    """Return the share of values at least as large as each observed one, which counts itself."""
+    # Equal values may differ in the last bit.
+    return [float((1 + np.sum(null >= value - 1e-12)) / (1 + len(null))) for value in observed]
+
+
+def _rising(derivatives: Array) -> Array:
+    """Return the share of clips with a positive derivative along each direction; 0 counts half."""
+    rising, flat = (derivatives > 0).sum(axis=0), (derivatives == 0).sum(axis=0)
+    return np.asarray((rising + flat / 2) / len(derivatives))
