@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.result import Result
-from benchmarks.scale_inputs import films, near, run, segments, store, table
+from benchmarks.scale_inputs import films, run, segments, store, table
 
 PICTURE = Path(__file__).parents[1] / "docs/scale.svg"
 SMALL = "OBYGAZE_BENCH_SMALL"
@@ -271,25 +271,6 @@ def _half_a_copy(inputs: Path, output: Path) -> float:
     return (_cpu_s() - begin) / 2
 
 
-def _neighbours(inputs: Path, output: Path) -> None:
-    from obygaze_features import open_store
-    from obygaze_features.store.nearest import find_neighbours
-
-    opened = open_store(inputs / "s.zarr")
-    find_neighbours(opened, opened.ids)
-
-
-def _faiss(inputs: Path, output: Path) -> None:
-    import faiss
-
-    faiss.omp_set_num_threads(1)
-    values = np.load(inputs / "x.npy").astype(np.float32)
-    faiss.normalize_L2(values)
-    index = faiss.IndexFlatIP(values.shape[1])
-    index.add(values)
-    index.search(values, 6)
-
-
 def _predict(inputs: Path, output: Path) -> None:
     _obygaze(
         "models", "predict", inputs.with_name("model"), inputs / "s.zarr",
@@ -377,8 +358,6 @@ WORKS = (
     Work("stores finalise", "clips", THOUSANDS, store, _finalise,
          _copy_again, "a copy", 5, prepare=_copy_store),
     Work("stores subset, half", "clips", THOUSANDS, store, _subset, _half_a_copy, "half a copy", 5),
-    Work("five neighbours of each", "clips", (1_000, 3_000, 10_000), near, _neighbours,
-         _faiss, "FAISS", 1.5, exponent=None),
     Work("models predict", "clips", THOUSANDS, store, _predict, row_kib=ROW_KIB),
     Work("models explain, one clip", "clips", THOUSANDS, store, _explain, row_kib=ROW_KIB),
     Work("report of a run", "clips", CLIPS, run, _report),

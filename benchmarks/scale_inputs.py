@@ -45,13 +45,6 @@ def store(folder: Path, clips: int) -> None:
         om.train_model(_experiment(folder, "logistic"), model)
 
 
-def near(folder: Path, clips: int) -> None:
-    """Write a store, and the same features as a matrix."""
-    manifest, values = _labelled(folder, clips), _features(clips)
-    np.save(folder / "x.npy", values)
-    _write_store(folder, manifest, values)
-
-
 def run(folder: Path, clips: int) -> None:
     """Write a run whose model is quick to fit and slightly better than chance."""
     import obygaze_models as om

@@ -24,8 +24,6 @@ from obygaze_features.store.reader import Rows, Store
 
 BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
 """The bytes of rows (as float32) that a thread compares at a time, locally and behind a URL."""
-NEIGHBOUR_ROWS = 512
-"""The number of rows compared with all others at a time."""
 GROUP = 64
 """The number of cosines per group. Most groups can be ruled out by their maximum alone."""
 FORGET_BYTES = 64 * 2**20
@@ -103,37 +101,6 @@ def find_nearest(
         _match(stores[owners[n]], int(every_row[n]), float(cosines[n]), int(frames[n]), array)
         for n in _largest(cosines[None], top)[1].tolist()
     ]
-
-
-def find_neighbours(
-    store: Store, ids: Collection[str], *, array: str = "native", top: int = 5
-) -> dict[str, list[Match]]:
-    """Return each id's nearest neighbours among the other `ids`, by cosine as in `find_nearest`.
-
-    Ids without a finished row are left out. Ids whose vectors have length zero get no neighbours.
-    """
-    if has_frames(store, array):
-        raise UsageError(f"{store.where}: {array} has one vector per frame; choose another array")
-    id_set = frozenset(ids)
-    rows = np.array([row for row in _select_rows(store, None, ()) if store.ids[row] in id_set], int)
-    vectors = store.read_rows(array, rows).astype(np.float32, copy=False)
-    with np.errstate(all="ignore"):
-        lengths = np.linalg.norm(vectors, axis=1)
-    neighbours: dict[str, list[Match]] = {store.ids[row]: [] for row in rows.tolist()}
-    usable = np.isfinite(lengths) & (lengths > 0)
-    rows, vectors = rows[usable], vectors[usable] / lengths[usable, None]
-    directions = np.pad(vectors, ((0, -len(rows) % GROUP), (0, 0)))
-    products = np.empty((NEIGHBOUR_ROWS, len(directions)), np.float32)
-    for start in range(0, len(rows), NEIGHBOUR_ROWS):
-        block = vectors[start : start + NEIGHBOUR_ROWS]
-        cosines = np.matmul(block, directions.T, out=products[: len(block)])
-        block_numbers = np.arange(len(block))
-        cosines[block_numbers, start + block_numbers] = cosines[:, len(rows) :] = -np.inf
-        queries, nearest = _largest(cosines, top)
-        near = cosines[queries, nearest].tolist()
-        for query, row, cosine in zip(rows[start + queries], rows[nearest], near, strict=True):
-            neighbours[store.ids[query]].append(_match(store, int(row), cosine))
-    return neighbours
 
 
 def has_frames(store: Store, array: str) -> bool:

@@ -21,11 +21,6 @@ from obygaze_models.commands._shared import path_option, run_folders
     "--thumbnails",
     help="A folder of pictures (ID.jpg) to embed; do not share a page that contains them.",
 )
-@click.option(
-    "--nearest",
-    metavar="STORE",
-    help="Show each clip's five nearest clips, by cosine similarity in this store.",
-)
 @path_option(
     "--frames",
     help="Probabilities of frames (frames.csv from obygaze models moments), drawn by film.",

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.tables import map_cells
 from obygaze_features.common.text import group_by
-from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import LabelSet
-from obygaze_features.store import Store
-from obygaze_features.store.nearest import find_neighbours
 from obygaze_models.data.protocols import find_protocol
 from obygaze_models.data.tasks import two_classes
 from obygaze_models.experiments.predictions import probabilities_of
@@ -43,7 +40,6 @@ def explorer_data(
     opens: ModelResults | None,
     sources: Sequence[Source],
     thumbnails: Mapping[str, str],
-    nearest: Store | None = None,
     timelines: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the data of the explorer, which opens on a model, or else on annotations.
@@ -70,8 +66,6 @@ def explorer_data(
             names = [name for name in run.annotators if name != run.about.labels]
             others = [run.manifest.labels(name) for name in names if run.manifest]
             clips.append(_clips(ordered, run.about, others[:MAX_LABEL_SETS]))
-            if nearest is not None:
-                clips[-1] |= _neighbours(nearest, clips[-1]["ids"])
         run_data.append(
             {
                 "name": run.name,
@@ -103,7 +97,6 @@ def explorer_data(
         "total": len({clip for run in sources for clip in run.clips}),
         "pictures": dict(thumbnails),
         "timelines": timelines or {"films": {}},
-        "nearest": "" if nearest is None else nearest.attributes["name"],
     }
 
 
@@ -184,22 +177,6 @@ def _seconds(seconds: list[float | None]) -> list[float | None]:
     if all(value is None for value in seconds):
         return []
     return map_cells(lambda value: None if value is None else round(value, 2), seconds)
-
-
-def _neighbours(store: Store, ids: list[str]) -> dict[str, Any]:
-    """Return the indices of each clip's nearest clips, and their cosines in thousandths."""
-    neighbours = find_neighbours(store, ids)
-    if not neighbours:
-        raise ExperimentError(
-            f"{store.where} has none of the page's clips (the first is {ids[0]}). Pass a store "
-            "that has these clips"
-        )
-    index = {clip: number for number, clip in enumerate(ids)}
-    matches = [neighbours.get(clip, []) for clip in ids]
-    return {
-        "near": [[index[match.id] for match in of_clip] for of_clip in matches],
-        "cosine": [[round(match.cosine * 1000) for match in of_clip] for of_clip in matches],
-    }
 
 
 def _view_of_labels(source: Annotation) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from obygaze_features.common.package import need
 from obygaze_features.common.text import counted, for_shell, format_time
 from obygaze_features.errors import ExperimentError
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
-from obygaze_features.store import open_store
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.comparisons import STORE_COLUMNS
 from obygaze_models.experiments.messages import leaks_by_test
@@ -59,7 +58,6 @@ def report(
     *,
     title: str | None = None,
     thumbnails: str | Path | None = None,
-    nearest: str | Path | None = None,
     frames: str | Path | None = None,
     moments: str | Path | None = None,
     timelines: str | Path | None = None,
@@ -81,8 +79,6 @@ def report(
         The page's title. By default, the name of the only run, or a description of the content.
     thumbnails
         A folder of pictures (ID.jpg) to embed. Do not share a page with pictures.
-    nearest
-        A store whose vectors determine the five clips nearest to each clip.
     frames, moments
         CSV files of ``obygaze models moments``, shown on the time axis of each film.
     timelines
@@ -103,7 +99,6 @@ def report(
     head = headline(tables, main, annotators)
     clips = {clip.id: clip for source in page_sources for clip in source.clips.values()}
     images = {} if thumbnails is None else read_thumbnails(Path(thumbnails), clips)
-    store = None if nearest is None else open_store(nearest)
     ordered = in_scene_order(clips)
     segments = timelines or (annotation.timelines if annotation else None)
     lanes = film_timelines(ordered, frames, moments, segments)
@@ -119,7 +114,7 @@ def report(
         rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(
-            explorer_data(opens, page_sources, images, store, lanes)
+            explorer_data(opens, page_sources, images, lanes)
             | {"videos": played, "labels": name_labels(main).capitalize()}
         ),
         played=played["of"],

@@ -102,8 +102,8 @@ def annotated(results, annotators):
 
 
 @pytest.fixture(scope="session")
-def whole_html(annotated, marked):
-    return render_report(list(annotated.values()), nearest=marked.store)
+def whole_html(annotated):
+    return render_report(list(annotated.values()))
 
 
 @pytest.fixture(scope="session")

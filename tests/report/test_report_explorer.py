@@ -177,7 +177,7 @@ def test_the_list_has_the_matching_clips_in_order(page, data, clips):
     assert page.texts("#clips-body data", "value") != before
 
 
-def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annotators):
+def test_a_clip_gives_its_reasons(page, data, clips, annotators):
     choose_model(page, data, "second", "pcbm-elastic-net")
     page.choose("choose-which", "tested")
     page.click("#clips-body .open")
@@ -190,13 +190,6 @@ def test_a_clip_gives_its_reasons_and_the_nearest_clips(page, data, clips, annot
     for labels in annotators[1]:
         if level := labels.level_of.get(clips["ids"][first]):
             assert f"{labels.name}\n{level} " in page.texts("#clip", "innerText")[0]
-    title = text_of(page, "clip-title")
-    near = page.texts("#clip .near button", "dataset.clip")
-    assert list(map(int, near)) == clips["near"][first]
-    page.click("#clip .near li:nth-child(3) button")
-    assert clips["ids"][clips["near"][first][2]] in text_of(page, "clip-body")
-    page.click("#clip-back")
-    assert text_of(page, "clip-title") == title
     page.press("Escape")
     choose_model(page, data, "first", "pcbm-tree")
     page.click("#clips-body .open")

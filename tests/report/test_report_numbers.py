@@ -360,9 +360,9 @@ def test_concept_figures_share_their_rows(annotated, annotators, tmp_path):
     assert values(concept_figures(head)[3][1]) == [sum(wrong), len(wrong)]
 
 
-def opened(run, **more):
+def opened(run):
     prepared = prepare_runs([run])
-    return explorer_data(prepared[0].models[0], prepared, {}, **more)
+    return explorer_data(prepared[0].models[0], prepared, {})
 
 
 def decoded(column):
@@ -439,16 +439,3 @@ def check_path(view, row, clip, reasons, fits):
     for (concept, low, high, percentile), condition in zip(conditions, expected, strict=True):
         assert view["concepts"][concept] == condition.concept
         assert (percentile, low, high) == condition.whole
-
-
-def test_the_nearest_clips_equal_brute_force(results, marked):
-    from obygaze_features.store import open_store
-
-    clips = opened(results["first"], nearest=open_store(marked.store))["clips"][0]
-    vectors = marked.features / np.linalg.norm(marked.features, axis=1, keepdims=True)
-    cosines = vectors @ vectors.T - 2 * np.eye(len(vectors))
-    rows = [marked.ids.index(clip) for clip in clips["ids"]]
-    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :5]
-    assert [[rows[at] for at in of_clip] for of_clip in clips["near"]] == nearest[rows].tolist()
-    expected = np.sort(cosines[rows])[:, :-6:-1]
-    assert np.array(clips["cosine"]) == pytest.approx(1000 * expected, abs=0.51)

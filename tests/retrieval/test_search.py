@@ -69,28 +69,9 @@ def test_vector_search_equals_brute_force(source, any_store, query, monkeypatch)
     assert {*ids}.isdisjoint({source.ids[FAILED], source.ids[ZERO], *source.ids[32:]})
 
 
-def test_neighbours_equal_brute_force_in_any_blocks(source, store, monkeypatch):
-    monkeypatch.setattr(nearest_module, "NEIGHBOUR_ROWS", 7)
-    ids = [source.ids[row] for row in range(len(source.ids)) if row % 3]
-    neighbours = nearest_module.find_neighbours(store, [*ids, "unknown"], top=4)
-    for row, item_id in enumerate(source.ids):
-        if item_id not in ids or not source.done[row]:
-            assert item_id not in neighbours
-            continue
-        others = np.isin(source.ids, ids) & (np.arange(len(source.ids)) != row)
-        if row == ZERO:
-            assert neighbours[item_id] == []
-            continue
-        nearest, cosines, _ = brute(source, source.values["native"][row], keep=others)
-        assert [match.id for match in neighbours[item_id]] == nearest[:4]
-        values = [match.cosine for match in neighbours[item_id]]
-        np.testing.assert_allclose(values, cosines[:4], atol=1e-6)
-
-
 @pytest.mark.parametrize("top", [1, 4, 13, 40])
-def test_tied_neighbours_keep_the_order_of_rows(tmp_path, monkeypatch, top):
-    """40 vectors have three axes; blocks of any size are compared."""
-    monkeypatch.setattr(nearest_module, "NEIGHBOUR_ROWS", 7)
+def test_ties_keep_the_order_of_rows(tmp_path, monkeypatch, top):
+    """40 vectors have three axes; groups of any size are compared."""
     monkeypatch.setattr(nearest_module, "GROUP", 3)
     ids = [f"tt1-{row:03}" for row in range(40)]
     manifest = Manifest("axes", Items.of([Item(name, film="tt1", media=name) for name in ids]))
@@ -98,11 +79,6 @@ def test_tied_neighbours_keep_the_order_of_rows(tmp_path, monkeypatch, top):
     vectors = np.eye(3, dtype=np.float32)[np.arange(40) % 3]
     path = write_rows(tmp_path / "a.zarr", manifest, {"native": vectors}, recipe, block_rows=8)
     store = of.open_store(path)
-    neighbours = nearest_module.find_neighbours(store, ids, top=top)
-    for row in range(40):
-        others = [candidate for candidate in range(40) if candidate != row]
-        nearest = sorted(others, key=lambda candidate: (candidate - row) % 3 != 0)[:top]
-        assert [match.id for match in neighbours[ids[row]]] == [ids[near] for near in nearest]
     matches = of.search(store, vector=vectors[1], top=top)
     nearest = sorted(range(40), key=lambda candidate: candidate % 3 != 1)[:top]
     assert [match.id for match in matches] == [ids[near] for near in nearest]

@@ -4,30 +4,21 @@ const ENDINGS = ["mp4", "mkv", "webm", "m4v", "mov"];
 const dialog = find("clip");
 const CONVERT = "Convert it, for example with: ffmpeg -i FILM -c:v libx264 -c:a aac FILM.mp4";
 let plays_on = false; // true once a clip has been played
-let walk = { clips: [], at: 0, past: null };
+let walk = { clips: [], at: 0 };
 
 function open_clip(clip, clips) {
-  walk = { clips, at: clips.indexOf(clip), past: null };
+  walk = { clips, at: clips.indexOf(clip) };
   show_clip();
   if (!dialog.open) dialog.showModal();
   find("clip-title").focus();
 }
 
-// Show another clip from within the dialog, or go back to the previous one.
-function visit(next) {
-  walk = next;
-  show_clip();
-  dialog.scrollTop = 0;
-  find("clip-title").focus();
-}
-
 function show_clip() {
-  const { clips, at, past } = walk;
+  const { clips, at } = walk;
   find("clip-title").textContent = clip_title(clips[at]);
   find("clip-place").textContent = `${grouped(at + 1)} of ${grouped(clips.length)}`;
   find("clip-before").disabled = at === 0;
   find("clip-after").disabled = at === clips.length - 1;
-  find("clip-back").hidden = !past;
   find("clip-body").replaceChildren(...clip_parts(clips[at]));
   note_clip(view.clips.ids[clips[at]]);
 }
@@ -62,7 +53,6 @@ function clip_parts(clip) {
     make("p", { class: "more" }, copy_button("Copy link", address), copy_button("Copy citation", () => citation(clip))),
     ...(view.why && tested(clip) ? [heading("Why"), ...why_parts(clip, concepts_of(clip))] : []),
     ...(first ? [] : play_parts(clip)),
-    ...(view.clips.near ? [heading("Nearest clips"), ...nearest_parts(clip)] : []),
   ].filter((part) => part !== null);
 }
 
@@ -70,15 +60,6 @@ function clip_parts(clip) {
 const notes_of = (clip) => (data.timelines.films[film_of(clip).id]?.lanes || []).flatMap(({ name, start, length, notes }) => Object.entries(notes)
   .filter(([at]) => start[at] < 100 * view.clips.end[clip] && start[at] + length[at] > 100 * view.clips.start[clip])
   .map(([, words]) => [`Note by ${name}`, words]));
-
-function nearest_parts(clip) {
-  const near = view.clips.near[clip];
-  if (!near.length) return [soft(`${data.nearest} has no vector for this clip.`)];
-  const items = near.map((other, rank) => make("li", {}, picture(view.clips.ids[other]),
-    button(clip_title(other), () => visit({ clips: near, at: rank, past: walk }), { class: "open", "data-clip": other }),
-    make("small", {}, level_chip(level_of(other)), ` cosine ${minus((view.clips.cosine[clip][rank] / 1000).toFixed(2))}`)));
-  return [soft(`Ranked by the cosine of their vectors in ${data.nearest}.`), make("ol", { class: "near" }, items)];
-}
 
 function verdict(clip) {
   if (!tested(clip)) return [`No prediction: ${missing_reason(clip)}.`];
@@ -137,7 +118,6 @@ function path_parts(row, marked) {
 
 find("clip-before").addEventListener("click", () => step_clip(-1));
 find("clip-after").addEventListener("click", () => step_clip(1));
-find("clip-back").addEventListener("click", () => visit(walk.past));
 find("clip-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 dialog.addEventListener("close", () => {
