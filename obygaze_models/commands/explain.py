@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,7 +28,10 @@ from obygaze_features.common.files import (
 from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
-from obygaze_models.commands._shared import echo_warnings, option, path_option
+from obygaze_models.commands._shared import echo_warnings, path_option
+
+if TYPE_CHECKING:
+    from obygaze_models.explain.attributions import Step
 
 BAR = 24
 """The length of the longest bar, in characters."""
@@ -37,31 +40,19 @@ BAR = 24
 @click.command()
 @folder_argument("model")
 @click.argument("named", metavar="STORE... ID...", nargs=-1, required=True)
-@option(
-    "--nearest",
-    type=click.IntRange(min=0),
-    default=5,
-    help="Number of similar clips in the store to list.",
-)
 @json_option
-def explain(
-    model: Path,
-    named: tuple[str, ...],
-    nearest: int,
-    as_json: bool,
-) -> None:
+def explain(model: Path, named: tuple[str, ...], as_json: bool) -> None:
     """Explain a MODEL's predictions for clips.
 
-    A linear bottleneck shows each concept's contribution to the logit. The contributions
-    and the intercept add up to the logit. A tree shows which of its conditions on concepts the clip
-    meets. A late fusion shows each store's contribution. Other models, such as networks, give no
-    reasons. Pass as many stores as the model was trained on.
+    A linear bottleneck shows each concept's contribution to the logit. The contributions and the
+    intercept add up to the logit. A tree shows its questions on the clip's concepts. A late fusion
+    shows each store's contribution. Other models, such as networks, give no reasons. Pass as many
+    stores as the model was trained on. With a single store, the five most similar clips are listed.
 
     \b
     Examples:
       obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr tt0108160-001
-      obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr tt0108160-001 \\
-        --nearest 10 --json
+      obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr tt0108160-001 --json
     """
     import msgspec
 
@@ -73,7 +64,7 @@ def explain(
     stores, ids = [*map(ADDRESS, named[:count])], named[count:]
     if not ids:
         raise UsageError("no clips to explain. Pass their IDs after the store")
-    clips = explain_clips(model, stores, ids, nearest=nearest)
+    clips = explain_clips(model, stores, ids)
     if as_json:
         echo_json(msgspec.to_builtins(clips))
     else:
@@ -103,7 +94,7 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
     if "steps" in why:
         shares = ", ".join(f"{share:.0%} {name}" for name, share in why["shares"].items())
         return [
-            *("  " + part.sentence("the store's clips") for part in why["conditions"]),
+            *("  " + _describe_step(step) for step in why["steps"]),
             f"  training clips that reach this leaf: {shares}",
         ]
     rows = [(part["concept"], part["amount"]) for part in why["contributions"]]
@@ -118,6 +109,11 @@ def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
         ),
         f"  sum {why['logit']:+.2f}: the {name_log_odds(classes)}",
     ]
+
+
+def _describe_step(step: Step) -> str:
+    sign = ">" if step.above else "<="
+    return f"{step.concept} {step.value:.4g} {sign} {step.threshold:.4g}"
 
 
 @click.command()

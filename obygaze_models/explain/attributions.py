@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +12,7 @@ from scipy.special import logit as log_odds
 
 from obygaze_features.errors import ExperimentError
 from obygaze_features.store import Store
+from obygaze_features.store.nearest import Match, find_nearest
 from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
@@ -22,7 +21,6 @@ from obygaze_models.estimators.fusion import StoreFusion, unfuse
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.inference import (
-    feature_blocks,
     features_of,
     open_for,
     require_clips,
@@ -41,54 +39,6 @@ class Step:
     value: float
     threshold: float
     above: bool
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition that a tree's path sets on a concept, in percentiles of clips.
-
-    Parameters
-    ----------
-    concept
-        The name of the concept.
-    percentile
-        The percentage of clips that score lower than the explained clip; ties count half.
-    low, high
-        The lowest and the highest percentile that the path allows; None if there is no bound.
-    """
-
-    concept: str
-    percentile: float
-    low: float | None
-    high: float | None
-
-    @property
-    def words(self) -> str:
-        """A phrase such as "enough Body", which does not say if the threshold is high or low."""
-        bounds = (("enough", self.low), ("not too much", self.high))
-        return f"{', '.join(word for word, bound in bounds if bound is not None)} {self.concept}"
-
-    @property
-    def whole(self) -> tuple[int, int | None, int | None]:
-        """The percentile, `low` and `high` as integers, with the bounds rounded outwards."""
-        return (
-            round(self.percentile),
-            None if self.low is None else math.floor(self.low),
-            None if self.high is None else math.ceil(self.high),
-        )
-
-    def sentence(self, clips: str) -> str:
-        """Return a sentence with the condition's percentages. `clips` is a noun for the clips."""
-        percentile, low, high = self.whole
-        bounds = []
-        if low is not None:
-            bounds.append(f"{low}% or more")
-        if high is not None:
-            bounds.append(f"{high}% or less")
-        return (
-            f"{self.words}: more of it than in {percentile}% of {clips}; "
-            f"the tree requires {' and '.join(bounds)}"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,37 +153,6 @@ def _trace(tree: TreeArrays, scores: Array, concepts: Sequence[str]) -> tuple[St
     return tuple(steps)
 
 
-def join_steps(
-    steps: Sequence[Step], concepts: Sequence[str], values: Array, row: int
-) -> tuple[Condition, ...]:
-    """Return a condition for each concept on a path, in the order of their first questions.
-
-    Parameters
-    ----------
-    steps
-        The path of a clip. Its answers are kept, even if rounded numbers in a file contradict them.
-    concepts, values
-        The names of the columns, and the scores [N, K] of the clips that the percentiles refer to.
-        All scores must be computed together, because separate computations differ in the last bits.
-    row
-        The row of the clip.
-    """
-    conditions = []
-    for concept in dict.fromkeys(step.concept for step in steps):
-        scores = _as_compared(values[:, concepts.index(concept)])
-        less, up_to = (scores < scores[row]).sum(), (scores <= scores[row]).sum()
-        lows, highs = list[int](), list[int]()
-        for step in steps:
-            if step.concept == concept:
-                count = (scores <= step.threshold).sum()
-                (lows if step.above else highs).append(count)
-        n, middle = len(scores), float((less + up_to) / 2)
-        low = 100 * float(min(max(lows), less)) / n if lows else None
-        high = 100 * float(max(min(highs), up_to)) / n if highs else None
-        conditions.append(Condition(concept, 100 * middle / n, low, high))
-    return tuple(conditions)
-
-
 def _as_compared(scores: Array) -> Array:
     """Return the scores rounded to float32, as trees round them before they compare."""
     return scores.astype(np.float32).astype(np.float64)
@@ -273,14 +192,14 @@ def explain_clips(
     ids
         The ids of the clips.
     nearest
-        The number of similar clips to list, by the cosine of their features. The features of
-        several stores are scaled to the same variance.
+        The number of similar clips to list, by the cosine of their features. A model of several
+        stores has no such list.
 
     Returns
     -------
     list of dict
         For each clip, its ``id``, its ``explanation`` from `explain_rows`, the ``nearest`` clips
-        from `nearest_clips`, and ``seen_in_training`` from `seen_in_training`. If a clip's features
+        from `find_nearest`, and ``seen_in_training`` from `seen_in_training`. If a clip's features
         are all zero, the ``why`` of its explanation is None.
     """
     fitted, about = load_model(folder)
@@ -291,77 +210,52 @@ def explain_clips(
             f"{folder} ({info.estimator}) reads sequences of frames, but concepts and nearest "
             "clips need one vector per clip. Use om.predict_frames to score frames"
         )
-    opened = open_for(about, store)
+    opened, array = open_for(about, store), info.features.array
     require_clips(opened, ids)
     ids = list(dict.fromkeys(ids))
-    has_percentiles = tree_of(unfuse(fitted)[0]) is not None
-    stored, features = features_of(about, opened, opened.ids if has_percentiles else ids)
-    row_of = {clip: row for row, clip in enumerate(stored)}
-    if lacking := [clip for clip in ids if clip not in row_of]:
-        raise ExperimentError(f"{opened.where} has no features for {lacking[0]}. Omit this clip")
-    rows = [row_of[clip] for clip in ids]
-    explanations = explain_rows(fitted, features, rows, classes=info.classes or None, cut=info.cut)
-    own = features[rows]
-    explanations = [
-        explanation if np.nan_to_num(vector).any() else explanation | {"why": None}
-        for vector, explanation in zip(own, explanations, strict=True)
-    ]
-    similar: list[list[dict[str, Any]]] = [[] for _ in ids]
-    if nearest:
-        similar = _find_similar(fitted, about, opened, own, nearest + 1)
+    have, features = features_of(about, opened, ids)
+    if missing := [clip for clip in ids if clip not in have]:
+        raise ExperimentError(f"{opened.where} has no features for {missing[0]}. Omit this clip")
+    explanations = explain_rows(fitted, features, classes=info.classes or None, cut=info.cut)
     seen = seen_in_training(about, opened.items, ids)
-    columns = zip(ids, explanations, similar, seen, strict=True)
-    return [
-        {
-            "id": clip,
-            "explanation": explanation,
-            "nearest": [match for match in matches if match["id"] != clip][:nearest],
-            "seen_in_training": state,
-        }
-        for clip, explanation, matches, state in columns
-    ]
+    lists_nearest = nearest > 0 and info.features.stores == 1 and _has_vectors(opened, array)
+    explained = []
+    for clip, vector, explanation, state in zip(ids, features, explanations, seen, strict=True):
+        is_silent = not np.nan_to_num(vector).any()
+        matches = list[Match]()
+        if lists_nearest and not is_silent:
+            matches = find_nearest([opened], vector, array=array, exclude=[clip], top=nearest)
+        explained.append(
+            {
+                "id": clip,
+                "explanation": explanation | {"why": None} if is_silent else explanation,
+                "nearest": [{"id": match.id, "cosine": match.cosine} for match in matches],
+                "seen_in_training": state,
+            }
+        )
+    return explained
 
 
-def _find_similar(
-    model: Any, about: Mapping[str, Any], store: Store, own: Array, count: int
-) -> list[list[dict[str, Any]]]:
-    """Find the clips of a store nearest to each feature vector, reading block by block."""
-    is_fusion = isinstance(model, StoreFusion)
-    targets = model.scaled(own) if is_fusion else own
-    similar: list[list[dict[str, Any]]] = [[] for _ in own]
-    for clips, features in feature_blocks(about, store, store.ids):
-        features = model.scaled(features) if is_fusion else features
-        near = nearest_clips(targets, clips, features, count)
-        # Ties stay in row order.
-        similar = [
-            heapq.nsmallest(count, first + second, key=_by_cosine)
-            for first, second in zip(similar, near, strict=True)
-        ]
-    return similar
-
-
-def _by_cosine(match: Mapping[str, Any]) -> float:
-    return -float(match["cosine"])
+def _has_vectors(store: Store, array: str) -> bool:
+    """Return True if the store has one vector per row in an array."""
+    return any(spec.name == array and len(spec.shape) == 1 for spec in store.specs)
 
 
 def explain_rows(
     model: Any,
     X: Array,
-    rows: Sequence[int],
     *,
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> list[dict[str, Any]]:
-    """Explain a model's predictions for some clips.
+    """Explain a model's predictions for clips.
 
     Parameters
     ----------
     model
         A fitted estimator that reads features.
     X
-        The features of all clips that a tree's percentiles refer to, [N, D].
-    rows
-        The rows of the clips to explain.
+        The features of the clips, [N, D].
     classes
         The name of each class, if the labels are 0, 1, ...; by default, the labels themselves.
     cut
@@ -371,21 +265,19 @@ def explain_rows(
     -------
     list of dict
         For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``.
-        For a tree, ``why`` has the ``steps`` of the path from the root, the ``conditions`` that
-        summarise them, the last node (``leaf``), and the ``shares`` of the classes in that node.
-        For a sum over concepts or stores, ``why`` has the ``label`` of the logit (the second of two
-        classes, or else the predicted class), the ``contributions``, largest first, the
-        ``intercept``, and their sum, the ``logit``. For other models, such as networks, ``why`` is
-        None.
+        For a tree, ``why`` has the ``steps`` of the path from the root, the last node (``leaf``),
+        and the ``shares`` of the classes in that node. For a sum over concepts or stores, ``why``
+        has the ``label`` of the logit (the second of two classes, or else the predicted class), the
+        ``contributions``, largest first, the ``intercept``, and their sum, the ``logit``. For other
+        models, such as networks, ``why`` is None.
     """
     model, X = unfuse(model, X)
     labels = _class_names(model, classes)
-    if (tree := tree_of(model)) is None:  # a tree needs all rows at once for equal last bits
-        X, rows = X[list(rows)], range(len(rows))
+    tree = tree_of(model)
     probabilities = move_cut(model.predict_proba(X), cut)
     attribution = attribute(model, X, classes=classes, cut=cut)
     explanations = []
-    for row in rows:
+    for row in range(len(X)):
         own = dict(zip(labels, probabilities[row].tolist(), strict=True))
         reasons = None if attribution is None else _why(attribution, row, tree, labels)
         label = labels[int(probabilities[row].argmax())]
@@ -398,9 +290,8 @@ def _why(
 ) -> dict[str, Any]:
     if tree is not None and parts.steps is not None and parts.leaves is not None:
         steps, leaf = parts.steps[row], parts.leaves[row]
-        conditions = join_steps(steps, parts.concepts, parts.values, row)
         shares = dict(zip(labels, tree.value[leaf].tolist(), strict=True))
-        return {"steps": steps, "conditions": conditions, "leaf": leaf, "shares": shares}
+        return {"steps": steps, "leaf": leaf, "shares": shares}
     own: dict[str, Any] = {
         name: None if (column := getattr(parts, name)) is None else column[row].tolist()
         for name in ("values", "weights", "intercept", "logit")
@@ -413,28 +304,3 @@ def _why(
     ]
     contributions.sort(key=lambda part: -abs(part["amount"]))
     return {"label": parts.labels[row], "contributions": contributions, **own}
-
-
-def nearest_clips(
-    x: Array, ids: Sequence[str], features: Array, count: int = 5
-) -> list[list[dict[str, Any]]]:
-    """Return the ``id`` and ``cosine`` of the clips with the most similar features, best first.
-
-    Parameters
-    ----------
-    x
-        The features of M clips, [M, D]. The result has a list for each of them.
-    ids, features
-        The ids of the clips to search, and their features [N, D].
-    count
-        The maximum number of clips in each list.
-    """
-    targets, wide = np.asarray(x, dtype=np.float64), np.asarray(features, dtype=np.float64)
-    norms = np.linalg.norm(features, axis=1).astype(np.float64)
-    nearest = []
-    for target in targets:
-        lengths = norms * np.linalg.norm(target)
-        cosines = np.divide(wide @ target, lengths, out=np.zeros(len(ids)), where=lengths > 0)
-        order = np.argsort(-cosines, kind="stable")[:count].tolist()
-        nearest.append([{"id": ids[row], "cosine": float(cosines[row])} for row in order])
-    return nearest

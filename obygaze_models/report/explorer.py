@@ -19,8 +19,7 @@ from obygaze_models.data.tasks import two_classes
 from obygaze_models.experiments.predictions import probabilities_of
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.run_folder import Clip, Unused
-from obygaze_models.explain.attributions import join_steps
-from obygaze_models.explain.parts import mean_parts, measured, name_log_odds, questions
+from obygaze_models.explain.parts import mean_parts, name_log_odds, questions
 from obygaze_models.report.annotation import Annotation, Source
 from obygaze_models.report.film_timelines import (
     by_film,
@@ -217,7 +216,7 @@ def _view(run: ReportRun, results: ModelResults, index: Mapping[str, int]) -> di
 
 
 def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """Return each prediction's parts, as means over fits, or each prediction's conditions."""
+    """Return each prediction's parts, as means over fits, or a tree's questions."""
     kind = results.reasons["kind"].iloc[0]
     if kind == "path":
         return _paths(results, ids)
@@ -238,10 +237,7 @@ def _reasons(results: ModelResults, ids: list[str]) -> dict[str, Any]:
 
 
 def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
-    """Return each clip's conditions in the fit whose probability is nearest to the mean.
-
-    Percentiles refer to the clips that this fit tested.
-    """
+    """Return each clip's questions in the fit whose probability is nearest to the mean."""
     concepts = results.reasons["concept"].unique().tolist()
     means = results.predictions
     mean = dict(zip(means["id"], probabilities_of(means).tolist(), strict=True))
@@ -253,31 +249,21 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
             distance = float(np.abs(np.subtract(probabilities[clip], mean[clip])).max())
             if clip not in nearest or distance < nearest[clip][0]:
                 nearest[clip] = distance, number
-    row_of = {clip: row for row, clip in enumerate(ids)}
-    conditions: dict[tuple[int, int | None, int | None], int] = {}
-    paths: list[list[tuple[int, int]]] = [[] for _ in ids]
-    fit = [-1] * len(ids)
+    fit = [nearest[clip][1] if clip in nearest else -1 for clip in ids]
     probability = np.full(len(ids), np.nan)
-    for number in labelled["fit"].unique().tolist():
-        own = results.reasons[results.reasons["fit"] == number]
-        values, answers = measured(own), questions(own).itertuples(index=False)
-        names, scores = values.columns.tolist(), values.to_numpy()
-        steps: dict[str, list[Any]] = group_by(answers, lambda step: step.id)
-        for row, clip in enumerate(values.index):
-            if clip not in nearest or nearest[clip][1] != number:
-                continue
-            target = row_of[clip]
-            fit[target] = number
-            probability[target] = np.atleast_1d(results.by_fit[number][clip])[-1]
-            for condition in join_steps(steps.get(clip, []), names, scores, row):
-                percentile, low, high = condition.whole
-                key = concepts.index(condition.concept), low, high
-                number_of_condition = conditions.setdefault(key, len(conditions))
-                paths[target].append((number_of_condition, percentile))
+    for row, clip in enumerate(ids):
+        if clip in nearest:
+            probability[row] = np.atleast_1d(results.by_fit[fit[row]][clip])[-1]
+    row_of = {clip: row for row, clip in enumerate(ids)}
+    paths: list[list[tuple[int, float, bool, float]]] = [[] for _ in ids]
+    for step in questions(results.reasons).itertuples(index=False):
+        row = row_of.get(step.id)
+        if row is not None and fit[row] == step.fit:
+            value, threshold = float(f"{step.value:.4g}"), float(f"{step.threshold:.4g}")
+            paths[row].append((concepts.index(step.concept), value, bool(step.above), threshold))
     return {
         "kind": "path",
         "concepts": concepts,
-        "conditions": [list(key) for key in conditions],
         "paths": paths,
         "fit": fit,
         "own": number_column(probability, unit=0.001),

@@ -515,7 +515,7 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
             continue
         asked = rows[rows["step"].notna()]
         parts = rows[rows["step"].isna()].set_index("concept")["part"].to_dict()
-        explanation = explain_rows(model, x[None], [0], classes=("negative", "positive"))[0]["why"]
+        explanation = explain_rows(model, x[None], classes=("negative", "positive"))[0]["why"]
         if kind == "path":
             steps = [(n, s.concept, s.above) for n, s in enumerate(explanation["steps"])]
             assert [*zip(asked["step"], asked["concept"], asked["above"], strict=True)] == steps

@@ -71,7 +71,7 @@ COMMANDS = {
     "models-predict": "models predict models/mlp xclip.zarr --ids tt0000001-001,tt0000001-003",
     "models-evaluate": "models evaluate models/pcbm-tree xclip.zarr manifest --labels raw",
     "models-explain-mlp": "models explain models/mlp xclip.zarr tt0000001-003",
-    "models-explain-tree": "models explain models/pcbm-tree xclip.zarr tt0000001-003 --nearest 2",
+    "models-explain-tree": "models explain models/pcbm-tree xclip.zarr tt0000001-003",
     "models-score-run": "mediaeval score-run said.csv accede --labels valence",
     "bias-eat": "bias eat --store words.zarr --sets x=woman,girl,lady --sets y=man,boy,gentleman "
     "--sets a=love,peace --sets b=hatred,filth",

@@ -193,7 +193,7 @@ def test_a_clip_gives_its_reasons(page, data, clips, annotators):
     page.press("Escape")
     choose_model(page, data, "first", "pcbm-tree")
     page.click("#clips-body .open")
-    words = r"(enough|not too much) (Look|Body|Posture)( marked)?: more of it than in \d+% of the"
+    words = r"(Look|Body|Posture) −?[\d.]+ [>≤] −?[\d.]+"
     assert re.search(words, page.texts("#clip", "innerText")[0])
     page.press("Escape")
     choose_model(page, data, "second", "mlp")

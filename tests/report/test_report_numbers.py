@@ -13,7 +13,6 @@ from obygaze_features.common.files import sha256_of
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.tables import format_table
 from obygaze_features.page.html import number
-from obygaze_models.explain.attributions import Step, join_steps
 from obygaze_models.report.annotators import gamma_figure, load_annotators
 from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
@@ -426,16 +425,14 @@ def check_sum(view, row, clip, reasons, _):
 
 
 def check_path(view, row, clip, reasons, fits):
-    """Check that a clip's conditions are those of the fit nearest to the mean probability."""
+    """Check that a clip's questions are those of the fit nearest to the mean probability."""
     mean = np.mean(list(fits.values()))
     chosen = abs(fits[view["fit"][row]] - mean)
     assert chosen == close(min(abs(p - mean) for p in fits.values()))
     own = reasons[reasons["fit"] == view["fit"][row]]
     asked = own[(own["id"] == clip) & own["step"].notna()].sort_values("step")
-    values = own[own["step"].isna()].pivot(index="id", columns="concept", values="value")
-    steps = [Step(*step) for step in asked[["concept", "value", "threshold", "above"]].to_numpy()]
-    expected = join_steps(steps, [*values], values.to_numpy(), values.index.get_loc(clip))
-    conditions = [(*view["conditions"][index], share) for index, share in view["paths"][row]]
-    for (concept, low, high, percentile), condition in zip(conditions, expected, strict=True):
-        assert view["concepts"][concept] == condition.concept
-        assert (percentile, low, high) == condition.whole
+    concepts, steps = view["concepts"], view["paths"][row]
+    for (concept, value, above, threshold), step in zip(steps, asked.itertuples(), strict=True):
+        assert (concepts[concept], above) == (step.concept, step.above)
+        assert value == pytest.approx(step.value, rel=1e-3, abs=1e-12)
+        assert threshold == pytest.approx(step.threshold, rel=1e-3, abs=1e-12)

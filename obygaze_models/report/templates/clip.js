@@ -102,15 +102,10 @@ function why_parts(clip, marked) {
 function path_parts(row, marked) {
   const { why, fits } = view;
   if (why.fit[row] < 0) return [make("p", {}, no_reasons())];
-  if (!why.paths[row].length) return [make("p", {}, "The tree has no conditions, so it gives every clip the same verdict.")];
-  const items = why.paths[row].map(([at, percentile]) => {
-    const [concept, low, high] = why.conditions[at];
-    const bounds = joined([low === null ? "" : `${low}% or more`, high === null ? "" : `${high}% or less`], " and ");
-    return make("li", {}, make("strong", {}, condition_words(why, at)), marked.includes(why.concepts[concept]) ? marked_sign() : null,
-      `: more of it than in ${percentile}% of the clips; the tree requires ${bounds}`);
-  });
+  if (!why.paths[row].length) return [make("p", {}, "The tree asks no questions, so it gives every clip the same verdict.")];
+  const items = why.paths[row].map((step) => make("li", {}, step_words(why, step), marked.includes(why.concepts[step[0]]) ? marked_sign() : null));
   return [
-    soft("The tree reached its verdict through these concepts. Percentages refer to the clips that the tree was tested on."),
+    soft("The tree compared what the clip measures on each concept with a threshold."),
     make("ul", { class: "path" }, items),
     ...(fits[row] > 1 ? [soft(`This is one of ${fits[row]} trees: fit ${why.fit[row]} gave ${two_digits(number_at(why.own, row))}, which is nearest to the mean.`)] : []),
   ];

@@ -155,16 +155,14 @@ function sentence(clip) {
   return joined(parts, "; ");
 }
 
-// A tree's condition on a concept, in words. The threshold itself may be high or low.
-function condition_words(why, at) {
-  const [concept, low, high] = why.conditions[at];
-  return `${joined([low === null ? "" : "enough", high === null ? "" : "not too much"], ", ")} ${why.concepts[concept]}`;
-}
+// A tree's question with its answer, such as "Body 0.31 > 0.12".
+const step_words = (why, [concept, value, above, threshold]) =>
+  `${why.concepts[concept]} ${minus(String(value))} ${above ? ">" : "≤"} ${minus(String(threshold))}`;
 
 // The name for a model's reasons.
 function reason_kind() {
   if (!view.why) return "reasons";
-  return view.why.kind === "path" ? "conditions of the tree" : `parts in the ${view.why.of}`;
+  return view.why.kind === "path" ? "questions of the tree" : `parts in the ${view.why.of}`;
 }
 
 // Fits that predict different classes (of more than two) have no common sum.
@@ -175,12 +173,12 @@ const concept_parts = (why, row) => why.order[row].map((place) => [why.concepts[
 const rest_parts = (why, title) => (why.intercept ? [[title, why.intercept]] : []);
 const parts_of = (why, row) => [...concept_parts(why, row), ...rest_parts(why, "at rest (intercept)")];
 
-// The largest parts as texts that add up, with those for the verdict first; of a tree, the first conditions.
+// The largest parts as texts that add up, with those for the verdict first; of a tree, the first questions.
 function reasons(clip, most) {
   const { why } = view;
   const row = view.row[clip];
   if (!why || row < 0) return [];
-  if (why.kind === "path") return why.paths[row].slice(0, most).map(([at]) => condition_words(why, at));
+  if (why.kind === "path") return why.paths[row].slice(0, most).map((step) => step_words(why, step));
   if (!has_parts(why, row)) return [];
   const parts = parts_of(why, row), words = ([name, column]) => `${name} ${digits_at(column, row, true)}`;
   if (most === Infinity || !parts.length) return parts.map(words);

@@ -217,7 +217,7 @@ function reason_parts(clip) {
   const { why } = view;
   const path = why && why.kind === "path";
   const parts = reasons(clip, 3);
-  if (!parts.length) return make("span", { class: "soft", title: no_reasons() }, !tested(clip) ? "–" : path && why.fit[view.row[clip]] >= 0 ? "no condition" : "no reasons");
+  if (!parts.length) return make("span", { class: "soft", title: no_reasons() }, !tested(clip) ? "–" : path && why.fit[view.row[clip]] >= 0 ? "no question" : "no reasons");
   const words = parts.flatMap((text, number) => [number ? " · " : null, make("span", { class: "reason" }, text)]);
   return path && why.paths[view.row[clip]].length > 3 ? [words, " …"] : words;
 }
