@@ -19,6 +19,7 @@ from obygaze_features.common.figures import (
     INK,
     LINE,
     NAMES,
+    PAPER,
     SERIES,
     Bar,
     caption,
@@ -28,7 +29,6 @@ from obygaze_features.common.figures import (
     figure_width,
     level_keys,
     name_rows,
-    paper,
     show_time,
     wrap,
 )
@@ -208,7 +208,7 @@ def _write_heading(axes: Axes, y: float, leader: str, films: int, names: Sequenc
     style: Any = {"weight": "bold", "fontsize": TEXT, "va": "center"}
     style |= {"color": colour, "xycoords": ("figure points", "data")}
     axes.annotate(
-        text, (EDGE, y), bbox={"facecolor": paper(), "edgecolor": "none", "pad": 1}, **style
+        text, (EDGE, y), bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1}, **style
     )
 
 

@@ -20,7 +20,6 @@ from obygaze_features.common.cli import (
     PATH,
     echo,
     echo_json,
-    figure_options,
     film_option,
     folder_argument,
     join_options,
@@ -211,7 +210,6 @@ def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: 
 @folder_argument("timelines")
 @folder_argument("manifest")
 @film_option("Only these films.")
-@figure_options
 @output_options("The folder for the figures; or, for a single film, a file: .svg, .pdf or .png.")
 def figure(
     timelines: Path,
@@ -229,7 +227,7 @@ def figure(
     \b
     Examples:
       obygaze annotations figure timelines/mine manifests/mine -o figures
-      obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf --width 16cm
+      obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf
     """
     from obygaze_features.annotations.figures import film_figure, films_with_clips
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure

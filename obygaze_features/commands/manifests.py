@@ -19,7 +19,6 @@ from obygaze_features.common.cli import (
     echo_json,
     emit,
     exit_if,
-    figure_options,
     folder_argument,
     json_option,
     levels_option,
@@ -250,10 +249,7 @@ def check(manifest: Path, as_json: bool) -> None:
 @labels_option
 @click.option("--split", help="Count only the clips in this split.")
 @click.option("--by-film", is_flag=True, help="Also show each film's levels.")
-@click.option(
-    "-o", "--output", "--figure", "figure", type=PATH, help="Also draw a figure (.svg, .pdf, .png)."
-)
-@figure_options
+@click.option("-o", "--output", "figure", type=PATH, help="Also draw a figure: .svg, .pdf or .png.")
 @overwrite_option
 @json_option
 def stats(

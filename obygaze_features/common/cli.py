@@ -155,25 +155,6 @@ def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:
     return join_options(output_option(text, **settings), overwrite_option)
 
 
-def figure_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options ``--width`` and ``--ground`` to a command that draws figures."""
-
-    @functools.wraps(command)
-    def run(*values: Any, width: str | None, ground: str | None, **options: Any) -> Any:
-        from obygaze_features.common.figures import figure_format
-
-        with figure_format(width=width, ground=ground):
-            return command(*values, **options)
-
-    return click.option("--width", metavar="INCHES|CM", help="A figure's width: 6.5, or 16cm.")(
-        click.option(
-            "--ground",
-            type=click.Choice(["cream", "white", "none"]),
-            help="The background of a figure.",
-        )(run)
-    )
-
-
 class _Local(click.Path):
     """A parameter that takes a local path and rejects URLs."""
 

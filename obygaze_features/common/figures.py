@@ -14,7 +14,6 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from obygaze_features.common.elan import clean
 from obygaze_features.common.files import refuse_to_overwrite, write_bytes
 from obygaze_features.common.package import need
-from obygaze_features.common.text import format_time, sha256_of_text, unknown_name
+from obygaze_features.common.text import format_time, sha256_of_text
 from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,8 +58,6 @@ LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
 """The indices of the ramp's colours, by the number of levels."""
 
-GROUNDS = {"cream": PAPER, "white": "#ffffff", "none": "none"}
-"""Backgrounds of figures; "none" is transparent."""
 EDGE = 6.0
 """The margin between a figure's edge and its text, in points. Pages crop it by `CROP`."""
 CROP = 4.0
@@ -68,12 +65,12 @@ GAP, SEEN = 0.4, 0.75
 """The gap between bars on a time axis, and the smallest width visible on paper, in points."""
 NAMES = 0.39
 """The share of the width that the names of rows may take."""
-_format: ContextVar[tuple[float | None, str]] = ContextVar("format", default=(None, PAPER))
 
 _PNG_DPI = 200
 _STYLE: dict[str, Any] = {
     "font.family": ["sans-serif"], "font.size": 9.5, "text.color": INK, "text.parse_math": False,
-    "axes.edgecolor": LINE, "axes.facecolor": "none", "axes.labelcolor": SOFT,
+    "figure.facecolor": PAPER, "axes.facecolor": "none",
+    "axes.edgecolor": LINE, "axes.labelcolor": SOFT,
     "axes.labelsize": 9.4, "axes.axisbelow": True, "axes.unicode_minus": True,
     "axes.spines.left": False, "axes.spines.right": False, "axes.spines.top": False,
     "xtick.color": SOFT, "xtick.labelsize": 9.4, "xtick.major.size": 0.0,
@@ -84,53 +81,19 @@ _STYLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@contextmanager
-def figure_format(*, width: str | float | None = None, ground: str | None = None) -> Iterator[None]:
-    """Draw figures for print: text keeps its size, and everything else fits the width.
-
-    Parameters
-    ----------
-    width
-        The width in inches (``6.5``) or centimetres (``"16cm"``).
-    ground
-        The background: ``none`` (transparent), ``white`` or ``cream``.
+def figure_width(usual: float) -> float:
+    """Return a figure's width in inches: the usual one, or that of your ``figure.figsize``.
 
     Examples
     --------
-    >>> with figure_format(width="16cm", ground="none"):
-    ...     print(round(figure_width(11), 2), paper())
-    6.3 #ffffff
+    >>> from matplotlib import rc_context
+    >>> with rc_context({"figure.figsize": (6.3, 4)}):
+    ...     print(figure_width(11))
+    6.3
     """
-    inches, colour = _format.get()
-    if width is not None:
-        parts = re.fullmatch(r"(\d*\.?\d+) ?(in|cm|)", str(width).strip())
-        inches = float(parts[1]) / (2.54 if parts[2] == "cm" else 1) if parts else 0.0
-        if not 3 <= inches <= 40:
-            raise UsageError(f"a figure must be 3 to 40 inches wide (got {width}); try 6.5 or 16cm")
-    if ground is not None:
-        if ground not in GROUNDS:
-            raise UsageError(unknown_name("ground", ground, GROUNDS))
-        colour = GROUNDS[ground]
-    token = _format.set((inches, colour))
-    try:
-        yield
-    finally:
-        _format.reset(token)
-
-
-def has_figure_format() -> bool:
-    """Return True if `figure_format` is in effect."""
-    return _format.get() != (None, PAPER)
-
-
-def figure_width(usual: float) -> float:
-    """Return a figure's width in inches: the width set by `figure_format`, or the usual width."""
-    return _format.get()[0] or usual
-
-
-def paper() -> str:
-    """Return the colour inside hollow marks, and behind text on lines."""
-    return _format.get()[1].replace("none", "#ffffff")
+    matplotlib = need("matplotlib", extra="report")
+    width: float = matplotlib.rcParams["figure.figsize"][0]
+    return usual if width == matplotlib.rcParamsDefault["figure.figsize"][0] else width
 
 
 @contextmanager
@@ -142,7 +105,7 @@ def figure_style() -> Iterator[None]:
     # DejaVu Sans, which matplotlib includes, lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
     fonts = ["DejaVu Sans", *sorted(wider)[:1]]
-    style: Any = {**_STYLE, "font.sans-serif": fonts, "figure.facecolor": _format.get()[1]}
+    style: Any = {**_STYLE, "font.sans-serif": fonts}
     with rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield

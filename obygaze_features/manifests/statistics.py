@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from obygaze_features.common.figures import (
     INK,
+    PAPER,
     SOFT,
     add_heading,
     add_number,
@@ -20,7 +21,6 @@ from obygaze_features.common.figures import (
     level_colours,
     level_keys,
     name_rows,
-    paper,
     text_width,
 )
 from obygaze_features.common.tables import align
@@ -265,7 +265,7 @@ def _draw_shares(
         left = 0.0
         for level, colour in zip(stats.scheme.levels, colours, strict=True):
             share = 100 * counts.share(level.code)
-            axes.barh(-row, share, 0.72, left=left, color=colour, edgecolor=paper())
+            axes.barh(-row, share, 0.72, left=left, color=colour, edgecolor=PAPER)
             clips = counted(counts.levels[level.code], "clip")
             concepts = f"{counts.concepts_per_item(level.code):.2f} concepts per clip"
             add_number(axes, f"{name}, {level.name}: {share:.1f}%, {clips}, {concepts}")

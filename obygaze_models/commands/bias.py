@@ -14,7 +14,6 @@ from obygaze_features.common.cli import (
     ADDRESS,
     echo,
     echo_json,
-    figure_options,
     folder_argument,
     json_option,
     overwrite_option,
@@ -91,7 +90,7 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
 
     text = "A .csv or .json table, or an .svg, .pdf or .png figure; repeatable."
     output = path_option("-o", "--output", "outputs", multiple=True, help=text)
-    return output(figure_options(overwrite_option(json_option(run))))
+    return output(overwrite_option(json_option(run)))
 
 
 @bias.command()

@@ -14,7 +14,6 @@ from obygaze_features.common.cli import (
     PATH,
     echo,
     echo_json,
-    figure_options,
     folder_argument,
     json_option,
     output_options,
@@ -272,7 +271,6 @@ class _MetricOption(click.Option):
 @click.option(
     "--pooled", is_flag=True, help="Score all clips together instead of averaging over films."
 )
-@figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @verbose_option
 @json_option
@@ -298,7 +296,7 @@ def compare(
     Examples:
       obygaze models compare runs/xclip runs/vivit
       obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric f1
-      obygaze models compare runs/xclip runs/vivit -o differences.svg --width 8cm
+      obygaze models compare runs/xclip runs/vivit -o differences.svg
     """
     if output:
         check_figure_path(output, overwrite=overwrite)
@@ -344,7 +342,6 @@ def compare(
     show_default=True,
     help="Random draws of films for each number of films.",
 )
-@figure_options
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
 def curve(

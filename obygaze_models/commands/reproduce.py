@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.common.cli import echo, echo_json, figure_options, json_option, output_options
+from obygaze_features.common.cli import echo, echo_json, json_option, output_options
 from obygaze_features.common.tables import fill
 from obygaze_features.common.text import format_duration
 from obygaze_models.commands._shared import (
@@ -83,7 +83,6 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     help="How to split the clips; by default in all three ways.",
 )
 @seed_option
-@figure_options
 @output_options("The folder.  [default: reproduction/NAME]", required=False)
 @verbose_option
 @json_option

@@ -14,13 +14,13 @@ from obygaze_features.common.figures import (
     EDGE,
     INK,
     NAMES,
+    PAPER,
     SERIES,
     SOFT,
     add_number,
     describe,
     figure_style,
     figure_width,
-    paper,
     wrap,
 )
 from obygaze_features.common.text import format_number
@@ -80,7 +80,7 @@ class Series:
     @property
     def dot(self) -> dict[str, Any]:
         """Matplotlib's options for a point of this series."""
-        return point("o", 6.0, paper() if self.hatched else self.colour, self.colour)
+        return point("o", 6.0, PAPER if self.hatched else self.colour, self.colour)
 
     @property
     def key(self) -> Artist:
@@ -247,7 +247,7 @@ class Sheet:
 
 def on_paper() -> dict[str, Any]:
     """Return matplotlib's options for a box that hides the lines behind a text."""
-    return {"facecolor": paper(), "edgecolor": "none", "pad": 1}
+    return {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
 
 
 def name_lines(name: str, lines: int = 2) -> str:

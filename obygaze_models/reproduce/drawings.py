@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.figures import (
     NAMES,
+    PAPER,
     SOFT,
     add_number,
     figure_style,
     ink_on,
-    paper,
     text_width,
     wrap,
 )
@@ -142,7 +142,7 @@ def _draw_stack(
     """Draw a stacked bar of shares. Numbers are printed on parts that are wide enough."""
     left = 0.0
     for share, kind in zip(map(float, shares), classes, strict=True):
-        style: Any = {"height": 1.2 * ROW, "color": kind.colour, "edgecolor": paper()}
+        style: Any = {"height": 1.2 * ROW, "color": kind.colour, "edgecolor": PAPER}
         with figure_style():
             axes.barh(y, share, left=left, zorder=3, **style)
         text = format_number(share, percent=True)

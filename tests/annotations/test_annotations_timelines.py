@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from matplotlib import rc_context
 from matplotlib.image import imread
 from matplotlib.text import Text
 
@@ -16,7 +17,7 @@ from obygaze_features.annotations.figures import film_bands, film_figure
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.annotations.project import project
 from obygaze_features.annotations.remarks import describe_remarks
-from obygaze_features.common.figures import figure_format, level_colours, save_figure
+from obygaze_features.common.figures import level_colours, save_figure
 from obygaze_features.errors import AnnotationError
 from obygaze_features.manifests import LabelScheme, Level
 from tests.kit.files import refused, write
@@ -72,9 +73,10 @@ def test_the_worked_example_is_exact():
 def test_short_segments_of_a_long_film_are_visible(tmp_path):
     cut = [(0, 3000, "EN"), (3000, 3003, "S"), (3003, 5000, "EN"), (5000, 7200, "EN")]
     long = of.Timelines.of("long", segments("one", cut))
-    with figure_format(width=6.5, ground="none"):
+    with rc_context({"figure.figsize": (6.5, 4)}):
         figure = film_figure(long, long.project(grid=600).manifest, "film")
-        save_figure(figure, tmp_path / "film.png")
+    figure.set_facecolor("none")
+    save_figure(figure, tmp_path / "film.png")
     image = (255 * imread(tmp_path / "film.png")).round().astype(int)
     figure.draw_without_rendering()
     x, y = (2 * figure.axes[0].transData.transform((3001.5, 0.35))).astype(int)

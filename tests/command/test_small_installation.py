@@ -111,7 +111,7 @@ CALLS = [
     ("models", "models run e.toml -o run"),
     ("report", "report run -o r.html"),
     ("models", "reproduce table2 --manifest MANIFEST"),
-    ("report", "manifests stats MANIFEST --figure levels.png"),
+    ("report", "manifests stats MANIFEST -o levels.png"),
     ("extract", "features make-clips clips"),
     ("extract", "features extract MANIFEST --videos . --backbone tiny-xclip -o stores"),
     ("extract", "features saliency MANIFEST --images . --backbone tiny-xclip --text x -o maps"),

@@ -192,7 +192,7 @@ def test_stats_draws_a_figure(manifest, tmp_path, obygaze):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "figures/levels.svg"
     # --figure is the option's old name.
-    for options in (["--figure", figure], ["-o", figure, "--by-film", "--overwrite"]):
+    for options in (["-o", figure], ["-o", figure, "--by-film", "--overwrite"]):
         result = obygaze("manifests", "stats", manifest, *options)
         assert f"figure -> {figure}" in result.output, result.output
     text = figure.read_text()

@@ -74,7 +74,7 @@ def test_other_folders_are_refused_as_manifests(source, tmp_path, manifest, obyg
     assert type(result.exception).__name__ == "ManifestError"
     for arguments, fact in [
         (["--labels", "papr"], "has no label set 'papr' (label sets: paper, raw, released)"),
-        (["--figure", "figure.jpeg2"], "a figure's name must end in one of .pdf, .png, .svg"),
+        (["-o", "figure.jpeg2"], "a figure's name must end in one of .pdf, .png, .svg"),
     ]:
         refused(obygaze("manifests", "stats", manifest, *arguments), fact, code=2)
     header = json.loads((manifest / "manifest.json").read_text())
