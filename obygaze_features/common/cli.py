@@ -101,15 +101,17 @@ def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str
     return names
 
 
-def film_option(text: str, *, one: bool = False) -> Callable[[Command], Command]:
-    """Return the option ``--film``, which selects films, or exactly one if `one` is true."""
-    name, ways, metavar = "films", "By id or title, repeated or separated by commas", "FILM,..."
-    if one:
-        name, ways, metavar = "film", "Pass its id or title", "FILM"
+def film_option(text: str) -> Callable[[Command], Command]:
+    """Return the option ``--film``, which selects films."""
+    ways = "By id or title, repeated or separated by commas; * matches anything ('tt01*')."
     return click.option(
-        "--film", name, multiple=True, metavar=metavar, callback=_film_names,
-        help=f"{text} {ways}; * matches anything ('tt01*').",
-    )  # fmt: skip
+        "--film",
+        "films",
+        multiple=True,
+        metavar="FILM,...",
+        callback=_film_names,
+        help=f"{text} {ways}",
+    )
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

@@ -257,8 +257,8 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     row_of = {clip: row for row, clip in enumerate(ids)}
     paths: list[list[tuple[int, float, bool, float]]] = [[] for _ in ids]
     for step in questions(results.reasons).itertuples(index=False):
-        row = row_of.get(step.id)
-        if row is not None and fit[row] == step.fit:
+        row = row_of.get(str(step.id), -1)
+        if row >= 0 and fit[row] == step.fit:
             value, threshold = float(f"{step.value:.4g}"), float(f"{step.threshold:.4g}")
             paths[row].append((concepts.index(step.concept), value, bool(step.above), threshold))
     return {

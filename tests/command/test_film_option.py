@@ -63,7 +63,5 @@ def test_every_command_shares_one_film_option() -> None:
         for option in context.command.params:
             if isinstance(option, click.Option) and "--film" in option.opts:
                 texts[context.command_path] = option.help.partition(". ")[2]
-    assert len(texts) == 8
-    of_one = {path for path, text in texts.items() if text.startswith("Pass its id or title")}
-    assert {path.partition(" ")[2] for path in of_one} == {"report"}
-    assert len({*texts.values()}) == 2
+    assert len(texts) == 7
+    assert len({*texts.values()}) == 1

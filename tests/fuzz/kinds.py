@@ -421,7 +421,6 @@ KINDS: dict[str, Kind] = {
     "timelines": Kind(
         "timelines",
         ("annotations show {x}", "annotations project {x} --grid 60 -o {out}/x",
-         "annotations export {x} -o {out}/elan",
          "annotations export {x} -o {out}/elan"),
         150,
     ),
