@@ -57,7 +57,7 @@ PRODUCTS = {
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
            ("tutorials/scholars",), ("tutorials/senses",), ("how-to/association",),
-           ("how-to/captions",), ("how-to/films-page",), ("how-to/gender-score",),
+           ("how-to/captions",), ("how-to/gender-score",),
            ("how-to/saliency",))  # fmt: skip
 #: Pictures of a report: width, height, the end of the address, the omitted parts, and the
 #: numbered parts. The first entry applies to each report.

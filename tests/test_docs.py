@@ -339,7 +339,7 @@ def test_senses_tutorial_runs(page: Page) -> None:
     assert min(frames["score"], sound["score_reference"]) > 0.98
     assert 0.8 < words["score_reference"] < 0.95
     assert min(row["mean"] for row in late.scores() if row["metric"] == "auroc"
-               and not row["model"].startswith("guess")) > 0.98  # fmt: skip
+               and not row["model"].startswith("guess")) > 0.95  # fmt: skip
 
 
 @pytest.mark.night

@@ -82,7 +82,7 @@ EXTRAS = {
         "models train golden.toml --estimator svm -o svm",
         "models predict svm xclip.zarr -o predictions.csv",
         "report new -o report.html",
-        "manifests stats manifest --figure levels.png",
+        "manifests stats manifest -o levels.png",
     ),
     "extract": (
         "PIL av huggingface_hub safetensors sentencepiece torch transformers",
