@@ -325,18 +325,18 @@ def test_extending_page_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.gate
 def test_senses_tutorial_runs(page: Page) -> None:
-    """Frames score at chance, sound is perfect, and six films cannot show what it adds."""
+    """Frames score at chance, sound does best, and six films cannot show what it adds."""
     page.run(read("tutorials/senses"))
     [run, late] = [om.load_run(f"senses/runs/{name}") for name in ("heard", "late")]
     rows = {row["reference"]: row for row in om.compare(run, stores=True).rows()
             if row["metric"] == "auroc"}  # fmt: skip
     frames, sound, words = (rows[f"logistic on {name} alone"]
                             for name in ("tiny-xclip", "tiny-clap", "words"))  # fmt: skip
-    assert 0.4 < frames["score_reference"] < 0.7
+    assert 0.4 < frames["score_reference"] < 0.6
     assert frames["low"] > 0.05
     without_sound = rows["logistic without tiny-clap"]
     assert without_sound["low"] < 0 < 0.05 < without_sound["difference"]
-    assert min(frames["score"], sound["score_reference"]) > 0.98
+    assert min(frames["score"], sound["score_reference"]) > 0.95
     assert 0.8 < words["score_reference"] < 0.95
     assert min(row["mean"] for row in late.scores() if row["metric"] == "auroc"
                and not row["model"].startswith("guess")) > 0.95  # fmt: skip
