@@ -25,14 +25,13 @@ from benchmarks.store import make_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import open_store
 from obygaze_features.store.remote import Remote
-from obygaze_features.store.serving import make_server
 from obygaze_features.store.transfer import pull
+from tests.kit.servers import serve
 
 CLIPS, FRAMES, DIM = 4000, 16, 512
 SHARD_BYTES = 2**20
 LATENCY_S = 0.02
 _METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")
-_VERSIONS = (b"\r\nETag:", b"\r\nLast-Modified:")
 
 
 def measure() -> Iterator[Result]:
@@ -154,10 +153,10 @@ def _lines(
 class _Proxy:
     """A threaded proxy for one server that delays and counts each request."""
 
-    def __init__(self, address: str, *, hide_versions: bool = False) -> None:
+    def __init__(self, address: str) -> None:
         split = urlsplit(address)
         self.target = split.hostname, split.port
-        self.hide_versions, self.requests = hide_versions, 0
+        self.requests = 0
         self.url, self._loop = "", asyncio.new_event_loop()
         self._ready = threading.Event()
 
@@ -201,8 +200,6 @@ class _Proxy:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(2**16):
-            for header in _VERSIONS if self.hide_versions else ():
-                data = data.replace(header, b"\r\nX-" + header[4:])
             writer.write(data)
             await writer.drain()
         writer.close()
@@ -210,17 +207,11 @@ class _Proxy:
 
 @contextlib.contextmanager
 def _http(folder: Path, *, hide_versions: bool) -> Iterator[tuple[str, _Proxy]]:
-    server = make_server(folder, "127.0.0.1", 0)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    try:
-        with _Proxy(address, hide_versions=hide_versions) as proxy:
+    with serve(folder) as served:
+        if not hide_versions:
+            served.name_versions()
+        with _Proxy(served.url) as proxy:
             yield proxy.url, proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextlib.contextmanager

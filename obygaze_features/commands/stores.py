@@ -18,7 +18,6 @@ from obygaze_features.commands.stores_transfer import (
     pack,
     pull,
     push,
-    serve,
     unpack,
 )
 from obygaze_features.common.cli import (
@@ -447,5 +446,5 @@ def _format_value(value: object) -> str:
     return text if len(text) <= MAX_VALUE_WIDTH else f"{text[: MAX_VALUE_WIDTH - 3]}..."
 
 
-for command in (search, pack, unpack, export, import_, push, pull, serve):
+for command in (search, pack, unpack, export, import_, push, pull):
     stores.add_command(command)

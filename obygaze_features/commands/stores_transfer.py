@@ -1,13 +1,10 @@
-"""The commands of `obygaze stores` that transfer stores, such as pack, export, push and serve."""
+"""The commands of `obygaze stores` that transfer stores, such as pack, export and push."""
 
 from __future__ import annotations
 
-import re
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from obygaze_features.store.export import Exported
     from obygaze_features.store.transfer import Packed, Pulled, Pushed
 
-_ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
 RESUMABLE = "Files already {} are kept; run the same command again to resume."
 
 
@@ -161,71 +157,6 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
         done = transfer.pull(store, output, overwrite=overwrite)
     fetched = format_size(done.fetched)
     _report(done, f"{_files(done)}, {fetched} fetched now, all verified -> {output}", as_json)
-
-
-def _origins(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if value != "*" and not _ORIGIN.fullmatch(value):
-            raise click.BadParameter(
-                f"{value!r} is not the address of a site; use * or an address without a path, "
-                "such as https://lab.example"
-            )
-    return values
-
-
-@click.command()
-@folder_argument("folder")
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    help="The address to listen on; 0.0.0.0 for all of this machine's addresses.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    help="The port to listen on; 0 for any free port.",
-)
-@click.option(
-    "--allow-origin",
-    "origins",
-    metavar="URL",
-    multiple=True,
-    callback=_origins,
-    help="Let pages from this address (such as https://lab.example, or * for any) read the stores "
-    "in a browser. Repeatable.",
-)
-def serve(folder: Path, host: str, port: int, origins: tuple[str, ...]) -> None:
-    """Serve the stores in a FOLDER over HTTP until Ctrl-C.
-
-    Without --host, only this machine can reach the address. Anyone who can reach it can read every
-    file in the folder except hidden files, so use a separate folder. Nobody can write to it.
-
-    \b
-    Examples:
-      obygaze stores serve stores
-      obygaze stores serve stores --host 0.0.0.0 --port 8080
-      obygaze stores serve stores --allow-origin https://lab.example
-    """
-    from obygaze_features.store.serving import is_loopback, make_server
-
-    with make_server(folder, host, port, allow_origins=origins) as server:
-        name = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
-        url = f"http://{f'[{name}]' if ':' in name else name}:{server.server_port}"
-        example = url
-        if not (folder / "zarr.json").is_file():
-            stores = sorted(folder.glob("*.zarr")) or sorted(folder.glob("*/*.zarr"))
-            path = stores[0].relative_to(folder).as_posix() if stores else "NAME.zarr"
-            example = f"{url}/{quote(path)}"
-        echo(f"{folder} is served at {url} until you press Ctrl-C")
-        where = "this machine" if is_loopback(host) else "other machines"
-        echo(f"on {where}: obygaze stores info {example}")
-        if is_loopback(host):
-            echo("only this machine can reach it; to serve other machines, add --host 0.0.0.0")
-        try:
-            server.serve_forever(0.1)
-        except KeyboardInterrupt:
-            echo("ended", err=True)
 
 
 @click.group("import")

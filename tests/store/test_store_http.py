@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import StoreError, StoreUnreadable
-from obygaze_features.store import open_store, remote, serving, subset
+from obygaze_features.store import open_store, remote, subset
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.serving import make_server
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
 from obygaze_features.store.views import StoreDataset
 from tests.kit import store as toys
-from tests.kit.servers import at_a_time, in_a_thread, serve
+from tests.kit.servers import at_a_time, serve
 from tests.kit.store import final_state, flip_bit, in_all_states, open_state
 
 N, T, D = 300, 17, 512  # of frames, a row is a chunk
@@ -79,22 +78,17 @@ def test_a_store_reads_as_from_its_folder(server, stores, state):
 
 
 @pytest.mark.parametrize("name", ["final", "compressed"])
-def test_opening_and_reading_a_clip_take_four_requests_each(stores, monkeypatch, name):
-    """The server names the version of each file, as most do."""
-    asked, get = [], serving._Handler.do_GET
-    monkeypatch.setattr(
-        serving._Handler, "do_GET", lambda self: asked.append(self.headers) or get(self)
-    )
-    with in_a_thread(server := make_server(stores, "127.0.0.1", 0)):
-        store = open_store(f"http://127.0.0.1:{server.server_port}/{name}.zarr")
-        assert len(store.ids) == len(store.status) == N
-        assert len(asked) == 4
-        np.testing.assert_array_equal(store.read("frames", ["tt123"])[0], ROWS[123])
-        assert len(asked) == 4 + 4  # the list of checksums, as the shard is new
-        np.testing.assert_array_equal(store.read("frames", ["tt222"])[0], ROWS[222])
-        assert len(asked) == 4 + 4 + 1
-        first, _, last = asked[-1]["Range"].removeprefix("bytes=").partition("-")
-        assert int(last) + 1 - int(first) <= CHUNK
+def test_opening_and_reading_a_clip_take_four_requests_each(server, name):
+    server.name_versions()
+    store = open_store(f"{server.url}/{name}.zarr")
+    assert len(store.ids) == len(store.status) == N
+    assert len(server.requests) == 4
+    np.testing.assert_array_equal(store.read("frames", ["tt123"])[0], ROWS[123])
+    assert len(server.requests) == 4 + 4  # the list of checksums, as the shard is new
+    np.testing.assert_array_equal(store.read("frames", ["tt222"])[0], ROWS[222])
+    assert len(server.requests) == 4 + 4 + 1
+    first, _, last = server.headers[-1]["Range"].removeprefix("bytes=").partition("-")
+    assert int(last) + 1 - int(first) <= CHUNK
 
 
 def test_a_subset_fetches_only_its_chunks(server, stores, url, tmp_path):
@@ -154,31 +148,30 @@ def test_damage_is_named_as_on_disk(url, own):
 
 
 @pytest.mark.parametrize("versions", [False, True])
-def test_an_open_shard_gives_no_row_of_a_replacing_store(url, own, versions):
-    with in_a_thread(second := make_server(own.parent, "127.0.0.1", 0)):
-        if versions:
-            url = f"http://127.0.0.1:{second.server_port}/final.zarr"
-        dataset = StoreDataset(url, "frames")
-        store, letter = open_store(url), pickle.dumps(dataset)
-        for _ in range(2):
-            np.testing.assert_array_equal(store.read("frames", ["tt005"])[0], ROWS[5])
-        np.testing.assert_array_equal(dataset[5][1], ROWS[5])
-        shutil.rmtree(own)  # by a store of the same layout and ids: each chunk is where one was
-        rows = {name: np.ascontiguousarray(value[::-1]) for name, value in VALUES.items()}
-        finalise(open_state(own, rows, block_rows=32))
-        for read in (
-            lambda: store.read("frames", ["tt005"]),
-            lambda: store["tt006"],
-            lambda: store.sources,
-            lambda: dataset[5],
-            lambda: pickle.loads(letter)[5],
-        ):
-            with pytest.raises(StoreUnreadable, match="has been replaced since"):
-                read()
-        np.testing.assert_array_equal(store.refresh()["tt005"]["frames"], ROWS[N - 6])
-        shutil.rmtree(own)
+def test_an_open_shard_gives_no_row_of_a_replacing_store(server, url, own, versions):
+    if versions:
+        server.name_versions()
+    dataset = StoreDataset(url, "frames")
+    store, letter = open_store(url), pickle.dumps(dataset)
+    for _ in range(2):
+        np.testing.assert_array_equal(store.read("frames", ["tt005"])[0], ROWS[5])
+    np.testing.assert_array_equal(dataset[5][1], ROWS[5])
+    shutil.rmtree(own)  # by a store of the same layout and ids: each chunk is where one was
+    rows = {name: np.ascontiguousarray(value[::-1]) for name, value in VALUES.items()}
+    finalise(open_state(own, rows, block_rows=32))
+    for read in (
+        lambda: store.read("frames", ["tt005"]),
+        lambda: store["tt006"],
+        lambda: store.sources,
+        lambda: dataset[5],
+        lambda: pickle.loads(letter)[5],
+    ):
         with pytest.raises(StoreUnreadable, match="has been replaced since"):
-            store.read("frames", ["tt100"])
+            read()
+    np.testing.assert_array_equal(store.refresh()["tt005"]["frames"], ROWS[N - 6])
+    shutil.rmtree(own)
+    with pytest.raises(StoreUnreadable, match="has been replaced since"):
+        store.read("frames", ["tt100"])
 
 
 def test_a_store_without_a_list_of_checksums_is_read(url, own):
