@@ -88,7 +88,7 @@ gpu-hour:
 	@$(PYTHON) -m benchmarks.hour $(ONLY)
 
 bench: $(READY)
-	@$(BIN)/python -c 'import decord, faiss, importlib.metadata as m, lance, obstore, webdataset; m.version("torchcodec")' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'
+	@$(BIN)/python -c 'import decord, faiss, importlib.metadata as m, lance, obstore; m.version("torchcodec")' 2>/dev/null || $(BIN)/python $(INSTALL) '.[bench]'
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY)

@@ -54,8 +54,6 @@ def measure() -> Iterator[Result]:
             yield from _lines("S3: push again, nothing to send", *again, None)
             yield from _reads("S3", url, proxy, ids)
             yield from _pull("S3", url, proxy, folder / "S3.zarr")
-    with tempfile.TemporaryDirectory() as name:
-        yield from _epoch(Path(name), ids, frames)
 
 
 def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Result]:
@@ -79,33 +77,6 @@ def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Resu
     with patch.object(Remote, "read_parts", noted):
         ours = _timed(proxy, lambda: store.read("frames", [ids[row] for row in rows]))
     yield from _lines(f"{label}: 1,000 random rows", *ours, None, _obstore(url, proxy, spans))
-
-
-def _epoch(folder: Path, ids: list[str], frames: Any) -> Iterator[Result]:
-    """Read all clips once in shuffled order, also with WebDataset and tar files of 250 clips."""
-    import webdataset
-
-    make_store(folder / "s.zarr", ids, {"frames": frames})
-    for shard in range(0, CLIPS, 250):
-        with webdataset.TarWriter(str(folder / f"{shard:06d}.tar")) as tar:
-            for row in range(shard, shard + 250):
-                tar.write({"__key__": ids[row], "npy": frames[row], "json": {"film": ids[row][:9]}})
-    with _http(folder, hide_versions=False) as (url, proxy):
-
-        def ours() -> None:
-            clips = open_store(f"{url}/s.zarr").dataset("frames").stream(batch=64)
-            assert sum(map(len, clips)) == CLIPS
-
-        def peer() -> None:
-            urls = [f"{url}/{shard:06d}.tar" for shard in range(0, CLIPS, 250)]
-            clips = webdataset.WebDataset(urls, shardshuffle=16, seed=0).shuffle(1024).decode()
-            assert sum(1 for _ in clips) == CLIPS
-
-        measured = _timed(proxy, ours), _timed(proxy, peer)
-    names = "HTTP: all clips, shuffled", "WebDataset"
-    (seconds, requests), (peer_s, peer_requests) = measured
-    yield Result(f"{names[0]} ({names[1]})", seconds, "s", peer_s, seconds / peer_s, 1)
-    yield Result("its requests", requests, "", peer_requests, requests / peer_requests, None)
 
 
 def _pull(label: str, url: str, proxy: _Proxy, output: Path) -> Iterator[Result]:

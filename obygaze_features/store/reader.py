@@ -32,10 +32,8 @@ from obygaze_features.store.row_reader import RowReader
 
 if TYPE_CHECKING:
     import pandas as pd
-    import xarray as xr
 
     from obygaze_features.items.items import Items
-    from obygaze_features.manifests import Manifest
     from obygaze_features.store.diff import Difference
     from obygaze_features.store.export import Exported
     from obygaze_features.store.transfer import Packed, Pushed
@@ -390,32 +388,10 @@ class Store:
 
         return to_pandas(self, array)
 
-    def to_xarray(
-        self,
-        arrays: Sequence[str] | str | None = None,
-        *,
-        manifest: Manifest | Path | str | None = None,
-        labels: str | None = None,
-    ) -> xr.Dataset:
-        """Return one or several arrays (default: all) as a dataset.
-
-        The dimensions are ``item``, ``frame``, ``feature`` (``feature_32`` and so on if arrays
-        differ in length or columns), and axes that only one array has. The coordinates are ``id``,
-        which selects rows, ``film``, the ``time`` of each frame, and column names. With a manifest,
-        the dataset also has ``level`` ("" if an item has none) and ``concepts`` (boolean, by
-        ``concept``) from the label set `labels`.
-        """
-        from obygaze_features.store.views import to_xarray
-
-        return to_xarray(self, arrays, manifest=manifest, labels=labels)
-
     def dataset(
         self,
         array: str = "native",
         ids: Sequence[str] | None = None,
-        *,
-        manifest: Manifest | Path | str | None = None,
-        labels: str | None = None,
     ) -> StoreDataset:
         """Return an array as a `StoreDataset`, for ``torch.utils.data.DataLoader``.
 
@@ -424,15 +400,12 @@ class Store:
         array
             The name of the array.
         ids
-            The ids to return, in this order (default: all ids whose rows are done; with a manifest,
-            only those with a level). Raises `StoreError` if a row is not done.
-        manifest, labels
-            A manifest or its folder, and the name of one of its label sets. If `ids` names an item
-            without a level, its label is -1.
+            The ids to return, in this order (default: all ids whose rows are done). Raises
+            `StoreError` if a row is not done.
         """
         from obygaze_features.store.views import StoreDataset
 
-        return StoreDataset(self, array, ids, manifest=manifest, labels=labels)
+        return StoreDataset(self, array, ids)
 
     def subset(
         self,

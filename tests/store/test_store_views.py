@@ -9,7 +9,6 @@ import pytest
 import zarr
 
 from obygaze_features.errors import StoreError
-from obygaze_features.manifests import LabelSet, Manifest, obygaze_scheme
 from obygaze_features.store import ArraySpec, Done, StoreWriter, merge, open_store, views
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
@@ -20,16 +19,6 @@ from tests.kit.store import open_state, pack
 from tests.store.test_store_damage import VALUES
 
 DONE = [0, 1, 2, 4, 5, 8]
-
-
-@pytest.fixture(scope="module")
-def labelled(tmp_path_factory):
-    """A manifest of rows 1 to 8: the last has no level, two have a concept."""
-    manifest, folder = toys.plain_manifest(9), tmp_path_factory.mktemp("labels") / "manifest"
-    ids, levels = manifest.ids[1:8], ["EN", "S", "S", "HN", "S", "EN", "EN"]
-    labels = LabelSet("mine", ids, levels, [("Look",), ("Body",), *[()] * 5])
-    manifest.select(ids=manifest.ids[1:]).with_parts(labels=[labels]).save(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +47,7 @@ def test_a_table_has_a_line_per_finished_row(path):
     assert len(frames) == 2 * len(DONE)
 
 
-def test_an_xarray_dataset_has_every_array_by_id(path, labelled):
-    xarray = pytest.importorskip("xarray")
-    dataset = open_store(path).to_xarray(manifest=labelled)
-    assert dict(dataset.sizes) == {"item": 6, "frame": 2, "feature": 3, "concept": 12}
-    row = dataset.sel(id="tt005")
-    np.testing.assert_array_equal(row["native"], VALUES["native"][5])
-    np.testing.assert_array_equal(row["frames"], VALUES["frames"][5])
-    product = xarray.dot(dataset["native"], dataset["frames"], dim="feature")  # without renaming
-    expected = np.einsum("nd,ntd->nt", VALUES["native"], VALUES["frames"])[DONE]
-    np.testing.assert_array_equal(product, expected)
-    assert dataset["film"].dims == ("item",)
-    assert dataset["level"].values.tolist() == ["", "EN", "S", "HN", "S", ""]
-    assert np.flatnonzero(dataset["concepts"].sel(concept="Body")).tolist() == [2]
-    assert dataset.attrs["licence"] == "CC0"
-    assert dataset["native"].attrs == {"meaning": "native"}
-    assert list(open_store(path).to_xarray("frames")) == ["frames"]
-
-
-def test_frames_have_named_columns_and_times(tmp_path):
-    pytest.importorskip("xarray")
+def test_arrays_have_named_columns(tmp_path):
     classes, times = ("face", "hand", "sky"), ([0, 1, 2, 3], [0, 2, 4, np.nan])
     arrays = [ArraySpec("native", (3,), "float32", "", columns=classes),
               ArraySpec("other", (3,), "float32", ""), ArraySpec("frames", (2, 5), "float32", ""),
@@ -92,13 +62,9 @@ def test_frames_have_named_columns_and_times(tmp_path):
     for _ in ("open", "final"):
         assert store.info()["arrays"]["native"]["columns"] == list(classes)
         assert store.to_pandas().columns.tolist() == list(classes)
-        dataset = store.to_xarray()
-        shapes = {"native": ("item", "feature_native"), "other": ("item", "feature_3"),
-                  "frames": ("item", "frames_1", "feature_5")}  # fmt: skip
-        assert {name: array.dims for name, array in dataset.items()} == shapes
-        assert dataset["native"].sel(feature_native="hand", id="tt001") == 2
-        np.testing.assert_array_equal(dataset["frames_time"], [[0.5, 2.5], [1, np.nan]])
         store.finalise()
+    shapes = {"native": ("item", "feature_native"), "other": ("item", "feature_3"),
+              "frames": ("item", "frames_1", "feature_5")}  # fmt: skip
     assert {name: array.dims for name, array in opened(store.path).items()} == shapes
     slip = toys.plain_recipe(ArraySpec("native", (3,), "float32", "", columns=("a", "b")))
     with pytest.raises(StoreError, match="2 column names"):
@@ -131,55 +97,13 @@ def test_a_dataset_gives_the_rows_asked_for(path, monkeypatch):
     assert opened == [path]
 
 
-def test_a_dataset_with_a_manifest_gives_labels(path, labelled):
-    """torch's default collate function accepts the dictionaries without a wrapper."""
+def test_a_data_loader_reads_a_dataset_in_its_workers(path):
     torch = pytest.importorskip("torch")
-    dataset = open_store(path).dataset("frames", manifest=labelled)
-    assert dataset.ids == ["tt001", "tt002", "tt004", "tt005"]  # done, and with a level
-    assert dataset.classes == tuple(level.code for level in obygaze_scheme().levels)
+    dataset = open_store(path).dataset("frames")
     dataset[0]  # the parent has it open, mapped or through Zarr's threads, before it forks
-    [batch] = torch.utils.data.DataLoader(dataset, batch_size=4, num_workers=1)
-    assert batch["id"] == dataset.ids
-    assert [dataset.classes[label] for label in batch["label"]] == batch["level"]
-    assert batch["level"] == ["EN", "S", "HN", "S"]
-    np.testing.assert_array_equal(batch["features"].numpy(), VALUES["frames"][[1, 2, 4, 5]])
-    unlabelled = open_store(path).dataset("native", ["tt008"], manifest=labelled)[0]
-    assert (unlabelled["level"], unlabelled["label"], unlabelled["film"]) == ("", -1, "")
-    selected = Manifest.load(labelled).select(ids=["tt003", "tt008"])
-    with pytest.raises(StoreError, match="no finished rows for the clips that made-up labels"):
-        open_store(path).dataset("native", manifest=selected)
-
-
-def test_a_stream_has_each_row_once_in_a_shuffled_order(tmp_path, monkeypatch):
-    """Batches mix runs of two stores, one behind a URL, in bounded windows."""
-    for number, name in enumerate("ab"):
-        values = np.arange(600, dtype="float32")[:, None] + 1000 * number
-        toys.open_state(tmp_path / f"{name}.zarr", {"native": values}, block_rows=100)
-        open_store(tmp_path / f"{name}.zarr").finalise()
-    sizes, read = [], StoreDataset.__getitems__
-    with serve(tmp_path) as served:
-        near = open_store(tmp_path / "a.zarr").dataset()
-        far = open_store(f"{served.url}/b.zarr").dataset()
-
-        def counted(dataset, rows):
-            sizes.append(len(rows))
-            return read(dataset, rows)
-
-        monkeypatch.setattr(StoreDataset, "__getitems__", counted)
-
-        def numbers(**options):
-            batches = [[row[0] for _, row in own] for own in near.stream(far, batch=50, **options)]
-            assert {len(own) for own in batches[:-1]} == {50}
-            return batches
-
-        batches = numbers(window=256)
-        together = [number for own in batches for number in own]
-        assert sorted(together) == [*range(600), *range(1000, 1600)]
-        assert max(np.add(sizes[::2], sizes[1::2])) <= 256
-        assert all(len({*np.floor_divide(own, 32)}) > 5 for own in batches[:-1])
-        assert numbers(window=256) == batches != numbers(window=256, seed=1)
-        halves = [row for rank in (0, 1) for own in numbers(part=(rank, 2)) for row in own]
-        assert sorted(halves) == sorted(together)
+    [(ids, rows)] = torch.utils.data.DataLoader(dataset, batch_size=6, num_workers=1)
+    assert list(ids) == dataset.ids
+    np.testing.assert_array_equal(rows.numpy(), VALUES["frames"][DONE])
 
 
 def test_a_dataset_pickles_as_its_path_and_rows(tmp_path):
