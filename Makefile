@@ -22,7 +22,7 @@ help:
 	@echo "make lint    style, types, which room may import which, and each room's weight"
 	@echo "make faults  long runs that kill and corrupt things (a part of make night)"
 	@echo "make fuzz    thousands of damaged and forged inputs (a part of make night)"
-	@echo "make interop other programs read what we write: zarr, xarray, DuckDB, ELAN readers (in make night)"
+	@echo "make interop other programs read what we write: zarr, xarray, h5py, ELAN readers (in make night)"
 	@echo "make gpu     the tests that need a CUDA device"
 	@echo "make gpu-hour  every benchmark of a GPU, the most telling first; needs make gpu-wheels"
 	@echo "make bench   the benchmarks; ONLY=manifests for one of them"

@@ -1,4 +1,4 @@
-"""Packed stores and exports to HDF5 and Parquet, compared with the local store.
+"""Packed stores and exports to HDF5, compared with the local store.
 
 Everything is read from the page cache after a first reading. obygaze reads the packed store in
 place; other programs read it with Zarr.
@@ -11,18 +11,15 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
 from benchmarks.result import Result, side_by_side
 from benchmarks.store import make_store
-from obygaze_features.common.package import need
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.export import export
@@ -47,9 +44,7 @@ def _reading(folder: Path) -> Iterator[Result]:
     store = open_store(path)
     open_store(path).pack(folder / "s.zip")
     export(store, folder / "s.h5")
-    export(store, folder / "s.parquet", arrays=["frames"])
     rows = np.random.default_rng(1).integers(0, CLIPS, RANDOM).tolist()
-    parquet = need("pyarrow.parquet", extra="views")
 
     def ours() -> object:
         return open_store(path).read("frames", missing="nan")
@@ -74,26 +69,6 @@ def _reading(folder: Path) -> Iterator[Result]:
         with h5py.File(folder / "s.h5") as file:
             return [file["frames"][one] for one in wanted]
 
-    def table(column: Any) -> NDArray[Any]:
-        values: NDArray[Any] = column.combine_chunks().flatten().to_numpy()
-        return values.reshape(-1, FRAMES, DIM)
-
-    def all_of_parquet() -> object:
-        return table(parquet.read_table(folder / "s.parquet", columns=["frames"])["frames"])
-
-    def parquet_at_random() -> object:
-        file = parquet.ParquetFile(folder / "s.parquet")
-        sizes = [file.metadata.row_group(one).num_rows for one in range(file.num_row_groups)]
-        starts = list(itertools.accumulate(sizes, initial=0))
-        groups = (np.searchsorted(starts, sorted(rows), "right") - 1).tolist()
-        found = []
-        for group, wanted in itertools.groupby(
-            zip(groups, sorted(rows), strict=True), itemgetter(0)
-        ):
-            values = table(file.read_row_group(group, ["frames"])["frames"])
-            found += [values[row - starts[group]] for _, row in wanted]
-        return found
-
     for name, zipped, local in (
         ("open packed, all frames", in_place, ours),
         ("open packed, 200 random clips one at a time", in_place_at_random, ours_at_random),
@@ -103,13 +78,11 @@ def _reading(folder: Path) -> Iterator[Result]:
     for peer, read in (
         ("packed, by Zarr", partial(packed, everything)),
         ("HDF5", partial(hdf5, everything)),
-        ("Parquet", all_of_parquet),
     ):
         yield side_by_side(f"open, all frames ({peer})", ours, read, target=1.5, runs=3)
     for peer, read in (
         ("packed, by Zarr", partial(packed, rows)),
         ("HDF5", partial(hdf5, rows)),
-        ("Parquet, in order", parquet_at_random),
     ):
         yield side_by_side(
             f"open, 200 random clips one at a time ({peer})", ours_at_random, read, target=1, runs=3
@@ -130,10 +103,6 @@ def _writing(folder: Path) -> Iterator[Result]:
         ("pack", lambda: open_store(path).pack(folder / "t.zip", overwrite=True)),
         ("unpack", lambda: pull(folder / "s.zip", folder / f"{next(numbers)}.zarr")),
         ("export to HDF5", lambda: export(store, folder / "t.h5", overwrite=True)),
-        (
-            "export to Parquet",
-            lambda: export(store, folder / "t.parquet", arrays=["frames"], overwrite=True),
-        ),
         ("import from HDF5", imported),
     ):
         yield side_by_side(

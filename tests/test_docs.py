@@ -220,7 +220,6 @@ def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.Monke
     assert printed.splitlines() == [
         "(12, 32) final", "(2, 8, 32)", "('frame', 'feature') tt0000001",
         "torch.Size([8, 8, 32]) 8", "torch.Size([4, 8, 32]) 4", "(8, 32)",
-        "12 (12, 8, 32)",
     ]  # fmt: skip
     assert tour.run(read("how-to/import-features")).endswith("\nTrue []\n")
     arguments = "import pth features --manifest tour/manifest -o recipe.zarr --recipe made.toml"

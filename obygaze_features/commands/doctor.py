@@ -29,7 +29,6 @@ EXTRAS = {
     "extract": "features from films",
     "language": "embeddings and scores of texts",
     "report": "report pages and figures",
-    "views": "stores as pandas and xarray",
     "remote": "stores over networks",
     "ray": "extraction on Ray clusters",
     "timm": "networks from timm and torchvision",

@@ -79,25 +79,23 @@ def unpack(archive: Path, output: Path | None, overwrite: bool, as_json: bool) -
 
 @click.command()
 @store_argument("store")
-@output_options("The file: NAME.h5, NAME.hdf5 or NAME.parquet.")
+@output_options("The file: NAME.h5 or NAME.hdf5.")
 @names_option(
     "--arrays",
     metavar="NAME,NAME",
-    help="The arrays to export.  [default: all; for Parquet, all with one vector per clip]",
+    help="The arrays to export.  [default: all]",
 )
 @json_option
 def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
-    """Write a store as HDF5 or Parquet.
+    """Write a store as HDF5.
 
-    Use this for programs that cannot read Zarr. An HDF5 file has one dataset per array; a Parquet
-    file has one row per clip and one column per array. Unfinished rows are NaN (or -1) in HDF5 and
-    null in Parquet.
+    Use this for programs that cannot read Zarr. The file has one dataset per array. Unfinished rows
+    are NaN, or -1 in arrays of integers.
 
     \b
     Examples:
       obygaze stores export stores/xclip.zarr -o xclip.h5
-      obygaze stores export stores/xclip.zarr -o xclip.parquet --arrays native,frames
-      obygaze stores export https://lab.example/xclip.zarr -o xclip.parquet
+      obygaze stores export https://lab.example/xclip.zarr -o xclip.h5 --arrays native,frames
     """
     from obygaze_features.store import open_store
 

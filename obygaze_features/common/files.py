@@ -41,7 +41,7 @@ SUFFIX = ".partial"
 SYNTHETIC = "SYNTHETIC.txt"
 #: Suffixes that folders must not have, so that they do not look like files.
 FILE_SUFFIXES = {
-    ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".parquet", ".pdf",
+    ".csv", ".eaf", ".h5", ".htm", ".html", ".jpg", ".json", ".npy", ".pdf",
     ".png", ".svg", ".toml", ".tsv", ".txt", ".xlsx", ".zip",
 }  # fmt: skip
 KINDS = {

@@ -1,10 +1,9 @@
-"""Export a store to one HDF5 or Parquet file, a few rows at a time."""
+"""Export a store to one HDF5 file, a few rows at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,16 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_file
-from obygaze_features.common.package import need
 from obygaze_features.common.progress import meter
 from obygaze_features.common.text import as_list
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.arrays import ARRAYS, VECTOR
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
 from obygaze_features.store.reader import PART_BYTES, Store
 
+SUFFIXES = (".h5", ".hdf5")
 ATTRIBUTES, ITEMS = "obygaze.json", "items.csv"
 SOURCES, REASONS = "rows.source", "rows.reason"
 """The datasets of an exported HDF5 file with each row's source and reason for failure."""
@@ -49,27 +47,16 @@ def export(
     arrays: Sequence[str] | str | None = None,
     overwrite: bool = False,
 ) -> Exported:
-    """Export a store to HDF5 or Parquet; see `Store.export`."""
+    """Export a store to HDF5; see `Store.export`."""
     output = Path(output)
-    writers = {".h5": _write_hdf5, ".hdf5": _write_hdf5, ".parquet": _write_parquet}
-    write = writers.get(output.suffix.lower())
-    if write is None:
-        raise UsageError(f"{output}: the name of an export must end in one of {', '.join(writers)}")
+    if output.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{output}: the name of an export must end in {' or '.join(SUFFIXES)}")
     store.location.refuse_as_output(output)
-    if arrays is None:
-        arrays = store.arrays
-        if write is _write_parquet:
-            pooled = [name for name, entry in ARRAYS.items() if entry.axes == VECTOR]
-            arrays = [name for name in pooled if name in arrays]
-    asked = [store.stored(name).spec for name in as_list(arrays)]
+    names = store.arrays if arrays is None else as_list(arrays)
+    asked = [store.stored(name).spec for name in names]
     specs = [array for array in store.specs if array in asked]
-    if not specs:
-        names = ", ".join(store.arrays)
-        raise UsageError(f"{store.where}: no array is selected; choose from {names}")
-    if write is _write_parquet:
-        need("pyarrow.parquet", extra="views")
     with disk_errors(output, StoreError), new_file(output, overwrite=overwrite) as temporary:
-        write(temporary, store, specs)
+        _write_hdf5(temporary, store, specs)
     done = int((store.status == Status.DONE).sum())
     written = [array.name for array in specs]
     return Exported(output, len(store), done, written, output.stat().st_size)
@@ -205,45 +192,5 @@ def _fill_hdf5(file: Any, output: _Hdf5Output, store: Store, specs: Sequence[Arr
 def _storable(texts: list[str], store: Store) -> list[str]:
     """Return the texts; raise `StoreError` if HDF5 cannot hold them."""
     if any("\0" in text for text in texts):
-        raise StoreError(
-            f"{store.where}: a text contains a zero byte, which HDF5 cannot hold; export to Parquet"
-        )
+        raise StoreError(f"{store.where}: a text contains a zero byte, which HDF5 cannot hold")
     return texts
-
-
-def _write_parquet(path: Path, store: Store, specs: Sequence[ArraySpec]) -> None:
-    pa, parquet = (need(name, extra="views") for name in ("pyarrow", "pyarrow.parquet"))
-
-    def flat(array: ArraySpec) -> Any:
-        lists = pa.list_(pa.from_numpy_dtype(np.dtype(array.dtype)), math.prod(array.shape))
-        shape = ",".join(map(str, array.shape))
-        return pa.field(array.name, lists, metadata={"shape": shape, "meaning": array.meaning})
-
-    fields = [
-        pa.field("id", pa.string()),
-        pa.field("film", pa.string()),
-        pa.field("status", pa.uint8(), metadata={"meaning": "1 done, 2 and up: why it failed"}),
-        pa.field("source", pa.string()),
-        pa.field("reason", pa.string()),
-        *map(flat, specs),
-    ]
-    about = json.dumps(store.attributes, ensure_ascii=False)
-    schema = pa.schema(fields, metadata={fmt.ATTRIBUTES: about})
-    with parquet.ParquetWriter(
-        path, schema, compression="none", use_dictionary=False, write_page_checksum=True
-    ) as writer:
-        for start, ids, values in _iter_rows(store, specs):
-            rows = slice(start, start + len(ids))
-            columns = [
-                ids,
-                store.items.films[rows],
-                store.status[rows],
-                [store.sources[item] for item in ids],
-                [store.failures.get(item) for item in ids],
-            ]
-            empty = pa.array(store.status[rows] != Status.DONE)
-            for array in specs:
-                numbers = pa.array(values[array.name].reshape(-1))
-                width = math.prod(array.shape)
-                columns.append(pa.FixedSizeListArray.from_arrays(numbers, width, mask=empty))
-            writer.write_table(pa.table(columns, schema=schema))

@@ -438,19 +438,17 @@ class Store:
         arrays: Sequence[str] | str | None = None,
         overwrite: bool = False,
     ) -> Exported:
-        """Export the store to HDF5 or Parquet, using bounded memory.
+        """Export the store to HDF5, using bounded memory.
 
-        An HDF5 file has one dataset per array, with HDF5's own checksum (Fletcher-32) for each
-        chunk. In it, rows that are not done are NaN, or -1 in integer arrays. A Parquet file has
-        one row per clip and one column per array: a flat list of fixed size, with the shape in the
-        column's metadata. In it, the features of rows that are not done are null.
+        The file has one dataset per array, with HDF5's own checksum (Fletcher-32) for each chunk.
+        Rows that are not done are NaN, or -1 in integer arrays.
 
         Parameters
         ----------
         output
-            The file to write: ``NAME.h5``, ``NAME.hdf5`` or ``NAME.parquet``.
+            The file to write: ``NAME.h5`` or ``NAME.hdf5``.
         arrays
-            The arrays to export (default: all; for Parquet, the arrays with one vector per clip).
+            The arrays to export (default: all).
         overwrite
             Replace the file at `output`.
         """

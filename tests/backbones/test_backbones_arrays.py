@@ -92,7 +92,7 @@ class Colours(torch.nn.Module):
 
 
 def test_a_custom_backbone_may_fill_an_added_array(tmp_path, std):
-    """It computes the array itself. The table controls exports and rates."""
+    """It computes the array itself. The table controls rates."""
     write_clip(tmp_path / "clip0.mp4", "S", seconds=1)
     net = of.Backbone.from_torch(Colours(), frames=8, size=16, name="own", layout="BCHW")
     array = ArraySpec.named("std", (3,), "standard deviation over `frames`")
@@ -109,5 +109,3 @@ def test_a_custom_backbone_may_fill_an_added_array(tmp_path, std):
         expected = frames[~np.isnan(frames).any(1)].std(0)
         assert not math.isclose(expected.max(), 0, abs_tol=1e-4)
         np.testing.assert_allclose(row["std"], expected, atol=2e-3)
-        exported = of.open_store(path).export(tmp_path / folder / "t.parquet")
-        assert exported.arrays == ["native", "std"]

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 Obygaze = Callable[..., Result]
 ALL = {context.command_path: context.command for context in contexts()}
 ARRAYS = {"numpy", "scipy", "sklearn", "zarr"}
-HEAVY = ARRAYS | {"av", "matplotlib", "pandas", "pyarrow", "torch", "transformers", "xarray"}
+HEAVY = ARRAYS | {"av", "matplotlib", "pandas", "torch", "transformers", "xarray"}
 
 
 def test_every_command_and_option_has_help_and_an_example() -> None:

@@ -15,7 +15,7 @@ from tests.kit.run import World
 
 BASE = {"click", "google-crc32c", "h5py", "msgspec", "numpy", "packaging", "tqdm", "zarr"}
 HIDDEN = (
-    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib pandas pyarrow "
+    "PIL aiohttp av fsspec huggingface_hub jinja2 matplotlib pandas "
     "ray s3fs safetensors scipy sentencepiece sklearn threadpoolctl torch "
     "transformers xarray"
 )
@@ -117,7 +117,6 @@ CALLS = [
     ("extract", "features saliency MANIFEST --images . --backbone tiny-xclip --text x -o maps"),
     ("language", "features caption-scores captions.csv --language-model gpt2 -o scores.csv"),
     ("remote", "stores info s3://bucket/a.zarr"),
-    ("views", "stores export STORE -o s.parquet"),
 ]
 
 

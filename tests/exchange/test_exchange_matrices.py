@@ -1,13 +1,11 @@
-"""Matrices with one row per clip: NumPy in, Parquet out."""
+"""NumPy matrices with one row per clip."""
 
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as parquet
 import pytest
 
 from obygaze_features.store import open_store
-from obygaze_features.store.export import export
 from tests.kit.store import numbers, plain_manifest
 
 N, D, ABSENT = 40, 6, 7
@@ -68,27 +66,3 @@ def test_numpy_matrices_become_arrays_and_resume(bring):
     np.save("F.npy", FRAMES)
     store = bring("npy native=X.npy frames=F.npy --in-order --retry-failed", code=0)
     np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
-
-
-def test_an_exported_table_has_a_row_a_clip(final_store, tmp_path):
-    store = open_store(final_store)
-    assert export(store, tmp_path / "native.parquet").arrays == ["native"]
-    table = parquet.read_table(tmp_path / "native.parquet")
-    assert table.column_names == ["id", "film", "status", "source", "reason", "native"]
-    assert table["id"].to_pylist() == store.ids
-    assert set(table["film"].to_pylist()) == {"tt1"}
-    assert table["status"].to_pylist() == store.status.tolist()
-    assert table["reason"].to_pylist()[5:7] == [None, 'cannot be decoded: "moov", not found']
-    assert str(table.schema.field("native").type) == "fixed_size_list<element: float>[5]"
-    # Arrays with several axes are laid flat.
-    export(store, tmp_path / "all.parquet", arrays=store.arrays)
-    table = parquet.read_table(tmp_path / "all.parquet")
-    assert table.schema.field("frames").metadata[b"shape"] == b"2,3"
-    for name in store.arrays:
-        expected = store.read(name, missing="nan")
-        lists = table[name].to_pylist()
-        assert lists[6] is None
-        rows = np.array([row for row in lists if row], expected.dtype)
-        np.testing.assert_array_equal(
-            rows.reshape(-1, *expected.shape[1:]), expected[store.status == 1]
-        )

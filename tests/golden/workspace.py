@@ -57,7 +57,6 @@ COMMANDS = {
     "stores-push": "stores push final.zarr out/pushed.zarr",
     "stores-pull": "stores pull packed.zip -o out/pulled.zarr",
     "stores-export-hdf5": "stores export final.zarr -o out/final.h5",
-    "stores-export-parquet": "stores export final.zarr -o out/final.parquet",
     "stores-import-npy": "stores import npy features --manifest eight -o out/imported.zarr "
     "--backbone vivit",
     "stores-import-pth": "stores import pth tensors --manifest eight -o out/tensors.zarr "

@@ -23,7 +23,7 @@ STORES = {"drawn": "drawn/stores/tiny-xclip.zarr", "words": "mobygaze/words.zarr
 
 
 def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:
-    """Write a store's expected values, and the store as a zip file, HDF5 and Parquet.
+    """Write a store's expected values, and the store as a zip file and HDF5.
 
     Return each array's type, shape and digest, for readers without NumPy.
     """
@@ -40,7 +40,6 @@ def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:
     (expected / "ids.json").write_text(json.dumps(ids))
     store.pack(folder / "stores" / f"{name}.zip")
     store.export(folder / f"{name}.h5")
-    store.export(folder / f"{name}.parquet")
     return digests
 
 

@@ -118,21 +118,6 @@ def read_hdf5(folder: Path, _: str) -> Iterator[Pair]:
                 yield f"{name}.h5/{array}", same(file[array][:], expected)
 
 
-def compare_parquet(
-    folder: Path, read: Callable[[Path], Callable[[str], list[object]]]
-) -> Iterator[Pair]:
-    """Compare the vectors and ids of each Parquet export."""
-    for name in STORES:
-        column = read(folder / f"{name}.parquet")
-        yield f"{name}.parquet/id", list(column("id")) == expected_ids(folder, name)
-        for array in ("native", "max", "mean"):
-            path = folder / "expected" / name / f"{array}.npy"
-            if path.exists():
-                expected = np.load(path)
-                values = np.asarray([list(row) for row in column(array)], dtype=expected.dtype)
-                yield f"{name}.parquet/{array}", same(values, expected)
-
-
 def compare_table(folder: Path, label: str, rows: list[list[object]]) -> Iterator[Pair]:
     """Compare the predictions of a run, with numbers identical to the last bit."""
     header, *expected = json.loads((folder / "expected" / "predictions.json").read_text())
@@ -145,17 +130,11 @@ def compare_table(folder: Path, label: str, rows: list[list[object]]) -> Iterato
     )
 
 
-@reader("pyarrow and pandas")
+@reader("pandas")
 def read_pandas(folder: Path, _: str) -> Iterator[Pair]:
-    """Read Parquet with pyarrow, and the predictions of a run with pandas."""
+    """Read the predictions of a run with pandas."""
     import pandas
-    import pyarrow.parquet
 
-    def open_table(path: Path) -> Callable[[str], list[object]]:
-        table = pyarrow.parquet.read_table(path)
-        return lambda column: table[column].to_pylist()
-
-    yield from compare_parquet(folder, open_table)
     frame = pandas.read_csv(folder / "predictions.csv", dtype={"id": str, "test": str})
     exact = pandas.read_csv(folder / "predictions.csv", float_precision="round_trip")
     frame[frame.columns[-1]] = exact[frame.columns[-1]]
@@ -164,31 +143,19 @@ def read_pandas(folder: Path, _: str) -> Iterator[Pair]:
 
 @reader("polars")
 def read_polars(folder: Path, _: str) -> Iterator[Pair]:
-    """Read Parquet and the predictions of a run with polars."""
+    """Read the predictions of a run with polars."""
     import polars
 
-    def open_table(path: Path) -> Callable[[str], list[object]]:
-        table = polars.read_parquet(path)
-        return lambda column: table[column].to_list()
-
-    yield from compare_parquet(folder, open_table)
     rows = [list(row) for row in polars.read_csv(folder / "predictions.csv").iter_rows()]
     yield from compare_table(folder, "predictions.csv", rows)
 
 
 @reader("duckdb")
 def read_duckdb(folder: Path, _: str) -> Iterator[Pair]:
-    """Read Parquet and the predictions of a run with SQL."""
+    """Read the predictions of a run with SQL."""
     import duckdb
 
-    def query(text: str) -> list[tuple[object, ...]]:
-        return duckdb.sql(text).fetchall()
-
-    def open_table(path: Path) -> Callable[[str], list[object]]:
-        return lambda column: [row[0] for row in query(f"SELECT \"{column}\" FROM '{path}'")]
-
-    yield from compare_parquet(folder, open_table)
-    rows = query(f"SELECT * FROM read_csv('{folder}/predictions.csv')")
+    rows = duckdb.sql(f"SELECT * FROM read_csv('{folder}/predictions.csv')").fetchall()
     yield from compare_table(folder, "predictions.csv", [list(row) for row in rows])
 
 
