@@ -126,8 +126,8 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
     """Make a complete store read-only, with fewer files and a card.
 
     Verifies the checksums of the small files that extraction wrote, and joins the files into large
-    ones. README.md and croissant.json describe the data; checksums.json lists the files'
-    checksums. A store that is already final is not changed.
+    ones. README.md describes the data; checksums.json lists the files' checksums. A store that is
+    already final is not changed.
 
     \b
     Examples:
@@ -156,9 +156,8 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 @click.option("--licence", help="The licence of the features, such as CC-BY-4.0.")
 @click.option("--citation", help="The publication to cite.")
 @click.option("--name", help="The store's name.")
-@click.option("--published", metavar="DATE", help="The publication date, such as 2026-11-23.")
 def set_(store: Path, **texts: str | None) -> None:
-    """Edit a store's licence, citation, name or date.
+    """Edit a store's licence, citation or name.
 
     The features stay unchanged. A final store gets a new card and new checksums in one step. Copies
     that you pushed earlier stay as they are; push the store to a new address to share the change.

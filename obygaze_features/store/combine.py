@@ -137,8 +137,7 @@ def _make(
         disk_errors(output, StoreError),
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as folder,
     ):
-        unpublished = {key: text for key, text in attributes.items() if key != "published"}
-        write_plan(folder, plan, unpublished, probe)
+        write_plan(folder, plan, attributes, probe)
         append_to_log(folder, event, sources=[store.where for store in plan.stores])
     return open_store(output)
 

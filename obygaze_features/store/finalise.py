@@ -3,19 +3,15 @@
 The final store is written next to the open one and replaces it at the end, so an interrupted run
 leaves the open store unchanged.
 
-The card consists of README.md for people and croissant.json for machines (Croissant 1.0,
-https://mlcommons.org/croissant, which dataset search engines and the mlcroissant package read).
-Both contain only facts from the store, so equal stores get equal cards.
+The card, README.md, contains only facts from the store, so equal stores get equal cards.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +48,7 @@ from obygaze_features.store.writer import (
     write_probe,
 )
 
-TEXTS = ("licence", "citation", "name", "published")
+TEXTS = ("licence", "citation", "name")
 """Texts that can be changed because they do not affect the features."""
 _CARD = Path(__file__).with_name("dataset_card.md")
 HUB_LICENCES = (
@@ -62,9 +58,6 @@ HUB_LICENCES = (
 """Licence ids that the Hugging Face Hub recognises. Other licences are shown by name."""
 HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
 """The Hugging Face Hub's size categories for datasets, by their row limit (exclusive)."""
-_CROISSANT = Path(__file__).with_name("croissant.json")
-"""The file with the JSON-LD context of Croissant 1.0, and with descriptions of columns."""
-_MEDIA_TYPES = {".csv": "text/csv", ".json": "application/json"}
 
 
 def finalise(
@@ -96,7 +89,6 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
     """Change some of the `TEXTS` of a store; see `Store.set`."""
     if not texts:
         raise UsageError(f"nothing to set; pass at least one of {', '.join(TEXTS)}")
-    _check_date(texts.get("published", ""))
     path = store.path
     refuse_while_written(store)
     require_plain_file(path / fmt.LOG, StoreError)
@@ -116,9 +108,9 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
             write_text(folder / "zarr.json", to_json(group))
             changed = ["zarr.json"]
             if store.is_final:
-                changed += [fmt.CARD, fmt.CROISSANT]
-                intact = {name: sha256 for name, sha256 in checksums.items() if name not in changed}
-                write_card(folder, intact)
+                changed.append(fmt.CARD)
+                write_card(folder)
+                checksums.pop(fmt.CROISSANT, None)
             checksums |= {name: sha256_of(folder / name) for name in changed}
             write_text(folder / fmt.CHECKSUMS, to_json(checksums))
             if (path / fmt.LOG).exists():  # copied, so that the old log does not grow
@@ -128,17 +120,8 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
             if store.is_final:
                 for name in (*changed, fmt.CHECKSUMS, fmt.LOG):
                     make_read_only(folder / name)
+        (path / fmt.CROISSANT).unlink(missing_ok=True)
     return store.refresh()
-
-
-def _check_date(text: str) -> None:
-    """Raise `UsageError` if a text is neither a date nor empty (not stated)."""
-    try:
-        date.fromisoformat(text or "2000-01-01")
-    except ValueError:
-        raise UsageError(
-            f"published must be a date (got {text!r:.80}). Write it as YYYY-MM-DD, like 2026-11-23"
-        ) from None
 
 
 def refuse_while_written(store: Store) -> None:
@@ -189,7 +172,7 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
         **store.rows_table,
     }
     (folder / fmt.ROWS).write_text(format_table(columns), encoding="utf-8", newline="\n")
-    write_card(folder, checksums)
+    write_card(folder)
     append_to_log(folder, "finalised")
     write_checksums(folder, checksums)
     for file in folder.rglob("*"):
@@ -262,20 +245,10 @@ def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool
     return checksums
 
 
-def write_card(folder: Path, checksums: Mapping[str, str]) -> None:
-    """Write README.md and croissant.json into a final store whose data is already written.
-
-    Parameters
-    ----------
-    folder
-        The store's folder.
-    checksums
-        The SHA-256 of each file whose checksum is already known, by name.
-    """
+def write_card(folder: Path) -> None:
+    """Write README.md into a final store whose data is already written."""
     store = open_store(folder)
-    facts = store.info()
-    write_text(folder / fmt.CARD, _readme(store, facts))
-    write_text(folder / fmt.CROISSANT, to_json(_croissant(folder, facts, checksums)))
+    write_text(folder / fmt.CARD, _readme(store, store.info()))
 
 
 def _readme(store: Store, facts: Mapping[str, Any]) -> str:
@@ -312,7 +285,7 @@ def _front_matter(facts: Mapping[str, Any]) -> str:
     rows, licence = facts["rows"]["all"], facts["licence"]
     values: dict[str, Any] = {
         "pretty_name": f"{facts['name']}: features of {facts['manifest']}",
-        "tags": ["zarr", "croissant", "features", "obygaze", facts["backbone"]["name"]],
+        "tags": ["zarr", "features", "obygaze", facts["backbone"]["name"]],
         "size_categories": [
             next((size for limit, size in HUB_SIZES.items() if rows < limit), "1M<n<10M")
         ],
@@ -323,76 +296,3 @@ def _front_matter(facts: Mapping[str, Any]) -> str:
         values |= {"license": "other", "license_name": licence}
     lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
     return "".join(f"{line}\n" for line in lines)
-
-
-def _croissant(
-    folder: Path, facts: Mapping[str, Any], checksums: Mapping[str, str]
-) -> dict[str, Any]:
-    rows, backbone = facts["rows"], facts["backbone"]
-    terms = json.loads(_CROISSANT.read_text(encoding="utf-8"))
-    files = sorted(
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
-    )
-    listed = [name for name in files if name not in (fmt.LOG, fmt.CARD, fmt.CROISSANT)]
-    described = {
-        "@context": terms["context"],
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": facts["name"],
-        "description": (
-            f"Features of {rows['all']} items of {facts['manifest']} ({rows['done']} done), "
-            f"computed with the backbone {backbone['name']} (weights SHA-256 "
-            f"{backbone['weights_sha256']}) in {facts['precision']}. A Zarr v3 group: "
-            + "; ".join(
-                f"{name} {array['shape']} {array['dtype']}, {array['meaning']}"
-                for name, array in facts["arrays"].items()
-            )
-            + "."
-        ),
-        "version": f"{facts['format_version']}.0.0",
-        "distribution": [_describe_file(folder, name, checksums) for name in listed],
-        "recordSet": [
-            _describe_table(folder, "rows", fmt.ROWS, terms["columns"]),
-            _describe_table(folder, "items", fmt.ITEMS, terms["columns"]),
-        ],
-    }
-    optional = {"license": facts["licence"], "citeAs": facts["citation"]}
-    optional["datePublished"] = facts.get("published")
-    return {**described, **{key: value for key, value in optional.items() if value}}
-
-
-def _describe_file(folder: Path, name: str, checksums: Mapping[str, str]) -> dict[str, Any]:
-    path = folder / name
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "contentUrl": name,
-        "contentSize": f"{path.stat().st_size} B",
-        "encodingFormat": _MEDIA_TYPES.get(path.suffix, "application/octet-stream"),
-        "sha256": checksums.get(name) or sha256_of(path),
-    }
-
-
-def _describe_table(
-    folder: Path, name: str, file: str, meanings: Mapping[str, str]
-) -> dict[str, Any]:
-    with (folder / file).open(encoding="utf-8", newline="") as opened:
-        columns = next(csv.reader(opened))
-    return {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": name,
-        "key": {"@id": f"{name}/id"},
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{name}/{column}",
-                "name": column,
-                "description": meanings.get(column, "As in the source of the manifest."),
-                "dataType": "sc:Integer" if (name, column) == ("rows", "status") else "sc:Text",
-                "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
-            }
-            for column in columns
-        ],
-    }

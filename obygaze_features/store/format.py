@@ -41,6 +41,7 @@ STATUS = "status"
 ROWS = "rows.csv"
 CARD = "README.md"
 CROISSANT = "croissant.json"
+"""A second card of older final stores, which is no longer written."""
 COORDINATES = ("id", "film")
 """Text arrays that xarray reads in a final store; obygaze itself reads `IDS` and `ITEMS`."""
 CREDITS = ("licence", "citation", "paper")

@@ -515,18 +515,15 @@ class Store:
         name: str | None = None,
         licence: str | None = None,
         citation: str | None = None,
-        published: str | None = None,
     ) -> Store:
-        """Change the name, licence, citation or publication date (like ``2026-11-23``).
-
-        The card of a final store is updated, too. Its ``croissant.json`` contains the date.
+        """Change the name, licence or citation, also in the card of a final store.
 
         The store is swapped in one step for a copy that shares its feature files, so the store is
         complete at every moment.
         """
         from obygaze_features.store.finalise import set_texts
 
-        texts = {"name": name, "licence": licence, "citation": citation, "published": published}
+        texts = {"name": name, "licence": licence, "citation": citation}
         return set_texts(self, {key: text for key, text in texts.items() if text is not None})
 
     def verify(self) -> list[Damage]:

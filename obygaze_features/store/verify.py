@@ -213,9 +213,9 @@ def _check_listing(store: Store, checksums: Mapping[str, str]) -> Iterator[Damag
 def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list[str]]:
     """Return the files missing from a final store's list, and the files that it should not list.
 
-    The probe and the coordinates are optional.
+    The probe, the coordinates and an older store's second card are optional.
     """
-    names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD, fmt.CROISSANT}
+    names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD}
     names |= {f"{array}/zarr.json" for array in (*store.arrays, fmt.IDS, fmt.STATUS)}
     names |= {f"{fmt.IDS}/c/0/0", f"{fmt.STATUS}/c/0"}
     done = np.flatnonzero(store.status == Status.DONE)
@@ -224,7 +224,7 @@ def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list
         for array in map(store.stored, store.arrays)
         for shard in np.unique(done // array.layout.shard_rows).tolist()
     }
-    optional = {f"{fmt.PROBE}/zarr.json"}
+    optional = {fmt.CROISSANT, f"{fmt.PROBE}/zarr.json"}
     for spec in store.specs:
         optional |= {f"{fmt.PROBE}/{spec.name}/zarr.json", f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"}
     for name in fmt.COORDINATES:

@@ -52,7 +52,7 @@ def test_a_final_store_through_hdf5_has_the_same_files(final_store, tmp_path):
     back, original = contents(path), contents(final_store)
     differ = {name for name in back | original if back.get(name) != original.get(name)}
     # Blocks were of four rows in the first.
-    assert differ == {"zarr.json", "checksums.json", "croissant.json"}
+    assert differ == {"zarr.json", "checksums.json"}
 
 
 def test_a_damaged_chunk_is_a_failed_row(tmp_path):

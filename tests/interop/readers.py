@@ -5,7 +5,6 @@ ours, type, shape and bits, and gets a line of the table. Nothing of obygaze is 
 this runs in any environment; a reader whose package is missing says so.
 """
 
-import csv
 import json
 import sys
 import warnings
@@ -224,32 +223,11 @@ def read_cards(folder: Path, _: str) -> Iterator[Pair]:
         store = folder / "stores" / f"{name}.zarr"
         facts = json.loads((store / "zarr.json").read_text())["attributes"]["obygaze"]
         data = DatasetCard.load(store / "README.md").data
-        yield f"{name}: tags", {"zarr", "croissant", facts["backbone"]["name"]} <= {*data.tags}
+        yield f"{name}: tags", {"zarr", facts["backbone"]["name"]} <= {*data.tags}
         size = next(size for limit, size in sizes.items() if facts["n"] < limit)
         yield f"{name}: size", data.size_categories == [size]
         stated = data.to_dict().get("license_name", data.license)
         yield f"{name}: licence", (stated or "").lower() == facts["licence"].lower()
-
-
-@reader("mlcroissant")
-def read_croissant(folder: Path, _: str) -> Iterator[Pair]:
-    """Read the records that a store's Croissant file describes."""
-    import mlcroissant
-
-    for name in STORES:
-        store = folder / "stores" / f"{name}.zarr"
-        dataset = mlcroissant.Dataset(store / "croissant.json")
-        yield f"{name}: no error", not dataset.metadata.ctx.issues.errors
-        [rows] = [part for part in dataset.metadata.record_sets if "row" in part.id]
-        key = next(field.id for field in rows.fields if field.id.endswith("id"))
-        ids = [record[key] for record in dataset.records(rows.id)]
-        with (store / "rows.csv").open(newline="", encoding="utf-8") as file:
-            expected = [row["id"] for row in csv.DictReader(file)]
-        yield f"{name}: ids", [_text(value) for value in ids] == expected
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def say(line: str) -> None:

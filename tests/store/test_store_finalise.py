@@ -3,10 +3,11 @@
 import errno
 import hashlib
 import json
-import logging
 import os
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -26,7 +27,7 @@ def test_a_final_store_has_exactly_these_files(final, sound):
     names = set(toys.contents(final))
     coordinates = ("status", "id", "film")
     assert names == {
-        "zarr.json", "items.csv", "rows.csv", "README.md", "croissant.json", "checksums.json",
+        "zarr.json", "items.csv", "rows.csv", "README.md", "checksums.json",
         *(f"{name}/zarr.json" for name in ("ids", *coordinates, "native", "frames", "frame_index")),
         *(f"{name}/c/0" for name in coordinates),
         *(f"{name}/c/0/0" for name in ("ids", "native", "frame_index")), "frames/c/0/0/0",
@@ -104,7 +105,7 @@ def test_the_hub_reads_the_cards_licence_tags_and_size(tmp_path, licence, expect
     data = hub.DatasetCard.load(path / "README.md").data
     assert (data.license, data.to_dict().get("license_name")) == expected
     assert data.size_categories == ["n<1K"]
-    assert {"zarr", "croissant", open_store(path).info()["backbone"]["name"]} <= {*data.tags}
+    assert {"zarr", open_store(path).info()["backbone"]["name"]} <= {*data.tags}
 
 
 def test_the_card_is_complete_and_its_code_runs(sound, tmp_path, monkeypatch, obygaze):
@@ -146,10 +147,8 @@ def test_set_changes_only_licence_and_citation(obygaze, copy, state, has_links, 
     assert all(rows.n == rows.equal == 17 for rows in changes.rows.values())
     assert zarr.open_group(path, mode="r").attrs["obygaze"]["citation"] == "Doe (2026)"
     if store.is_final:
-        card, croissant = (path / "README.md").read_text(), (path / "croissant.json").read_text()
+        card = (path / "README.md").read_text()
         assert "- licence: CC-BY-4.0\n- citation: Doe (2026)\n" in card
-        assert json.loads(croissant)["license"] == "CC-BY-4.0"
-        assert hashlib.sha256((path / "zarr.json").read_bytes()).hexdigest() in croissant
         assert all(f.stat().st_mode & 0o222 == 0 for f in path.rglob("*") if f.is_file())
     assert store.finalise().set(licence="").attributes["licence"] == ""
     assert "- licence: not stated" in (path / "README.md").read_text()
@@ -161,33 +160,10 @@ def test_set_changes_only_licence_and_citation(obygaze, copy, state, has_links, 
         open_store(path).set(licence="CC0")
 
 
-def test_the_publication_date_is_set_but_not_inherited(copy, obygaze, tmp_path):
-    path = copy("final")
-    printed = obygaze("stores", "set", path, "--published", "2026-11-23").stdout
-    assert "published  2026-11-23" in printed
-    assert json.loads((path / "croissant.json").read_text())["datePublished"] == "2026-11-23"
+def test_new_texts_remove_the_second_card_of_an_older_store(tmp_path):
+    golden = Path(__file__).parents[1] / "golden/data/final.zarr"
+    path = Path(shutil.copytree(golden, tmp_path / "old.zarr"))
     assert verify(path) == []
-    store = open_store(path)
-    assert "published" not in store.subset(tmp_path / "part.zarr", ids=store.ids[:2]).attributes
-    refused = obygaze("stores", "set", path, "--published", "today", code=2).stderr
-    assert "(got 'today'). Write it as YYYY-MM-DD" in refused
-
-
-@pytest.mark.gate
-# From rdflib, which mlcroissant uses to read JSON-LD.
-@pytest.mark.filterwarnings("ignore:ConjunctiveGraph")
-def test_croissant_is_valid(sound, caplog):
-    mlcroissant = pytest.importorskip("mlcroissant")
-    path = sound / "final.zarr"
-    with caplog.at_level(logging.WARNING):
-        dataset = mlcroissant.Dataset(path / "croissant.json")
-    issues = dataset.metadata.ctx.issues
-    assert not issues.errors
-    # A store cannot know where and by whom it is published, and when only if it is set.
-    unknown = ("url", "creator", "datePublished")
-    of_us = [w for w in issues.warnings if not any(f"schema.org/{u}" in w for u in unknown)]
-    assert of_us == []
-    rows = list(dataset.records("rows"))
-    assert [row["rows/id"].decode() for row in rows] == open_store(path).ids
-    assert [row["rows/status"] for row in rows] == open_store(path).status.tolist()
-    assert list(dataset.records("items"))[3]["items/note"] == b"note, 3"
+    open_store(path).set(licence="CC-BY-4.0")
+    assert verify(path) == []
+    assert not (path / "croissant.json").exists()

@@ -209,7 +209,7 @@ def test_a_damaged_list_of_checksums_costs_no_row(copy, sound):
         before = toys.contents(path)
         if verify(path):  # a line end may turn into another space
             with contextlib.suppress(StoreError):
-                assert repair(path).reopened  # for README.md or croissant.json
+                assert repair(path).reopened  # for README.md
                 before = {}
             assert not before or toys.contents(path) == before
         assert np.array_equal(open_store(path).status, status)
