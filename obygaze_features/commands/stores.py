@@ -34,7 +34,7 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.tables import align, describe_facts
-from obygaze_features.common.text import counted, for_shell, format_duration, join_some, redact_url
+from obygaze_features.common.text import counted, for_shell, join_some, redact_url
 from obygaze_features.errors import StoreError
 
 if TYPE_CHECKING:
@@ -67,52 +67,37 @@ def stores() -> None:
 def info(store: Path | str, as_json: bool) -> None:
     """Show a store's rows, arrays, backbone and digests.
 
+    For a folder of stores, shows how many rows of each store are done, failed and to do.
+
     \b
     Examples:
       obygaze stores info stores/xclip.zarr
+      obygaze stores info stores
       obygaze stores info stores/xclip.zarr --json
       obygaze stores info https://lab.example/xclip.zarr
     """
     from obygaze_features.store import open_store
 
-    emit(open_store(store).info(), as_json, lambda facts: _describe_info(store, facts))
-
-
-@stores.command()
-@folder_argument("folder")
-@json_option
-def status(folder: Path, as_json: bool) -> None:
-    """Show the progress of the stores in a folder.
-
-    Lists finished, failed and remaining rows, active machines and the time left. The column
-    "running" names each machine with the number of blocks that it is computing. While any machine
-    is active, the speed is measured over the last hour; otherwise it is the speed of the last
-    extraction in the store's log. Exits with code 3 if a store cannot be read.
-
-    \b
-    Examples:
-      obygaze stores status stores
-      obygaze stores status stores --json
-    """
-    from obygaze_features.store.status import report_progress
-
-    reports = report_progress(folder)
-    if as_json:
-        echo_json(reports)
+    paths = [] if "://" in str(store) else sorted(Path(store).glob("*.zarr"))
+    if paths:
+        rows = [_count_rows(open_store(path)) for path in paths]
+        table = align(list(rows[0]), [row.values() for row in rows], left=2)
+        emit(rows, as_json, lambda _: table)
     else:
-        header = ["store", "state", "running", "rows", "done", "failed", "to do", "rows/s", "left"]
-        echo(align(header, map(_describe_progress, reports), left=3))
-    if problems := [report["problem"] for report in reports if "problem" in report]:
-        echo("\n".join(problems), err=True)
-    exit_if(problems)
+        emit(open_store(store).info(), as_json, lambda facts: _describe_info(store, facts))
 
 
-def _describe_progress(report: Mapping[str, Any]) -> list[str]:
-    hosts = [f"{host} ({blocks})" for host, blocks in report.get("running", {}).items()]
-    counts = [f"{report.get(key, 0):,}" for key in ("rows", "done", "failed", "to_do")]
-    speed, left = report.get("rows_per_second"), report.get("seconds_left")
-    times = [f"{speed:.1f}" if speed else "-", format_duration(left) if left else "-"]
-    return [Path(report["path"]).name, report["state"], join_some(hosts, 3) or "-", *counts, *times]
+def _count_rows(store: Store) -> dict[str, Any]:
+    facts = store.info()
+    rows = facts["rows"]
+    return {
+        "store": store.where,
+        "state": facts["state"],
+        "rows": rows["all"],
+        "done": rows["done"],
+        "failed": rows["failed"],
+        "to_do": rows["to_do"],
+    }
 
 
 @stores.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +26,6 @@ from obygaze_features.extraction.summary import BrokenBackbones
 from obygaze_features.items.media import MediaFolder, locate
 from obygaze_features.manifests import Item, Manifest
 from obygaze_features.store.format import LOG
-from obygaze_features.store.status import read_runs
 from obygaze_features.video.index import NO_PICTURES
 
 CLIPS_TRIED = 8
@@ -190,12 +191,23 @@ def estimate(
 
 def _find_last_run(output: Path, names: set[str], device: str | None) -> dict[str, Any] | None:
     """Return the log entry of the last run that filled these stores on this kind of device."""
-    for run in read_runs(output / LOG):
+    for run in _read_runs(output / LOG):
         devices = run.get("devices", {})
         kinds = {name.partition(":")[0] for name in devices.values()}
         if devices.keys() == names and (not device or kinds == {device.partition(":")[0]}):
             return {key: run[key] for key in ("time", "host", "devices", "clips", "clips_a_second")}
     return None
+
+
+def _read_runs(log: Path) -> Iterator[dict[str, Any]]:
+    """Yield the extractions in a log, latest first, with their ``clips_a_second``."""
+    for line in reversed(log.read_text(encoding="utf-8").splitlines() if log.is_file() else []):
+        # The line was cut by a kill, or describes another event.
+        with contextlib.suppress(ValueError, LookupError, TypeError, ZeroDivisionError):
+            run = json.loads(line)
+            if run["event"] == "extracted" and run["clips"]:
+                seconds = run["seconds"] * (1 - run.get("shares", {}).get("start", 0))
+                yield run | {"clips_a_second": run["clips"] / seconds}
 
 
 def describe_estimate(estimate: Mapping[str, Any]) -> str:

@@ -19,9 +19,7 @@ import platform
 import re
 import tempfile
 import threading
-import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,16 +94,6 @@ class Claims:
         """Return the blocks with an active claim by any writer."""
         return [int(path.stem) for path in self._files() if not self._is_free(path)]
 
-    def active_hosts(self) -> dict[str, int]:
-        """Return the number of blocks that writers on each machine have claimed.
-
-        This uses the clock of this machine and writes nothing, so read access to the store is
-        enough.
-        """
-        now = time.time()
-        claims = [self._read(path) for path in self._files() if not self._is_free(path, now)]
-        return dict(Counter(str(claim.get("host", "?")) for claim in claims))
-
     def _files(self) -> list[Path]:
         try:  # unlike iterdir, glob would silently ignore an unreadable folder
             return sorted(path for path in self.folder.iterdir() if _CLAIM.fullmatch(path.name))
@@ -128,13 +116,12 @@ class Claims:
                     with contextlib.suppress(OSError):
                         os.utime(path)
 
-    def _is_free(self, path: Path, now: float | None = None) -> bool:
+    def _is_free(self, path: Path) -> bool:
         claim = self._read(path)
         if claim.get("host") == platform.node() and not is_alive(claim.get("process")):
             return True
         with contextlib.suppress(FileNotFoundError):
-            now = file_system_time(self.folder) if now is None else now
-            return now - path.stat().st_mtime > self.lease
+            return file_system_time(self.folder) - path.stat().st_mtime > self.lease
         return True
 
     @staticmethod
