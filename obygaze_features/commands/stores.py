@@ -81,7 +81,7 @@ def info(store: Path | str, as_json: bool) -> None:
     paths = [] if "://" in str(store) else sorted(Path(store).glob("*.zarr"))
     if paths:
         rows = [_count_rows(open_store(path)) for path in paths]
-        table = align(list(rows[0]), [row.values() for row in rows], left=2)
+        table = align(list(rows[0]), [list(row.values()) for row in rows], left=2)
         emit(rows, as_json, lambda _: table)
     else:
         emit(open_store(store).info(), as_json, lambda facts: _describe_info(store, facts))
@@ -200,10 +200,9 @@ def verify(store: Path | str, as_json: bool) -> None:
 
 @stores.command()
 @folder_argument("store")
-@click.option("--reopen", is_flag=True, help="Reopen a final store even if it is undamaged.")
 @click.option("--yes", is_flag=True, help="Drop rows without asking.")
 @json_option
-def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
+def repair(store: Path, yes: bool, as_json: bool) -> None:
     """Drop damaged blocks, so that extraction fills them again.
 
     Shows the rows that it would drop, and asks for confirmation; without a terminal it stops there,
@@ -218,7 +217,7 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
     \b
     Examples:
       obygaze stores repair stores/xclip.zarr
-      obygaze stores repair stores/xclip.zarr --reopen
+      obygaze stores repair stores/xclip.zarr --yes
     """
     from obygaze_features.store.repair import repair as repair_store
 
@@ -234,7 +233,7 @@ def repair(store: Path, reopen: bool, yes: bool, as_json: bool) -> None:
         if not click.confirm("Drop them?", err=True):
             raise StoreError(f"{store}: no row was dropped")
 
-    result = repair_store(store, reopen=reopen, confirm=confirm)
+    result = repair_store(store, confirm=confirm)
     if as_json:
         paths = {"path": str(result.path), "aside": result.aside and str(result.aside)}
         echo_json({**asdict(result), **paths})

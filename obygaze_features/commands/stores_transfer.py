@@ -179,11 +179,6 @@ _import_options = join_options(
     click.option("--backbone", metavar="NAME",
                  help="The backbone that made the features: a name from `obygaze features "
                  "backbones`, or any other name."),
-    click.option("--preprocessing", metavar="MODE", help="The preprocessing of the frames."),
-    click.option("--precision", metavar="NAME", help="The number format of the computation."),
-    names_option("--columns", metavar="NAME,...",
-                 help="The column names, for every array with exactly that many columns."),
-    click.option("--retry-failed", is_flag=True, help="Retry rows that failed before."),
     json_option,
 )  # fmt: skip
 """The options of every import."""
@@ -215,7 +210,6 @@ def pth(folders: tuple[str, ...], **options: Any) -> None:
     type=PATH,
     help="The id of each row: a text file with one id per line, or CSV with an id column.",
 )
-@click.option("--in-order", is_flag=True, help="Row i is item i of the manifest.")
 @_import_options
 def npy(paths: tuple[str, ...], **options: Any) -> None:
     """Import a NumPy matrix with ids, or folders of NumPy files.
@@ -229,8 +223,8 @@ def npy(paths: tuple[str, ...], **options: Any) -> None:
       obygaze stores import npy X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
       obygaze stores import npy features --manifest manifests/mine -o stores/theirs.zarr \\
           --recipe made-with.toml
-      obygaze stores import npy X.npy --in-order --columns face,hand,foot \\
-          --manifest manifests/mine -o stores/bodies.zarr
+      obygaze stores import npy X.npy --ids manifests/mine/items.csv --manifest manifests/mine \\
+          -o stores/bodies.zarr
     """
     _import("npy", _by_array(paths), **options)
 
@@ -245,7 +239,7 @@ def hdf5(file: Path, **options: Any) -> None:
     Examples:
       obygaze stores import hdf5 xclip.h5 --manifest manifests/mine -o stores/xclip.zarr
       obygaze stores import hdf5 theirs.h5 --manifest manifests/mine -o stores/theirs.zarr \\
-          --backbone vivit --precision float16
+          --backbone vivit
     """
     _import("hdf5", file, **options)
 
@@ -276,8 +270,7 @@ def _import(
             echo(f"recorded as unknown: {', '.join(unknown)}")
         rows = counted(len(store), "row")
         echo(f"{rows}: {done:,} done, {len(failures):,} failed, {to_do:,} to do")
-        retry = ", or fix the failures and run this again with --retry-failed"
-        echo(f"next: obygaze stores finalise {for_shell(output)}{retry if failures else ''}")
+        echo(f"next: obygaze stores finalise {for_shell(output)}")
     exit_if(failures)
 
 

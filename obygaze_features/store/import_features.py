@@ -65,13 +65,9 @@ def import_features(
     *,
     kind: str | None = None,
     ids: Path | str | Iterable[str] | None = None,
-    in_order: bool = False,
     recipe: Path | str | None = None,
     backbone: str | None = None,
-    preprocessing: str | None = None,
-    precision: str | None = None,
     columns: Sequence[str] = (),
-    retry_failed: bool = False,
 ) -> Store:
     """Make a store for a manifest's items from features in another format.
 
@@ -88,18 +84,13 @@ def import_features(
         ``npy``, ``pth`` or ``hdf5`` (default: inferred from the names of the files).
     ids
         The id of each row, if the file has no ids: a sequence of ids, such as a column of a table,
-        or the path of a file that lists them.
-    in_order
-        True if row i belongs to item i of the manifest.
+        or the path of a file that lists them. Pass ``manifest.ids`` if row i is item i.
     recipe
         A TOML or JSON file that describes how the features were made.
-    backbone, preprocessing, precision
-        The name of the backbone, the preprocessing and the number format, in place of a recipe.
-        Facts that are omitted are recorded as unknown.
+    backbone
+        The name of the backbone, in place of a recipe. Everything else is recorded as unknown.
     columns
         The column names, for every array with as many columns as there are names.
-    retry_failed
-        Retry rows that failed in an earlier run.
     """
     output = require_store_name(Path(path))
     if not isinstance(ids, Path | str | None):
@@ -112,33 +103,24 @@ def import_features(
                 'Save them first: numpy.save("X.npy", X)'
             )
     paths = {name: Path(file) for name, file in named.items()}
-    is_stated = bool(backbone or preprocessing or precision)
-    slips = {
-        "pass either a recipe, or backbone, preprocessing and precision": recipe and is_stated,
-        "pass either --ids or --in-order": ids is not None and in_order,
-        "no source; pass a file or a folder of features": not paths,
-    }
-    for slip, is_made in slips.items():
-        if is_made:
-            raise UsageError(slip)
-    stated = stated_recipe(
-        {"name": backbone} if backbone else {},
-        {"mode": preprocessing} if preprocessing else {},
-        precision,
-    )
+    if recipe and backbone:
+        raise UsageError("pass either a recipe or a backbone")
+    if not paths:
+        raise UsageError("no source; pass a file or a folder of features")
+    stated = stated_recipe({"name": backbone} if backbone else {}, {}, None)
     if recipe:
         stated = read_recipe(Path(recipe))
     if isinstance(manifest, Path | str):
         from obygaze_features.manifests.manifest import Manifest
 
         manifest = Manifest.load(manifest)
-    opened = _open_source(paths, kind, manifest.items.ids if in_order else ids, manifest)
-    if opened.recipe and (recipe or is_stated or columns):
+    opened = _open_source(paths, kind, ids, manifest)
+    if opened.recipe and (recipe or backbone or columns):
         raise UsageError(f"{opened.path} is an exported store; leave out recipe and column options")
     if columns:
         opened = replace(opened, columns=columns)
     features_recipe = opened.recipe or stated
-    return _fill_store(opened, features_recipe, manifest, output, retry_failed=retry_failed)
+    return _fill_store(opened, features_recipe, manifest, output)
 
 
 def _require_texts(ids: Iterable[object]) -> list[str]:
@@ -177,7 +159,7 @@ def _open_source(
         f"must be imported alone (got {len(paths)} files); import each file into its own store": (
             len(paths) > 1 and kind not in ("npy", "pth")
         ),
-        "needs no ids; use --ids and --in-order only for .npy files with one row per item": (
+        "needs no ids; use --ids only for .npy files with one row per item": (
             ids is not None and has_ids
         ),
     }
@@ -191,9 +173,7 @@ def _open_source(
     return read_npy(paths, read_ids(Path(ids)) if isinstance(ids, Path | str) else ids)
 
 
-def _fill_store(
-    source: RowSource, recipe: Recipe, manifest: NamedItems, path: Path, *, retry_failed: bool
-) -> Store:
+def _fill_store(source: RowSource, recipe: Recipe, manifest: NamedItems, path: Path) -> Store:
     """Create the store if needed, and write the rows that it lacks."""
     arrays = source.arrays(manifest)
     if path.exists():
@@ -224,7 +204,7 @@ def _fill_store(
         with contextlib.suppress(BlockTaken):  # another import wrote it at the same time
             writer.write_block(block, rows)
     store = open_store(path)
-    missing = store.missing_rows(retry_failed=retry_failed)
+    missing = store.missing_rows()
     for block in np.unique(missing // store.block_rows).tolist():
         if store.record_of(block) is not None:  # written by this or an earlier run
             numbers = missing[missing // store.block_rows == block].tolist()

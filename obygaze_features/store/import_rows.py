@@ -249,7 +249,7 @@ def require_ids(path: Path, ids: Sequence[str] | None) -> Sequence[str]:
     if ids is None:
         raise UsageError(
             f"{path} has no ids for its rows; pass --ids FILE with one id per line, "
-            "or --in-order if row i is item i of the manifest"
+            "or --ids MANIFEST/items.csv if row i is item i of the manifest"
         )
     return ids
 

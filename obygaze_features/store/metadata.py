@@ -128,7 +128,8 @@ def remedy(location: Location) -> str:
 
 def final_error(path: Path | str, reason: str) -> StoreError:
     """Return the error for trying to write rows to a final store."""
-    return StoreError(path, f"{reason}; reopen it with: obygaze stores repair {path} --reopen")
+    remedy = "reopen it with repair(path, reopen=True) from obygaze_features.store.repair"
+    return StoreError(path, f"{reason}; {remedy}")
 
 
 class DamagedFile(StoreError):

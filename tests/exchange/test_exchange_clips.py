@@ -123,10 +123,8 @@ def test_two_items_never_share_a_file(tmp_path):
     items += [Item("A-2", film="A", media="001.mp4")]
     save(tmp_path / "f/001.npy", VALUES[0])
     save(tmp_path / "f/C/001.npy", VALUES[2])
-    for retry in (False, True):
-        store = import_features(
-            tmp_path / "f", Manifest("m", Items.of(items)), tmp_path / "s.zarr", retry_failed=retry
-        )
+    for _ in range(2):
+        store = import_features(tmp_path / "f", Manifest("m", Items.of(items)), tmp_path / "s.zarr")
         assert store.failures == {
             "B-1": "f/001.npy also matches A-1; move it to B/",
             "A-2": "f/001.npy also matches A-1; name the files after their items: A-1.npy, A-2.npy",
@@ -226,7 +224,7 @@ def test_small_rows_share_large_blocks_and_fail_alone(tmp_path):
     values = np.arange(40_000, dtype=np.float32).reshape(-1, 2)
     values[7, 1] = np.nan
     store = import_features(
-        save(tmp_path / "x.npy", values), items, tmp_path / "s.zarr", in_order=True
+        save(tmp_path / "x.npy", values), items, tmp_path / "s.zarr", ids=items.ids
     )
     assert 100 <= store.blocks <= 150
     assert list(store.failures) == ["c7"]
@@ -249,9 +247,8 @@ def test_ids_are_any_sequence_of_texts(kind, tmp_path):
     ids = kind(["c", "a", "b"])
     store = import_features(path, named("a", "b", "c"), tmp_path / "s.zarr", ids=ids)
     assert store.read(ids=["a", "b", "c"]).tolist() == [[1], [2], [0]]
-    for slip in ({"ids": kind([1, 2, 3])}, {"ids": ids, "in_order": True}):
-        with pytest.raises(UsageError, match="ids"):
-            import_features(path, named("a", "b", "c"), tmp_path / "t.zarr", **slip)
+    with pytest.raises(UsageError, match="ids"):
+        import_features(path, named("a", "b", "c"), tmp_path / "t.zarr", ids=kind([1, 2, 3]))
 
 
 def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
@@ -261,7 +258,7 @@ def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
     recipe = replace(stated_recipe({}, {}, None), name="s", arrays=(spec,))
     begun = StoreWriter.create(tmp_path / "s.zarr", items, recipe, block_rows=64)
     begun.write_block(0, [Done({"native": np.zeros(2, np.float32)}, None)] * 64)
-    store = import_features(path, items, tmp_path / "s.zarr", in_order=True)
+    store = import_features(path, items, tmp_path / "s.zarr", ids=items.ids)
     assert store.block_rows == 64
     assert store.status.all()
 
@@ -269,6 +266,6 @@ def test_an_import_with_smaller_blocks_is_resumed(tmp_path):
 def test_values_in_memory_are_refused_with_a_remedy(tmp_path):
     for source in (VALUES, {"native": VALUES}):
         with pytest.raises(UsageError, match=r"numpy\.save"):
-            import_features(source, manifest(), tmp_path / "s.zarr", in_order=True)
+            import_features(source, manifest(), tmp_path / "s.zarr", ids=manifest().ids)
     with pytest.raises(UsageError, match=r"to_csv"):
         Manifest.from_csv(pd.DataFrame({"id": ["a"]}))

@@ -50,10 +50,10 @@ SLIPS = [
     (2, "import npy features --recipe made.toml --backbone x", "recipe", "backbone"),
     (2, "import npy features --recipe nowhere.toml", "nowhere.toml cannot be read"),
     (2, "import npy X.npy", "X.npy has no ids for its rows; pass --ids FILE"),
-    (1, "import npy objects.npy --in-order", "objects.npy cannot be read as NumPy"),
+    (1, "import npy objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),
     (1, "import npy X.npy --ids short.txt", "native has 40 rows, but there are 2 ids"),
     (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no 'id' column (got clip, label)"),
-    (1, "import npy flat.npy --in-order", "native is not a matrix"),
+    (1, "import npy flat.npy --ids manifest/items.csv", "native is not a matrix"),
     (1, "import hdf5 X.npy", "X.npy cannot be read as HDF5"),
     (2, "import hdf5 X.h5 --backbone mine", "an exported store; leave out recipe and column"),
     *((1, f"import npy features --recipe {name}", name, fact) for name, fact in (
@@ -149,23 +149,22 @@ def test_an_import_names_unknown_and_failed_clips(obygaze, tmp_path, monkeypatch
     (tmp_path / "features/tt1").mkdir(parents=True)
     for row in (0, 1, 3):
         np.save(f"features/tt1/tt1_{row}.npy", np.full(3, row, np.float32))
-    result = bring("npy max=features --precision float32")
+    result = bring("npy max=features")
     assert (result.exit_code, result.stderr) == (3, "  tt1-002: no tt1/tt1_2.npy in features\n")
     assert result.stdout == (
-        "recorded as unknown: backbone, weights, preprocessing\n"
+        "recorded as unknown: backbone, weights, preprocessing, precision\n"
         "4 rows: 3 done, 1 failed, 0 to do\n"
-        "next: obygaze stores finalise s.zarr, or fix the failures and run this again with "
-        "--retry-failed\n"
+        "next: obygaze stores finalise s.zarr\n"
     )
     before = Path("s.zarr/blocks/000000.json").read_bytes()
-    more = bring("npy max=features other=features --precision float32 --retry-failed")
+    more = bring("npy max=features other=features")
     refused(more, "was started with the arrays max, but the source has '", code=2)
     assert Path("s.zarr/blocks/000000.json").read_bytes() == before
     np.save("features/tt1/tt1_2.npy", np.full(3, 2, np.float32))
-    assert bring("npy max=features --precision float32").exit_code == 3
-    result = bring("npy max=features --precision float32 --retry-failed --json")
+    assert bring("npy max=features").exit_code == 3
+    result = bring("npy max=features --json", output="again.zarr")
     assert (result.exit_code, json.loads(result.stdout)["failures"]) == (0, {})
-    assert open_store("s.zarr").arrays == ["max"]
+    assert open_store("again.zarr").arrays == ["max"]
     of_sound = "[preprocessing.extractor]", 'class = "ClapFeatureExtractor"'
     write(tmp_path / "made.toml", 'precision = "float32"', "[backbone]", 'name = "x"', *of_sound)
     result = bring("npy features --recipe made.toml --json", output="t.zarr")

@@ -5,7 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from obygaze_features.errors import StoreError
 from obygaze_features.store import open_store
+from obygaze_features.store.import_features import import_features
+from tests.kit import store as toys
 from tests.kit.store import numbers, plain_manifest
 
 N, D, ABSENT = 40, 6, 7
@@ -55,14 +58,21 @@ def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
 def test_numpy_matrices_become_arrays_and_resume(bring):
     np.save("X.npy", THEIRS)
     np.save("F.npy", THEIR_FRAMES)
-    names = ["a", "b", "c", "d", "e", "f"]
-    wrong = bring("npy X.npy --ids ids.txt --columns a,b", code=1)
-    assert "native has 6 columns (got 2 column names" in wrong.stderr
-    named = f"--columns {','.join(names)}"
-    store = bring(f"npy native=X.npy frames=F.npy --ids ids.txt {named}")
+    store = bring("npy native=X.npy frames=F.npy --ids ids.txt")
     check(store, native=ROWS, frames=FRAMES)
-    assert store.to_pandas().columns.tolist() == names
+    before = toys.contents(store.path)
+    assert toys.contents(bring("npy native=X.npy frames=F.npy --ids ids.txt").path) == before
+    Path("made.zarr/blocks/000000.json").unlink()  # as if it had been killed before that
+    store = bring("npy native=X.npy frames=F.npy --ids ids.txt")
+    check(store, native=ROWS, frames=FRAMES)
+
+
+def test_columns_have_names_and_rows_are_in_order(bring, tmp_path):
     np.save("X.npy", ROWS)
-    np.save("F.npy", FRAMES)
-    store = bring("npy native=X.npy frames=F.npy --in-order --retry-failed", code=0)
-    np.testing.assert_array_equal(store.read("native", missing="nan"), ROWS)
+    manifest, names = plain_manifest(N), ["a", "b", "c", "d", "e", "f"]
+    with pytest.raises(StoreError, match=r"native has 6 columns \(got 2 column names"):
+        import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names[:2])
+    store = import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names)
+    assert store.to_pandas().columns.tolist() == names
+    np.testing.assert_array_equal(store.read("native"), ROWS)
+    np.testing.assert_array_equal(bring("npy X.npy --ids manifest/items.csv", code=0).read(), ROWS)

@@ -91,7 +91,13 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
     finalised = obygaze("stores", "finalise", store).stderr
     assert re.search(r"Writing \w+: 1 of 1 shards, .*/s", finalised)
     np.save(library / "x.npy", of.open_store(store).read("native"))
-    features = [library / "x.npy", "--in-order", "--manifest", library / "manifest"]
+    features = [
+        library / "x.npy",
+        "--ids",
+        library / "manifest/items.csv",
+        "--manifest",
+        library / "manifest",
+    ]
     sent = obygaze("stores", "push", store, library / "there").stderr
     imported = obygaze("stores", "import", "npy", *features, "-o", library / "theirs.zarr").stderr
     assert re.search(r"Sending: ([\d.]+ kB) of \1, .*/s", sent)

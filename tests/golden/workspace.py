@@ -49,7 +49,6 @@ COMMANDS = {
     "stores-diff": "stores diff open.zarr final.zarr",
     "stores-finalise": "stores finalise to-finalise.zarr --allow-incomplete",
     "stores-repair": "stores repair to-repair.zarr",
-    "stores-reopen": "stores repair to-reopen.zarr --reopen",
     "stores-merge": "stores merge open.zarr final.zarr -o out/merged.zarr",
     "stores-subset": "stores subset final.zarr --film tt0000002 -o out/subset.zarr",
     "stores-pack": "stores pack final.zarr -o out/packed.zip",
@@ -112,7 +111,7 @@ def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     from tests.kit.models import write_checkpoint, write_gpt2, write_sentence_encoder
 
     copy_data(folder)
-    for name, source in (("finalise", "open"), ("repair", "open"), ("reopen", "final")):
+    for name, source in (("finalise", "open"), ("repair", "open")):
         shutil.copytree(folder / f"{source}.zarr", folder / f"to-{name}.zarr")
     (folder / "out").mkdir()
     shutil.rmtree(folder / "run")  # it is of an earlier format
