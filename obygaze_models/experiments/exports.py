@@ -143,7 +143,7 @@ def held_out(
             named = {f"{PARTS}{odds}": format_concepts(reasons)}
             named = named if reasons else {}
             cells = {
-                **_clip_cells(clip, "merged" if annotators else "annotators"),
+                **_clip_cells(clip, "merged" if annotators else "label"),
                 **{
                     f"{LABEL_OF}{who}": titles[labels[who]] if who in labels else ""
                     for who in annotators
@@ -274,7 +274,7 @@ def describe_held_out(rows: Sequence[Row], limit: int) -> Iterator[str]:
     yield f"{clips} of {films}; {models}; each clip is predicted by the fits that tested it"
     if limit:
         names = [*rows[0].cells] if rows else ["merged", "prediction", PROBABILITY]
-        labels = "merged" if "merged" in names else "annotators"
+        labels = "merged" if "merged" in names else "label"
         columns = ["title", "from", labels, "model", "prediction"]
         columns.append(names[names.index("prediction") + 1])
         named = {name: None for row in rows[:limit] for name in row.cells if name.startswith(PARTS)}

@@ -78,17 +78,16 @@ Source = ReportRun | Annotation
 """A run, or annotations without a run."""
 
 
-def is_made_by_a_rule(source: Source) -> bool:
-    """Return whether a page's labels were made from others by a rule, and not by people."""
-    manifest, labels = source.manifest, source.about.labels
-    if manifest is None or labels not in manifest.label_names:
-        return False
-    return manifest.labels(labels).origin == "rule"
+def labelled_by(source: Source) -> str:
+    """Return "annotators" if they made a page's labels, the name of a rule's, or "labels"."""
+    manifest, name = source.manifest, source.about.labels
+    if manifest is None or name not in manifest.label_names:
+        return "labels"
 
-
-def name_labels(source: Source) -> str:
-    """Return what a page calls its labels, if it does not know the annotators."""
-    return f"labels: {source.about.labels} (a rule)" if is_made_by_a_rule(source) else "annotators"
+    labels = manifest.labels(name)
+    if labels.origin == "annotator" or labels.merged_annotators:
+        return "annotators"
+    return f"labels: {name} (a rule)" if labels.origin == "rule" else "labels"
 
 
 def open_annotation(source: object) -> Annotation | None:

@@ -38,7 +38,7 @@ from obygaze_features.manifests import LabelSet, Level, Manifest
 from obygaze_features.page.html import Html
 from obygaze_models.experiments.annotators import find_differing
 from obygaze_models.figures.dots import Line, Point, dot_plot
-from obygaze_models.report.annotation import Source
+from obygaze_models.report.annotation import Source, labelled_by
 from obygaze_models.scoring.intervals import (
     MIN_GROUPS,
     Estimate,
@@ -299,7 +299,7 @@ def marked_films(source: Source, annotators: Annotators | None) -> MarkedFilms:
     """Count each film's marked clips for each annotator, or for the page's label set."""
     clips, names = source.clips.values(), source.about.levels
     own = [c.id for c in clips], [c.level for c in clips], [c.concepts for c in clips]
-    label_sets = [LabelSet("annotators", *own)]
+    label_sets = [LabelSet(labelled_by(source), *own)]
     if annotators is not None and source.manifest is not None:
         label_sets = [*map(source.manifest.labels, annotators.levels)]
     levels = [Level(code, names.get(code, code)) for code in source.positives]

@@ -92,11 +92,11 @@ def concept_figures(head: Headline, runs: Sequence[ReportRun] = ()) -> list[tupl
         ]
 
     caption = html(
-        "The share of clips in which annotators marked each concept, by level{}.{}",
+        "The share of clips with each concept, by level{}.{}",
         "" if source.counts_all else ", in the clips used here",
         " The sense that perceives a concept is shown beside it." if has_senses else "",
     )
-    figures = [_figure(by_sense(concepts), panel, "Marked by annotators", caption)]
+    figures = [_figure(by_sense(concepts), panel, "Marked in the labels", caption)]
     if head.rows and (detected := _detected_figure(head, runs, concepts, by_sense)):
         figures.append(detected)
     if head.annotators is not None:

@@ -113,7 +113,7 @@ def _annotated(head: Headline, *, by_all: bool = True) -> Html:
             for name in dict.fromkeys(row.concept for row in head.rows)
         }
         parts = [html("{} in {}", name, number(count, form=",")) for name, count in counts.items()]
-        return html("Annotators marked {} of {}.", joined(parts), subject)
+        return html("The labels have {} of {}.", joined(parts), subject)
     names = source.about.levels
     if source.kind == "classes":
         parts = [
@@ -121,7 +121,7 @@ def _annotated(head: Headline, *, by_all: bool = True) -> Html:
             for code in head.run.record.experiment.levels
             for total in [sum(clip.level == code for clip in clips.values())]
         ]
-        return html("Annotators gave {} of {}.", joined(parts), subject)
+        return html("The labels give {} of {}.", joined(parts), subject)
     levels = source.positives
     marked = sum(clip.level in levels for clip in clips.values())
     anyone, everyone = "", Html("")

@@ -9,7 +9,7 @@ from obygaze_features.common.text import counted, group_by
 from obygaze_models.estimators.registry import describe_estimators
 from obygaze_models.experiments.record import ManifestRecord
 from obygaze_models.experiments.summary import metrics_of
-from obygaze_models.report.annotation import Source, is_made_by_a_rule, name_labels
+from obygaze_models.report.annotation import Source, labelled_by
 from obygaze_models.report.runs import ReportRun, senses_of
 from obygaze_models.scoring.metrics import METRICS
 
@@ -51,8 +51,7 @@ def eyebrow(sources: Sequence[Source]) -> str:
     if len(sources) > 1:
         return f"Report of {len(sources)} runs on {sources[0].about.name}"
     if not isinstance(sources[0], ReportRun):
-        rule = f"; {name_labels(sources[0])}" if is_made_by_a_rule(sources[0]) else ""
-        return f"Annotations: {sources[0].name}{rule}"
+        return f"Annotations: {sources[0].name}"
     record = sources[0].record
     if sources[0].kind == "concepts":
         return record.goal
@@ -69,9 +68,9 @@ def page_title(runs: Sequence[ReportRun], source: Source) -> str:
     subject = counted(films, "film") if films else counted(len(source.clips), "clip")
     if runs:
         return f"What models find in {subject}"
-    if is_made_by_a_rule(source):
-        return f"Labels of {subject}"
-    return f"What annotators marked in {subject}"
+    if labelled_by(source) == "annotators":
+        return f"What annotators marked in {subject}"
+    return f"Labels of {subject}"
 
 
 def concept_meanings(about: ManifestRecord) -> dict[str, str]:
@@ -97,11 +96,11 @@ def about(runs: Sequence[Source]) -> str:
         targets = " or ".join(_positives(same, levels)) or otherwise
         if len(schemes) > 1:
             lines.append(f"Label set {same[0].about.labels}:")
-        annotated = f"Annotators gave each {noun} a level: {names}."
+        annotated = f"Each {noun} has a level: {names}."
         if same[0].about.is_obygaze:
             annotated = (
                 "A film objectifies people where it shows them as things to be looked at "
-                f"or used. Annotators rated each {noun} from {levels['EN']} to {levels['S']}."
+                f"or used. Each {noun} is rated from {levels['EN']} to {levels['S']}."
             )
         lines.append(annotated)
         if learned := [run for run in same if isinstance(run, ReportRun)]:
@@ -169,7 +168,7 @@ def _concept_terms(sources: Sequence[Source], *, by_models: str) -> Iterator[tup
     if not concepts:
         return
     examples = ", ".join(concepts[:3])
-    yield "concept", f"what annotators marked in a clip, such as {examples}{by_models}"
+    yield "concept", f"what is marked in a clip, such as {examples}{by_models}"
     senses = {name: sense for source in sources for name, sense in source.about.senses.items()}
     is_obygaze = all(source.about.is_obygaze for source in sources)
     meanings = concept_meanings(sources[0].about) if is_obygaze else {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from obygaze_models.experiments.annotators import annotators_f1
-from obygaze_models.report.annotation import Annotation, Source, name_labels
+from obygaze_models.report.annotation import Annotation, Source, labelled_by
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
 from obygaze_models.scoring.annotators import AnnotatorComparison
@@ -43,7 +43,7 @@ class Headline:
         """Each annotator's levels by clip; the page's labels if no annotators are known."""
         if self.annotators is None:
             own = {clip.id: clip.level for clip in self.source.clips.values()}
-            return {name_labels(self.source): own}
+            return {labelled_by(self.source): own}
         return {name: dict(levels) for name, levels in self.annotators.levels.items()}
 
     @property

@@ -85,7 +85,7 @@ def limits(head: Headline) -> list[str]:
         ),
         (
             f"that the model recognises {_seen(head.run)[1]}: it may use anything related to these "
-            f"annotators’ labels in these {noun}s",
+            f"labels in these {noun}s",
             True,
         ),
         (f"that another model, backbone or set of {noun}s would score the same", True),

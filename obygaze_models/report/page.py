@@ -18,7 +18,7 @@ from obygaze_models.experiments.comparisons import STORE_COLUMNS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
-from obygaze_models.report.annotation import Annotation, Source, name_labels, open_annotation
+from obygaze_models.report.annotation import Annotation, Source, labelled_by, open_annotation
 from obygaze_models.report.annotators import (
     gamma_figure,
     levels_figure,
@@ -114,8 +114,7 @@ def report(
         rule=annotation.rule if annotation else "",
         protocols=PROTOCOLS,
         explorer=script_json(
-            explorer_data(opens, page_sources, images, lanes)
-            | {"videos": played, "labels": name_labels(main).capitalize()}
+            explorer_data(opens, page_sources, images, lanes) | {"videos": played}
         ),
         played=played["of"],
         unplayed=played["missing"],
@@ -194,6 +193,7 @@ def _annotated(
         "films": films,
         "titles": titles,
         "annotators": annotators,
+        "labelled_by": labelled_by(main),
         "compared": compared,
         "tasks": {test: head.row.run.record.task(test) for test in compared},
         "gamma_figure": gammas,

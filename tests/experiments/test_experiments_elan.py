@@ -127,6 +127,7 @@ def test_films_that_divide_a_file_are_in_one_document(model, tmp_path):
     items = [
         Item("part-1", film="first half", media="rick.mp4", start=0.0, end=2.0),
         Item("part-2", film="second half", media="rick.mp4", start=2.0, end=4.0),
+        Item("part-3", film="first half", media="rick.mp4", start=4.0, end=6.0),
         # Two files of the same name, in folders of their films: their times overlap.
         Item("same-1", film="a", media="film.mp4", start=0.0, end=2.0),
         Item("same-2", film="b", media="film.mp4", start=1.0, end=4.0),
@@ -139,7 +140,7 @@ def test_films_that_divide_a_file_are_in_one_document(model, tmp_path):
     assert {*documents} == {"rick.eaf", "a.eaf", "b.eaf"}
     [tier] = [name for name in documents["rick.eaf"].get_tier_names() if name.endswith("vs S")]
     spans = sorted(note[:2] for note in documents["rick.eaf"].get_annotation_data_for_tier(tier))
-    assert spans == [(0, 2000), (2000, 4000)]
+    assert spans == [(0, 2000), (2000, 4000), (4000, 6000)]
 
 
 def test_foreign_files_are_not_replaced(model, store, tmp_path):
@@ -202,7 +203,7 @@ def test_each_clip_has_the_mean_over_its_test_fits(run, tmp_path):
     times = [row[name] for name in ("from", "to", "start", "end")]
     assert times == ["0:01:10", "0:01:20", "70.000", "80.000"]
     labels = Manifest.load(run.record.experiment.manifest).labels()
-    assert row["annotators"] == labels.level_of["f1-007"]
+    assert row["label"] == labels.level_of["f1-007"]
     assert row["concepts"] == ", ".join(labels.concepts_of["f1-007"])
 
 

@@ -335,7 +335,7 @@ def test_clips_can_be_cited_linked_and_saved_as_a_table(page, data, clips, resul
     assert f"clip={clips['ids'][first]}" in link
     clip = clips_of(results["films"])[clips["ids"][first]]
     for part in (
-        f"{clip.film}, scene {clip.number} [{clip.id}]. Annotators: all: {LEVELS[clip.level]}; ",
+        f"{clip.film}, scene {clip.number} [{clip.id}]. Labels: all: {LEVELS[clip.level]}; ",
         f"Concepts: {', '.join(sorted(clip.concepts)) or 'none'}. Model: ",
         f"gives S (Sure) a probability of {page.text('#clip data')}, in run films (xclip native, ",
         "Cite: toy, whose manifest has no citation; Tores et al.",

@@ -146,7 +146,7 @@ def test_the_explorer_and_the_strips_need_no_model(tab, films, labels):
     longest = Manifest.load(example_path("minutes")).items.ends.max()  # strips share its scale
     x, y = tab.point_in(f"svg[data-film={JUNO}]", 13.5 * 60 / longest)
     tab.mouse("mouseMoved", x, y, buttons=0)
-    assert text_of(tab, "strip-tip").startswith("0:13:00–0:14:00; annotators: ")
+    assert text_of(tab, "strip-tip").startswith("0:13:00–0:14:00; level: ")
     tab.click("#films-table th:last-child button")
     shares = [float(share) for share in tab.texts("#films-table td:last-child data", "value")]
     assert shares == sorted(shares, reverse=True)
@@ -239,7 +239,10 @@ def test_rules_over_one_label_set_are_not_annotators(tmp_path):
             for strips in (True, False)
         )
         assert in_strips == [[made_by, "100%"], [made_by, "20%"]]
-        assert "What annotators marked" not in page.text
+        [title] = re.findall("<h1>(.*?)</h1>", html)
+        [line_above] = re.findall('<p class="kicker">(.*?)</p>', html)
+        assert made_by in line_above
+        assert "nnotators" not in title + page.text.partition("What the words mean")[0]
         assert len(in_heat) == 2
 
 

@@ -434,5 +434,5 @@ def check_path(view, row, clip, reasons, fits):
     concepts, steps = view["concepts"], view["paths"][row]
     for (concept, value, above, threshold), step in zip(steps, asked.itertuples(), strict=True):
         assert (concepts[concept], above) == (step.concept, step.above)
-        assert value == pytest.approx(step.value, rel=1e-3, abs=1e-12)
-        assert threshold == pytest.approx(step.threshold, rel=1e-3, abs=1e-12)
+        assert value == close(step.value, eps=1e-3)
+        assert threshold == close(step.threshold, eps=1e-3)

@@ -85,11 +85,11 @@ def test_the_first_screen_names_and_counts_the_test(pages, labels, counts):
             "Quiet or Wide open vs Loud vs quiet: models compared with each annotator",
         ),
         "concepts": (
-            f"marked smoke, fire in {marked['smoke, fire']}, red vs blue in "
+            f"have smoke, fire in {marked['smoke, fire']}, red vs blue in "
             f"{marked['red vs blue']} of {len(labels)} clips",
         ),
         "classes": (
-            f"gave Wide open to {counts['very-high']}, Quiet to {counts['A']}, Loud vs quiet to "
+            f"give Wide open to {counts['very-high']}, Quiet to {counts['A']}, Loud vs quiet to "
             f"{counts['A+']} of {len(labels)} clips",
         ),
     }.items():

@@ -244,7 +244,7 @@ def test_a_score_at_chance_is_called_so(results):
     assert f"may be no better than guessing (F1 positive 0.79; {guess} 0." in unclear[0]
     classes = show(findings, results["classes"])
     sentences = " ".join(classes)
-    assert re.search(r"clips correctly.*, on average over films .*Annotators gave", sentences)
+    assert re.search(r"clips correctly.*, on average over films .*labels give", sentences)
     assert "<p><strong>A model that never saw the film ranks" in render_report([films])
     files = to_builtins(results["films"].record.films) | {"by": "media"}
     by_file = show(findings, with_record(results["films"], films=files))
@@ -403,7 +403,7 @@ def test_the_data_are_cited_first_and_once(page, results):
 def test_custom_levels_have_their_own_titles(run, results):
     own = with_manifest(results["classes"], levels={"c": "calm", "u": "uneasy"})
     words = plain(about(prepare_runs([own])))
-    assert "Annotators gave each clip a level: calm, uneasy" in words
+    assert "Each clip has a level: calm, uneasy" in words
     assert "objectif" not in words
     own = with_manifest(run, levels=run.record.manifest.levels | {"S": "uneasy", "X": "calm"})
     assert any("the model recognises “uneasy”" in line for line in show(limits, own))

@@ -86,7 +86,7 @@ def test_clips_play_at_their_time_and_arrow_keys_advance(tab, page, run):
     tab.press("ArrowLeft")
     wait_for(lambda: tab.text("#clip-place").startswith(f"{len(with_file) - 1} of"), "one back")
     tab.press("Escape")
-    assert tab.run("document.querySelectorAll('video').length") == 0  # nothing plays on
+    wait_for(lambda: tab.run("document.querySelectorAll('video').length") == 0, "nothing plays on")
     assert {url.split(":")[0] for url in tab.requested} <= {"file", "data", "about"}
 
 

@@ -38,7 +38,7 @@ const marked_sign = () => [" ", make("span", { class: "marked" }, "marked")];
 function clip_parts(clip) {
   const sets = label_sets(clip);
   const facts = [
-    [sets.length ? "Label" : data.labels, level_chip(level_of(clip)), ` ${beyond_code(level_of(clip)).join("")}`],
+    ["Label", level_chip(level_of(clip)), ` ${beyond_code(level_of(clip)).join("")}`],
     [marked_concepts(), concepts_of(clip).join(", ") || "none"],
     ...sets.map(([name, level, concepts]) => [name, level_chip(level), ` ${[...beyond_code(level), ...concepts].join(", ")}`]),
     ...notes_of(clip),
@@ -70,7 +70,7 @@ function verdict(clip) {
     `Says ${class_words(called(clip))}: the model’s probability of ${class_words(view.class_shown)} is `,
     make("data", { value }, two_digits(value)),
     view.low ? `, the mean of ${count(view.fits[row], "fit")} (${two_digits(low)} to ${two_digits(high)})` : null,
-    differs(clip) ? `. Annotators: ${class_words(labelled(clip))}. ` : ". ",
+    differs(clip) ? `. Label: ${class_words(labelled(clip))}. ` : ". ",
     make("strong", ...agreement(clip, "Model and label differ.", "Model and label agree.")),
   ];
 }

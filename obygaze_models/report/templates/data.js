@@ -146,7 +146,7 @@ function class_words(code) {
 
 // A clip in one line, for screen readers and tooltips.
 function sentence(clip) {
-  const parts = [...new Set([scene(clip), time(clip)]), `annotators: ${level_of(clip).name}`, concepts_of(clip).join(", ")];
+  const parts = [...new Set([scene(clip), time(clip)]), `level: ${level_of(clip).name}`, concepts_of(clip).join(", ")];
   if (!has_models) parts.push(...label_sets(clip).map(([name, level]) => `${name}: ${level.name}`));
   else if (tested(clip)) {
     parts.push(`${view.classes[view.class_shown].title} ${two_digits(probability(clip))}`);

@@ -136,7 +136,7 @@ function citation(clip) {
   const model = tested(clip)
     ? `${view.model} gives ${class_words(view.class_shown)} a probability of ${two_digits(probability(clip))}`
     : `${view.model} has no prediction (${missing_reason(clip)})`;
-  return `${film_of(clip).title}, ${place} [${view.clips.ids[clip]}]. ${data.labels}: ${levels}. Concepts: ${concepts_of(clip).join(", ") || "none"}. ${has_models ? `Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on` : "Data:"} ${run.data}. Cite: ${run.cite}.`;
+  return `${film_of(clip).title}, ${place} [${view.clips.ids[clip]}]. Labels: ${levels}. Concepts: ${concepts_of(clip).join(", ") || "none"}. ${has_models ? `Model: ${model}, in run ${run.name} (${run.feature}, ${run.protocol}) on` : "Data:"} ${run.data}. Cite: ${run.cite}.`;
 }
 
 function table_row(clip, place) {
