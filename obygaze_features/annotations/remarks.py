@@ -111,7 +111,7 @@ def import_remarks(name: str, remarks: Sequence[Remark], lowest: str) -> list[Re
     left_out = sum(remark.done == LEFT_OUT for remark in remarks)
     if left_out:
         problem = f"{counted(left_out, 'segment was', 'segments were')} left out at import"
-        kept.append(Remark(name, "", "", problem, f"its time counts as {lowest}"))
+        kept.append(Remark(name, "", "", problem, f"time without a segment counts as {lowest}"))
     return kept
 
 

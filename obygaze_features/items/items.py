@@ -367,7 +367,8 @@ def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manif
     """Raise `ManifestError` if an id of a store stands for another file or span in a table.
 
     Ids of spans are often running numbers of a table, so equal ids alone prove nothing. Only what
-    both record is compared: spans where both have one, and files without their extension.
+    both record is compared: spans where both have one, and files without their extension, or films
+    where neither has a file.
     """
     row_of = listed.row_of
     pairs = [(row, row_of[clip]) for row, clip in enumerate(stored.ids) if clip in row_of]
@@ -380,8 +381,11 @@ def require_same_clips(stored: Items, listed: Items, listed_in: str = "the manif
     own_files = map_cells(_file_key, stored.media)
     files = map_cells(_file_key, listed.media)
     for (row, other), has_moved, is_alike in zip(pairs, moved, are_alike, strict=True):
-        is_named = is_alike and own_files[row] and files[other]
-        if has_moved or (is_named and own_files[row] != files[other]):
+        own_name, name = own_files[row], files[other]
+        if not (own_name or name):
+            own_name, name = stored.films[row], listed.films[other]
+        is_named = is_alike and own_name and name
+        if has_moved or (is_named and own_name != name):
             raise ManifestError(
                 f"id {stored.ids[row]} is {_describe_place(stored[row])} in the store and "
                 f"{_describe_place(listed[other])} in {listed_in}. Use the manifest that the store "

@@ -290,7 +290,8 @@ def compare(
     Models are compared with a reference: the model in the first run's headline, or the first
     --model. Both are scored film by film, on the clips that both were tested on. The score is the
     mean over films. The difference is paired by film and has a 95% interval. p is from a paired
-    t-test, adjusted for the number of comparisons by Holm's method.
+    t-test, its variance widened where fits share training clips, adjusted for the number of
+    comparisons by Holm's method.
 
     \b
     Examples:

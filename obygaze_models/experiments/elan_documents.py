@@ -133,20 +133,19 @@ def elan_documents(
 
 
 def _divided_files(rows: Sequence[Row]) -> set[str]:
-    """Return the files that several films divide: their spans do not overlap.
+    """Return the files that several films divide: no clips of different films overlap.
 
     If they overlap, the films have files of the same name in folders of their own.
     """
-    ranges: dict[str, dict[str, tuple[int, int]]] = {}
+    clips_of: dict[str, set[tuple[int, int, str]]] = {}
     for row in rows:
         if row.note is not None and row.media:
-            films = ranges.setdefault(row.media, {})
-            start, end = films.get(row.film, (row.note.start, row.note.end))
-            films[row.film] = min(start, row.note.start), max(end, row.note.end)
+            clips = clips_of.setdefault(row.media, set())
+            clips.add((row.note.start, row.note.end, row.film))
 
     divided = set()
-    for media, films in ranges.items():
-        spans = sorted(films.values())
-        if len(spans) > 1 and all(a[1] <= b[0] for a, b in pairwise(spans)):
+    for media, clips in clips_of.items():
+        pairs = [(a, b) for a, b in pairwise(sorted(clips)) if a[2] != b[2]]
+        if pairs and all(a[1] <= b[0] for a, b in pairs):
             divided.add(media)
     return divided

@@ -26,7 +26,7 @@ def lab(tmp_path, obygaze):
 def test_projection_says_what_the_import_left_out(lab, obygaze):
     result = obygaze("annotations", "project", lab / "timelines", "--grid", 60, "-o", lab / "m")
     assert result.exit_code == 0
-    left_out = "1 segment was left out at import (its time counts as N)"
+    left_out = "1 segment was left out at import (time without a segment counts as N)"
     assert result.stdout.count(left_out) == 1
     assert result.stdout.count("47.0 minutes without a break") == 1
 

@@ -523,7 +523,7 @@ def test_explanations_equal_those_of_the_saved_models(marked, make_run, tmp_path
         pieces = explanation["contributions"]
         amounts = {piece["concept"]: piece["amount"] for piece in pieces}
         amounts["(intercept)"] = explanation["intercept"]
-        assert parts == pytest.approx(amounts, rel=1e-4, abs=1e-6)
+        assert parts == close(amounts, eps=1e-4)
         assert classes == {explanation["label"]}
         odds = logit(probability_of[name, clip])
         assert sum(parts.values()) == pytest.approx(odds, abs=1e-4)
