@@ -31,6 +31,7 @@ def test_no_comparison_has_only_a_relative_tolerance():
     places = dict(comparisons())
     assert len(places) > 100
     assert [place for place, keywords in places.items() if not keywords & ABSOLUTE] == []
+    assert [place for place, keywords in places.items() if "rel" in keywords] == []
 
 
 @pytest.mark.parametrize(
