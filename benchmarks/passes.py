@@ -28,8 +28,7 @@ from obygaze_features.backbones import Backbone, load_backbone
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.extraction import Options, extract
-from obygaze_features.extraction.decoder import Decoder
-from obygaze_features.extraction.estimate import check_videos
+from obygaze_features.extraction.decoder import Decoder, map_items
 from obygaze_features.extraction.forward import Forward
 from obygaze_features.extraction.reader import ItemReader, ReadItem, ask_decoder
 from obygaze_features.items.media import MEDIA_SUFFIXES, MediaFolder
@@ -73,8 +72,14 @@ def _three_in_one(folder: Path) -> Result:
         for name in ("first", "second", "third")
     ]  # fmt: skip
     extract(manifest, videos, backbones, folder / "before", limit=3)
-    one = Options(workers=1)
-    decoding = sum(row["decode_seconds"] for row in check_videos(manifest, videos, one))
+    media = MediaFolder(videos)
+
+    def decode(decoder: Decoder, item: Item) -> None:
+        ask_decoder(decoder, "decode", media, item, [Sampling(32)])
+
+    begin = time.perf_counter()
+    list(map_items(decode, list(manifest), "Decoding", Options(workers=1)))
+    decoding = time.perf_counter() - begin
     begin = time.perf_counter()
     extract(manifest, videos, backbones, folder / "together", workers=1)
     together = time.perf_counter() - begin

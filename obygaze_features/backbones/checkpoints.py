@@ -125,17 +125,6 @@ def resolve(
     return Checkpoint(name or own_name, path, path.name, target, known_name)
 
 
-def find_absent(spec: str) -> tuple[str, KnownCheckpoint] | None:
-    """Return the store name and checkpoint of a spec whose weights are not downloaded, or None."""
-    name, target = split_name(spec)
-    entry = known_checkpoints().get(target)
-    if not entry or not entry.arrays or entry.write or (name and Path(target).exists()):
-        return None
-    if entry.repository and _find_cached(entry.repository, VISION_FILES):
-        return None
-    return name or target, entry
-
-
 def check_store_name(name: str) -> None:
     """Raise `UsageError` if a name is not valid for a store."""
     if not _NAME.fullmatch(name):

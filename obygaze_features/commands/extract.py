@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from obygaze_features.common.cli import (
     output_option,
 )
 from obygaze_features.common.text import counted, format_duration, format_size, join_some
-from obygaze_features.errors import UsageError, VideoError
+from obygaze_features.errors import VideoError
 
 if TYPE_CHECKING:
     from obygaze_features.extraction import Summary
@@ -115,7 +115,7 @@ _ray_options = join_options(
 @click.option("--part", metavar="I/N", help="Extract blocks I, I + N and so on, for job arrays.")
 @_ray_options
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
-@click.option("--dry-run", is_flag=True, help="Only report the plan, with its size and duration.")
+@click.option("--dry-run", is_flag=True, help="Only report what is left to do, and its size.")
 @json_option
 def extract(
     manifest: Path,
@@ -168,12 +168,9 @@ def extract(
     loaded = Manifest.load(manifest)
     if dry_run:
         from obygaze_features.extraction import Options
-        from obygaze_features.extraction.estimate import describe_estimate, estimate
+        from obygaze_features.extraction.estimate import estimate
 
-        if media is None:
-            raise UsageError("--dry-run must read some clips; pass their folder: --videos FOLDER")
-        plan = estimate(loaded, media, specs, output, Options(**options))
-        emit(plan, as_json, describe_estimate)
+        emit(estimate(loaded, media, specs, output, Options(**options)), as_json, _describe_plan)
         return
     from obygaze_features import extract as extract_features
 
@@ -206,6 +203,21 @@ def _messages() -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+def _describe_plan(plan: Mapping[str, Any]) -> str:
+    """Describe what each store lacks, the free disk space, and the clips without a file."""
+    lines = []
+    for name, store in plan["stores"].items():
+        size = format_size(store["bytes"])
+        state = "new" if store["is_new"] else "resumed"
+        lines.append(f"{name}: {store['to_do']:,} to do, {size} in {store['path']} ({state})")
+    needed = sum(store["bytes"] for store in plan["stores"].values())
+    warning = "" if needed < plan["free"] else ", which is NOT ENOUGH"
+    lines.append(f"disk: {format_size(plan['free'])} free{warning}")
+    if missing := plan["missing"]:
+        lines.append(f"{len(missing):,} without a file or with several ({join_some(missing)})")
+    return "\n".join(lines)
 
 
 def _describe(summary: Summary, noun: str, *, is_sampled: bool) -> None:

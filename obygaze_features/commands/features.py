@@ -16,7 +16,6 @@ from obygaze_features.common.cli import (
     Seconds,
     echo,
     echo_json,
-    emit,
     exit_if,
     folder_argument,
     json_option,
@@ -44,46 +43,6 @@ def features() -> None:
 
 
 features.add_command(extract)
-
-
-@features.command()
-@clip_options
-@output_options("A CSV file with one row per clip.", required=False)
-@json_option
-def probe(
-    manifest: Path,
-    videos: Path,
-    output: Path | None,
-    overwrite: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Check every clip's file on a CPU before using GPU time.
-
-    Decodes the frames that the paper's backbones need. Clips that cannot be decoded are listed with
-    the reason, and the exit code is then 3. Also reports anything unusual about the other clips,
-    such as a variable frame rate, fewer frames than a backbone needs, a file that can only be
-    decoded from its start, no sound, or only sound.
-
-    \b
-    Examples:
-      obygaze features probe manifests/mine --videos films
-      obygaze features probe manifests/mine --videos films -o probe.csv
-    """
-    from obygaze_features.common.files import refuse_to_overwrite, write_text
-    from obygaze_features.extraction import Options
-    from obygaze_features.extraction.estimate import check_videos, describe_checks, format_checks
-    from obygaze_features.manifests import Manifest
-
-    if output:
-        refuse_to_overwrite(output, overwrite=overwrite)
-    rows = list(check_videos(Manifest.load(manifest), videos, Options(**options)))
-    if output:
-        write_text(output, format_checks(rows))
-    emit(rows, as_json, describe_checks)
-    if output and not as_json:
-        echo(f"\nwrote one row per clip to {output}")
-    exit_if(any(row["error"] for row in rows))
 
 
 @features.command()

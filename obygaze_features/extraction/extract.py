@@ -144,7 +144,7 @@ def extract(
     media = None if media is None else Path(media)
     output = Path(output)
     require_folder_name(output)
-    kinds = _check_kinds(manifest, media)
+    kinds = check_kinds(manifest, media)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
     progress = Progress(BrokenBackbones(len(backbones)), begin)
@@ -258,7 +258,7 @@ def fill(
     """Compute the missing rows with an engine, and log the run."""
     if options.max_hours is not None:
         progress.end = progress.begin + 3600 * options.max_hours
-    job = plan_job(manifest, media, [(b.name, b) for b in backbones], output, options)
+    job = plan_job(manifest, media, backbones, output, options)
     writers = open_stores(job, backbones, progress.broken)
     job = replace(job, paths={name: job.paths[name] for name in writers})
     backbones = [backbone for backbone in backbones if backbone.name in writers]
@@ -312,7 +312,7 @@ def open_stores(
     return writers
 
 
-def _check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
+def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
     """Return the kinds of a manifest's items.
 
     Raise `UsageError` if clips are mixed with other kinds, or if the folder of files is missing.

@@ -226,26 +226,25 @@ class Job:
 def plan_job(
     manifest: Manifest,
     media: Path | None,
-    backbones: Sequence[tuple[str, Backbone | None]],
+    backbones: Sequence[Backbone],
     output: Path,
     options: Options,
 ) -> Job:
     """Work out the rows that the stores in a folder lack, without creating anything.
 
-    Each backbone fills the store of the same name. If a backbone is None, only the store's items
-    are compared. Raises `StoreError` if a store cannot be continued.
+    Each backbone fills the store of the same name. Raises `StoreError` if a store cannot be
+    continued.
     """
-    _check_names([name for name, _ in backbones])
-    paths = {name: output / f"{name}.zarr" for name, _ in backbones}
+    _check_names([backbone.name for backbone in backbones])
+    paths = {backbone.name: output / f"{backbone.name}.zarr" for backbone in backbones}
     stores = {name: open_store(path) for name, path in paths.items() if path.exists()}
     block_rows = _shared_block_rows(stores.values()) or default_block_rows(len(manifest))
     rows = options.select(manifest, block_rows)
     if media:
         check_media(manifest, rows, media)
-    for name, backbone in backbones:
-        if name in stores:
-            recipe = recipe_of(backbone) if backbone else None
-            require_resumable(stores[name], manifest, recipe)
+    for backbone in backbones:
+        if store := stores.get(backbone.name):
+            require_resumable(store, manifest, recipe_of(backbone))
     return Job(manifest, media, options, paths, stores, block_rows, rows)
 
 

@@ -236,7 +236,7 @@ def ask_decoder(
     *,
     skip: int = 0,
 ) -> dict[str, Any]:
-    """Ask `video.worker` to ``decode``, ``hear`` or ``examine`` an item's file.
+    """Ask `video.worker` to ``decode`` or ``hear`` an item's file.
 
     The answer has the ``file`` (None if the item has no file), and an ``error`` if the task failed.
     The first `skip` frames are left out.

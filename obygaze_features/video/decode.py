@@ -53,19 +53,16 @@ class Frames:
         The number of each frame in its film, starting at 0.
     times
         The time at which each frame is shown, in seconds from the start of the file.
-    rotation
-        The degrees by which the frames were rotated, counter-clockwise.
     """
 
     rgb: NDArray[np.uint8]
     indices: NDArray[np.int32]
     times: NDArray[np.float64]
-    rotation: int = 0
 
     def take(self, indices: NDArray[np.int32]) -> Frames:
         """Return the frames with these numbers, in this order."""
         rows = np.searchsorted(self.indices, indices)
-        return Frames(self.rgb[rows], self.indices[rows], self.times[rows], self.rotation)
+        return Frames(self.rgb[rows], self.indices[rows], self.times[rows])
 
 
 def decode_frames(
@@ -109,8 +106,7 @@ def decode_parts(
     if last >= len(index):
         raise VideoError(path, f"cannot be decoded up to frame {last}; it has {len(index)} frames")
     for pictures in _fill([_Pictures(path, part, allocate) for part in parts], index, tick):
-        times = index.times[pictures.numbers]
-        yield Frames(pictures.rgb, pictures.numbers, times, pictures.rotation)
+        yield Frames(pictures.rgb, pictures.numbers, index.times[pictures.numbers])
 
 
 def divide_frames(
@@ -170,7 +166,6 @@ class _Pictures:
         allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
     ) -> None:
         self.path, self.numbers = path, numbers
-        self.rotation = 0
         self._slots = {number: slot for slot, number in enumerate(numbers.tolist())}
         self._allocate = allocate or (lambda shape: np.empty(shape, np.uint8))
         self._rgb: NDArray[np.uint8] | None = None
@@ -209,7 +204,6 @@ class _Pictures:
             return stored
         matrix: Any = cast(Any, frame.side_data)["DISPLAYMATRIX"]
         a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
-        self.rotation = frame.rotation
         if b == c == 0:
             right, down = a, d
         elif a == d == 0:

@@ -31,12 +31,11 @@ from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import (
     Frames,
-    decode_frames,
     decode_parts,
     divide_frames,
     max_pixels,
 )
-from obygaze_features.video.index import FrameIndex, fingerprint, index_file, open_media
+from obygaze_features.video.index import FrameIndex, fingerprint, index_file
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART, PART_BYTES = 128, 256 * 2**20
@@ -157,8 +156,8 @@ class Worker:
         return self._index
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON answer to a request to decode, hear or examine a clip."""
-        path, start, end = Path(request["path"]), request["start"], request["end"]
+        """Return the JSON answer to a request to decode or hear a clip."""
+        path = Path(request["path"])
         changed = path.stat().st_mtime_ns if path.is_file() else 0
         try:
             if request["task"] == "hear":
@@ -169,8 +168,6 @@ class Worker:
             else:
                 samplings = [Sampling(**fields) for fields in request["samplings"]]
                 index = self._find_index(path, changed, decode=True)
-                if request["task"] == "examine":
-                    return examine(path, index, start, end, samplings=samplings, tick=self._tick)
                 answer = self._decode({**request, "changed": changed}, index, samplings)
             return {"source": fingerprint(path, index), **answer}
         except VideoError as problem:
@@ -254,74 +251,6 @@ def frames_per_part(picture_bytes: int) -> int:
     [128, 10]
     """
     return max(1, min(FRAMES_PER_PART, PART_BYTES // max(1, picture_bytes)))
-
-
-def examine(
-    path: Path,
-    index: FrameIndex,
-    start: float | None = None,
-    end: float | None = None,
-    *,
-    samplings: Sequence[Sampling],
-    tick: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
-    """Decode the same frames as extraction would, and describe the film (or a span in seconds).
-
-    Raise `VideoError` if features cannot be extracted. `tick` is called at every packet.
-
-    The result has FFmpeg's names of the ``codec`` and the ``container``; ``width``, ``height`` and
-    ``rotation`` (counter-clockwise) of the upright pictures; ``frames``, ``fps`` and ``seconds`` of
-    the span; ``decode_seconds``; and ``why_slow``, the reason why the film must be decoded from its
-    start. It also has a list of ``problems`` that do not prevent extraction: ``short`` (fewer
-    frames than a backbone needs, so some are repeated or missing), ``few seconds`` (the same, for a
-    backbone that samples at a fixed frame rate), ``ends early`` (the film ends before the span
-    does), ``variable frame rate``, ``decoded in order`` (from the start of the film; see
-    ``why_slow``), and ``no sound`` (the film has no sound track).
-    """
-    span = index.span(path, start, end)
-    times = index.times[span.start : span.stop]
-    picked = [sampling.pick(times) for sampling in samplings]
-    numbers = np.unique(np.concatenate([np.zeros(1, np.int32), *picked])) + np.int32(span.start)
-    begin = time.perf_counter()
-    frames = decode_frames(path, numbers, index=index, tick=tick)
-    decode_seconds = time.perf_counter() - begin
-    with open_media(path) as container:
-        is_silent = not container.streams.audio
-    after = index.times[span.stop] if span.stop < len(index) else index.seconds
-    seconds = float(after - times[0])
-    lacking = [
-        sampling
-        for chosen, sampling in zip(picked, samplings, strict=True)
-        if len(set(chosen.tolist())) < sampling.frames
-    ]
-    problems = {
-        "short": any(sampling.rate is None for sampling in lacking),
-        "few seconds": any(sampling.rate is not None for sampling in lacking),
-        "ends early": end is not None and index.seconds < end - 0.5,
-        "variable frame rate": _is_variable(times),
-        "decoded in order": index.why_slow is not None,
-        "no sound": is_silent,
-    }
-    _, height, width, _ = frames.rgb.shape
-    return {
-        "codec": index.codec,
-        "container": index.container,
-        "width": width,
-        "height": height,
-        "rotation": frames.rotation,
-        "frames": len(times),
-        "fps": len(times) / seconds if seconds else 0.0,
-        "seconds": seconds,
-        "decode_seconds": decode_seconds,
-        "why_slow": index.why_slow,
-        "problems": [name for name, present in problems.items() if present],
-    }
-
-
-def _is_variable(times: NDArray[np.float64]) -> bool:
-    """Return True if the durations of frames differ by more than rounding to 1 ms explains."""
-    steps = np.diff(times)
-    return len(steps) > 0 and bool(np.ptp(steps) > 0.1 * np.median(steps) + 0.002)
 
 
 if __name__ == "__main__":

@@ -65,11 +65,6 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     gone = [f"gone{number}.mkv" for number in range(22)]
     clips("mute.mp4", "song.mp3", "both.mkv", "noise.mkv", *gone).save(tmp_path / "m")
     command = [tmp_path / "m", "--videos", tmp_path]
-    checked = obygaze("features", "probe", *command, code=3).stdout
-    lines = [line.strip() for line in checked.splitlines()]
-    assert lines[0].startswith("3 of 26")
-    assert "mute" in next(line for line in lines if "no sound track" in line)
-    assert "song" in next(line for line in lines if "only audio backbones" in line)
     command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap", "-o", tmp_path / "s"]
     result = obygaze("features", "extract", *command, code=3)
     done = [line[:7] for line in result.stdout.splitlines()[-3:]]

@@ -27,7 +27,6 @@ VOLATILE = {
     "": {"seconds", "started", "versions", "machine", "software", "size", "bytes", "files"},
     "features-extract": {"clips_a_second", "frames_a_second", "shares", "bound_by", "slow"},
     "features-extract-plan": {"free"},
-    "features-probe": {"decode_seconds", "slow"},
 }
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 TOLERANCE = 1e-6

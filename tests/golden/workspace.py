@@ -31,7 +31,6 @@ COMMANDS = {
     "annotations-merge": "annotations merge projected --name again",
     "annotations-agreement": "annotations agreement projected",
     "features-backbones": "features backbones",
-    "features-probe": "features probe clips --videos films",
     "features-extract-plan": "features extract clips --videos films --backbone tiny-xclip "
     "-o out/plan --dry-run",
     "features-extract": "features extract clips --videos films --backbone tiny-xclip "

@@ -8,11 +8,9 @@ import av
 import numpy as np
 import pytest
 
-from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import index_file
-from obygaze_features.video.worker import examine
 from tests.kit.films import copy_packets, everything, numbers, write
 
 
@@ -108,11 +106,9 @@ def test_garbage_in_the_middle_costs_the_frames_that_need_it(tmp_path, name):
             decode_frames(path, list(frames), index=index)
         except VideoError as error:
             messages[tuple(frames)] = str(error)
-    with pytest.raises(VideoError) as probed:
-        examine(path, index_file(path), samplings=[Sampling(32), Sampling(12, rate=1)])
     assert len(messages) > 3
-    assert {*messages.values()} == {str(probed.value)}
-    first = re.search(r"decoded at frame (\d+) \((.*) s\); it is damaged", str(probed.value))
+    (message,) = {*messages.values()}
+    first = re.search(r"decoded at frame (\d+) \((.*) s\); it is damaged", message)
     assert (first is None) == (name == "mpeg4.avi")
     if first is not None:
         number = int(first[1])

@@ -1,7 +1,6 @@
 """Every kind of film: its frames against their drawn numbers, its index, its spans."""
 
 import hashlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +10,7 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video import worker
 from obygaze_features.video.decode import decode_frames
 from obygaze_features.video.index import fingerprint, index_file
-from obygaze_features.video.worker import examine
 from tests.kit.films import KINDS, everything, numbers, upright, write
-from tests.kit.floats import close
 
 IN_ORDER = {name for name in KINDS if name.endswith((".avi", ".ts", ".flv", ".mpg"))}
 IN_ORDER |= {"vp8.webm"}
@@ -98,9 +95,6 @@ def test_sampling_follows_the_papers_rule():
     assert Sampling(8, rate=0.5).words == "0.5 a second, of these at most 8 evenly, ends included"
 
 
-BOTH = (Sampling(32), Sampling(12, rate=1))
-
-
 @pytest.mark.parametrize("name", ["x264.mp4", "variable.mkv", "x265-open.mp4", "mpeg4.avi"])
 def test_a_span_has_the_frames_shown_in_it(tmp_path, name):
     path = write(tmp_path / name)
@@ -115,6 +109,8 @@ def test_a_span_has_the_frames_shown_in_it(tmp_path, name):
         assert numbers(frames.rgb) == requested.tolist()
     with pytest.raises(VideoError, match=rf"{name}: no frame from 7 s to 9 s; "):
         index.span(path, 7, 9)
+    with pytest.raises(VideoError, match=r"\(0 s to 99 s\) is after the end of the film, which is"):
+        index.span(path, None, 99.0)
 
 
 def test_fingerprints_distinguish_films(tmp_path):
@@ -132,39 +128,15 @@ def test_fingerprints_distinguish_films(tmp_path):
     assert fingerprint(long).endswith(f" head={head}")
 
 
-def test_unusual_spans_are_reported_by_name(tmp_path):
-    path = write(tmp_path / "upright.mp4", seconds=15)
-    film = SimpleNamespace(**examine(path, index_file(path), start=1, end=14, samplings=BOTH))
-    assert (film.width, film.height, film.rotation) == (120, 160, 90)
-    assert (film.frames, film.seconds, film.problems) == (13 * 24, close(13), ["no sound"])
-    rounded = examine(path, index_file(path), start=1, end=15.9, samplings=BOTH)
-    assert rounded["problems"] == ["ends early", "no sound"]
-    for span, reason in (
-        ({"start": 40.0}, "no frame from 40 s"),
-        ({"end": 99.0}, r"\(0 s to 99 s\) is after the end of the film, which is 15.000 s long"),
-    ):
-        with pytest.raises(VideoError, match=reason):
-            examine(path, index_file(path), **span, samplings=BOTH)
-    for name, seconds, *problems in (
-        ("x264.mp4", 1, "short", "few seconds"),
-        ("x264.mp4", 5, "few seconds"),  # 120 frames, but five of twelve at one per second
-        ("mpeg4.avi", 12, "decoded in order"),
-        ("variable.mkv", 12, "variable frame rate"),
-    ):
-        path = write(tmp_path / name, seconds=seconds)
-        film = SimpleNamespace(**examine(path, index_file(path), samplings=BOTH))
-        assert film.problems == [*problems, "no sound"]
-        assert bool(film.why_slow) == (problems == ["decoded in order"])
-
-
 def test_spans_of_a_film_share_its_index(tmp_path, monkeypatch):
     path, indexed = write(tmp_path / "x264.mp4"), []
     monkeypatch.setattr(
         worker, "index_file", lambda path, **rest: indexed.append(path) or index_file(path, **rest)
     )
-    request = {"task": "examine", "path": str(path), "samplings": [{"frames": 2}]}
-    answers = worker.Worker(worker.Memory(0), lambda: None)
-    for start in (0, 1, 2):
-        answer = answers.answer({**request, "start": start, "end": start + 1})
-        assert answer["frames"] == 24
+    request = {"task": "decode", "path": str(path), "samplings": [{"frames": 2}], "skip": 0}
+    with (tmp_path / "memory").open("w+b") as memory:
+        answers = worker.Worker(worker.Memory(memory.fileno()), lambda: None)
+        for start in (0, 1, 2):
+            answer = answers.answer({**request, "start": start, "end": start + 1})
+            assert answer["numbers"] == [[24 * start, 24 * start + 12]]
     assert indexed == [path]
