@@ -1,4 +1,4 @@
-"""X-CLIP, ViViT, VideoMAE, V-JEPA 2 and TimeSformer in Hugging Face format, which take whole clips.
+"""X-CLIP, ViViT, VideoMAE and V-JEPA 2 in Hugging Face format, which take whole clips.
 
 ViViT, VideoMAE and V-JEPA 2 cut a clip into tubelets, each 2 frames x 16 pixels x 16 pixels.
 """
@@ -103,12 +103,11 @@ def tubelet_arrays(
     *,
     native: str = "",
     order: str = "the class token first",
-    part: str = "moment's {} tubelets",
 ) -> tuple[ArraySpec, ...]:
     """Return the arrays of a network with `patches` tubelets in each of `steps` time steps.
 
-    `native` describes the clip's embedding if the network has no class token, `order` the order of
-    tokens, and `part` a time step.
+    `native` describes the clip's embedding if the network has no class token, and `order` the order
+    of tokens.
     """
     if native:
         tokens = steps * patches
@@ -122,7 +121,7 @@ def tubelet_arrays(
     return (
         *(ArraySpec.named(name, (width,), meaning) for name, meaning in vectors.items()),
         *pool_specs(width, f"all {tokens:,} tokens"),
-        ArraySpec.named("frames", (steps, width), f"mean of each {part.format(patches)}"),
+        ArraySpec.named("frames", (steps, width), f"mean of each moment's {patches} tubelets"),
         ArraySpec.named("tokens", (tokens, width), f"all tokens, {order}"),
     )
 
@@ -135,12 +134,11 @@ def tubelet_backbone(
     *,
     head: Any = None,
     embed: Callable[[Tensor, Tensor], Tensor] | None = None,
-    arrange: Callable[[Tensor], Tensor] = lambda tokens: tokens,
 ) -> Backbone:
     """Make a backbone from a network that turns clips of `frames` frames into tokens.
 
     `embed` computes the clip's embedding from the tokens and their mean, using `head`; by default,
-    the embedding is the class token, which comes first. `arrange` sorts the tokens by time.
+    the embedding is the class token, which comes first.
     """
     from torch.nn import ModuleList
 
@@ -150,14 +148,13 @@ def tubelet_backbone(
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = network(pixels).last_hidden_state
         tokens = output.float()
-        ordered = arrange(tokens)
-        tubelets = ordered if embed else ordered[:, 1:]
+        tubelets = tokens if embed else tokens[:, 1:]
         return {
             **pool_tokens(tokens, names),
             "native": embed(output, tokens.mean(1)) if embed else tokens[:, 0],
             "cls": tokens[:, 0],
             "frames": tubelets.unflatten(1, (steps, -1)).mean(2),
-            "tokens": ordered,
+            "tokens": tokens,
         }
 
     return Backbone(
@@ -322,34 +319,6 @@ def load_vjepa2(path: Path, mode: str) -> Backbone:
     )
 
 
-def timesformer_arrays(frames: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return TimeSformer's arrays for `patches` patches per frame."""
-    order = "the class token first, then frame by frame"
-    return tubelet_arrays(frames, patches, width, order=order, part="frame's {} patches")
-
-
-def load_timesformer(path: Path, mode: str) -> Backbone:
-    """Load a TimeSformer model (Bertasius et al., 2021), with attention in time, then in space."""
-    model, fields = load_folder(path, mode, "TimesformerModel")
-    import torch
-
-    config = model.config
-    frames, patches = config.num_frames, model.embeddings.num_patches
-    if config.attention_type == "space_only":
-        raise BackboneError(
-            f"{path / 'config.json'}: attention_type must be divided_space_time or "
-            "joint_space_time; space_only has one class token per frame, but none per clip"
-        )
-
-    def arrange(tokens: Tensor) -> Tensor:
-        """Sort the tokens by frame; the network orders them by patch."""
-        by_frame = tokens[:, 1:].unflatten(1, (patches, frames)).transpose(1, 2).flatten(1, 2)
-        return torch.cat([tokens[:, :1], by_frame], 1)
-
-    arrays = timesformer_arrays(frames, patches, config.hidden_size)
-    return tubelet_backbone(model, frames, arrays, fields, arrange=arrange)
-
-
 TINY_XCLIP = KnownCheckpoint(
     "tiny-xclip",
     "a small X-CLIP with random weights",
@@ -375,7 +344,4 @@ FAMILIES = (
     Family("vivit", "vivit", (*published("vivit", tubelet_arrays), TINY_VIVIT), load_vivit),
     Family("videomae", "videomae", published("videomae", videomae_arrays), load_videomae),
     Family("vjepa2", "vjepa2", published("vjepa2", vjepa2_arrays), load_vjepa2),
-    Family(
-        "timesformer", "timesformer", published("timesformer", timesformer_arrays), load_timesformer
-    ),
 )

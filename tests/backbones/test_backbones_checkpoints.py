@@ -22,7 +22,7 @@ def processor(**changes):
 
 
 TYPES = (
-    "xclip, vivit, videomae, vjepa2, timesformer, clip, siglip, dinov2, dinov2_with_registers, "
+    "xclip, vivit, videomae, vjepa2, clip, siglip, dinov2, dinov2_with_registers, "
     "dinov3_vit, clap, audio-spectrogram-transformer, wav2vec2, hubert, whisper, obygaze-words$"
 )
 TUBELETS = "vivit.embeddings.patch_embeddings.projection.weight"
@@ -55,8 +55,6 @@ SLIPS = [
      "different results; .* NaN"),
     ("tiny-siglip", config(vision_config=SMALL_VISION | {"vision_use_head": False}),
      "has no pooling head"),
-    ("tiny-timesformer", config(attention_type="space_only"),
-     "config.json: attention_type must be divided_space_t"),
     ("tiny-xclip-lsmdc",
      lambda folder: edit_weights(folder, lambda state: state.pop("frame_mat_weight")),
      "frame_mat_weight.*For any other"),

@@ -67,15 +67,6 @@ def vivit_arrays(model, pixels):
             "native": tokens[:, 0], **max_and_mean(tokens)}  # fmt: skip
 
 
-def timesformer_arrays(model, pixels):
-    """Return arrays by frame; token 1 + frames * p + t is patch p of frame t."""
-    tokens, frames = model.timesformer(pixels).last_hidden_state, pixels.shape[1]
-    patches = [tokens[:, 1 + frame :: frames] for frame in range(frames)]
-    return {"cls": tokens[:, 0], "frames": torch.stack([patch.mean(1) for patch in patches], 1),
-            "tokens": torch.cat([tokens[:, :1], *patches], 1), "native": tokens[:, 0],
-            **max_and_mean(tokens)}  # fmt: skip
-
-
 def tubelet_arrays(model, pixels, *, trunk, depth=2):
     """Return arrays of VideoMAE and V-JEPA 2; without a classifier the embedding is the mean."""
     network = getattr(model, trunk, model)
@@ -121,10 +112,6 @@ GATE = {
     "vjepa2-9": (tiny.write_vjepa2, [jepa(9, 32, 3)], "VJEPA2Model", partial(of_jepa, depth=3)),
     **{f"vjepa2-{frames}-tuned": (partial(tiny.write_vjepa2, finetuned=True), [jepa(frames, side)],
         "VJEPA2ForVideoClassification", of_jepa) for frames, side in ((8, 32), (6, 24))},
-    **{f"timesformer-{frames}-{attention}": (tiny.write_timesformer,
-        [vision(patch, 3 * patch, num_frames=frames, attention_type=f"{attention}_space_time")],
-        "TimesformerForVideoClassification", timesformer_arrays)
-       for frames, patch, attention in ((8, 16, "divided"), (5, 8, "divided"), (8, 16, "joint"))},
     # Their input has 32 pixels, but they were trained with 48.
     **{f"dino-{kind}": (tiny.write_dino, [DINO | more, kind], f"{kind}Model",
                       partial(image_arrays, embeds=False))

@@ -14,11 +14,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.backbones.sound_families import ast_arrays, speech_arrays, whisper_arrays
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
-from obygaze_features.backbones.video_families import (
-    timesformer_arrays,
-    videomae_arrays,
-    vjepa2_arrays,
-)
+from obygaze_features.backbones.video_families import videomae_arrays, vjepa2_arrays
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
@@ -110,14 +106,6 @@ def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = Fal
     model = "ForVideoClassification" if finetuned else "Model"
     write_network(folder, seed, "VJEPA2", model, sizes, processor)
     (folder / "preprocessor_config.json").rename(folder / "video_preprocessor_config.json")
-
-
-def write_timesformer(folder: Path, seed: int, sizes: Sizes) -> None:
-    half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-    processor = video_processor(sizes.get("image_size") or 224) | half
-    # These are zero by default, so all frames would look alike to the temporal attention.
-    normal = ("embeddings", "temporal", "cls_token")
-    write_network(folder, seed, "Timesformer", "ForVideoClassification", sizes, processor, normal)
 
 
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
@@ -256,7 +244,6 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-videomae": (write_videomae, [EIGHT],
                       videomae_arrays(4, 16, 32, finetuned=True)),
     "tiny-vjepa2": (write_vjepa2, [TINY_VJEPA2], vjepa2_arrays(4, 16, 32, finetuned=False)),
-    "tiny-timesformer": (write_timesformer, [EIGHT], timesformer_arrays(8, 16, 32)),
     "tiny-dinov2": (write_dino, [TINY_DINOV2], dino_arrays(16, 32)),
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"],
                                    dino_arrays(16, 32, 4)),
@@ -277,10 +264,10 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "random-dinov2": (write_dino, [{"image_size": 518}]),
     **{f"random-{name}": (write, [{}]) for name, write in (
         ("vivit", tiny.write_vivit), ("siglip", write_siglip), ("videomae", write_videomae),
-        ("vjepa2", write_vjepa2), ("timesformer", write_timesformer),
+        ("vjepa2", write_vjepa2),
     )},
 }  # fmt: skip
-VIDEO = ("tiny-videomae", "tiny-vjepa2", "tiny-timesformer")
+VIDEO = ("tiny-videomae", "tiny-vjepa2")
 """Networks of eight frames; the others take 32."""
 
 SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
