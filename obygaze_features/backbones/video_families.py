@@ -96,24 +96,18 @@ def load_xclip(path: Path, mode: str) -> Backbone:
     )  # fmt: skip
 
 
-def tubelet_arrays(
-    steps: int,
-    patches: int,
-    width: int,
-    *,
-    native: str = "",
-    order: str = "the class token first",
-) -> tuple[ArraySpec, ...]:
+def tubelet_arrays(steps: int, patches: int, width: int, native: str = "") -> tuple[ArraySpec, ...]:
     """Return the arrays of a network with `patches` tubelets in each of `steps` time steps.
 
-    `native` describes the clip's embedding if the network has no class token, and `order` the order
-    of tokens.
+    `native` describes the clip's embedding if the network has no class token.
     """
     if native:
         tokens = steps * patches
+        order = "moment by moment"
         vectors = {"native": f"clip embedding: {native}"}
     else:
         tokens = steps * patches + 1
+        order = "the class token first"
         vectors = {
             "native": "class token after the last layer norm",
             "cls": "class token, the same as `native`",
@@ -250,8 +244,7 @@ def trunk_arrays(
 
     `pooled` describes the clip's embedding that the classifier of a fine-tuned network takes.
     """
-    native = pooled if finetuned else "the same as `mean`"
-    return tubelet_arrays(steps, patches, width, native=native, order="moment by moment")
+    return tubelet_arrays(steps, patches, width, pooled if finetuned else "the same as `mean`")
 
 
 videomae_arrays = partial(trunk_arrays, "`mean`, after the classifier's layer norm")
