@@ -217,27 +217,19 @@ def _make_extractor(name: str, settings: str) -> Any:
 
 def spectrogram(
     waveform: NDArray[np.float32], window: NDArray[Any], *, frame_length: int, hop_length: int,
-    mel_filters: NDArray[np.float64], fft_length: int | None = None, power: float | None = 1.0,
+    mel_filters: NDArray[np.float64], power: float, log_mel: str, fft_length: int | None = None,
     center: bool = True, preemphasis: float | None = None, mel_floor: float = 1e-10,
-    log_mel: str | None = None, remove_dc_offset: bool = False, **options: Any,
+    remove_dc_offset: bool = False,
 ) -> NDArray[np.float32]:  # fmt: skip
     """Return a mel spectrogram ``[mels, frames]``, like ``transformers.audio_utils.spectrogram``.
 
     The result is bitwise equal to that of transformers, which computes one frame at a time in
     Python and so holds the interpreter lock. Here, NumPy computes many frames at a time without the
-    lock, so several threads can run in parallel. Options that the extractors do not use are left to
-    transformers.
+    lock, so several threads can run in parallel. The parameters are those that CLAP and AST set.
     """
     from transformers import audio_utils
 
-    if options or power != 2.0 or log_mel not in ("dB", "log"):
-        result: NDArray[np.float32] = audio_utils.spectrogram(
-            waveform, window, frame_length=frame_length, hop_length=hop_length,
-            mel_filters=mel_filters, fft_length=fft_length, power=power, center=center,
-            preemphasis=preemphasis, mel_floor=mel_floor, log_mel=log_mel,
-            remove_dc_offset=remove_dc_offset, **options,
-        )  # fmt: skip
-        return result
+    assert (power, log_mel) in ((2.0, "dB"), (2.0, "log"))
     if center:
         waveform = np.pad(waveform, frame_length // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(waveform, frame_length)[::hop_length]

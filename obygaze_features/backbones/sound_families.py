@@ -1,4 +1,4 @@
-"""Audio families: CLAP, AST, wav2vec 2.0, HuBERT and Whisper, in Hugging Face format.
+"""Audio families: CLAP, AST, wav2vec 2.0 and HuBERT, in Hugging Face format.
 
 They embed each window of a clip's sound separately. The feature extractors run in NumPy even if
 torchaudio is installed, so that results do not depend on torchaudio.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CONFIG = "preprocessor_config.json"
 WINDOWS_PER_STEP = 8
 """The number of windows in one forward pass."""
-SIZES = ("feature_size", "num_mel_bins", "fft_window_size", "n_fft")
+SIZES = ("feature_size", "num_mel_bins", "fft_window_size")
 RATES = range(8_000, 192_001)
 """The sampling rates that a checkpoint may request."""
 MOST = 60 * RATES[-1]
@@ -52,19 +52,11 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "Wav2Vec2FeatureExtractor": {
         "sampling_rate": 16_000, "padding_value": 0.0, "do_normalize": True,
     },
-    "WhisperFeatureExtractor": {
-        "sampling_rate": 16_000, "feature_size": 80, "hop_length": 160, "chunk_length": 30,
-        "n_fft": 400, "padding_value": 0.0,
-    },
 }  # fmt: skip
-"""The settings that affect each extractor's output, with the defaults of its class.
-
-Whisper's settings have no random dither.
-"""
+"""The settings that affect each extractor's output, with the defaults of its class."""
 AST_HOP = 160
 """The hop length of AST's spectrogram in samples."""
 SPEECH_WINDOW_S = 10
-WHISPER_FRAMES_PER_STATE = 2
 
 
 def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
@@ -144,7 +136,6 @@ def load_sound(
 clap_arrays = partial(sound_arrays, "projected embedding, not normalised,")
 ast_arrays = partial(sound_arrays, "mean of the two class tokens, after the last layer norm,")
 speech_arrays = partial(sound_arrays, "mean of the last hidden states")
-whisper_arrays = partial(sound_arrays, "mean of the encoder's last states that the sound covers,")
 
 
 def load_clap(path: Path, mode: str) -> Backbone:
@@ -216,27 +207,6 @@ def load_speech(model: str, path: Path, mode: str) -> Backbone:
     return make_backbone(network, embed, speech_arrays(network.config.hidden_size))
 
 
-def load_whisper(path: Path, mode: str) -> Backbone:
-    """Load the encoder of a Whisper model (Radford et al., 2022).
-
-    It takes windows of 30 seconds; shorter clips are padded with silence. The embedding of a window
-    is the mean of its states, excluding the trailing silence.
-    """
-    model, _, make_backbone = load_sound(
-        path, "WhisperModel", "WhisperFeatureExtractor", itemgetter("chunk_length"),
-        masked=True,
-    )  # fmt: skip
-    config, encoder = model.config, model.encoder
-
-    def embed(windows: Tensor) -> Tensor:
-        states: Tensor = encoder(windows[:, :-1]).last_hidden_state
-        covered = windows[:, -1, ::WHISPER_FRAMES_PER_STATE, None]
-        return (states * covered).sum(1) / covered.sum(1)
-
-    takes = (config.num_mel_bins + 1, config.max_source_positions * WHISPER_FRAMES_PER_STATE)
-    return make_backbone(encoder, embed, whisper_arrays(config.d_model), takes=takes)
-
-
 TINY_CLAP = KnownCheckpoint(
     "tiny-clap", "a small CLAP with random weights", SoundSampling(16_000, 1, 1), clap_arrays(32),
     write=write_clap,
@@ -250,5 +220,4 @@ FAMILIES = (
         Family(name, name, published(name, speech_arrays), partial(load_speech, model))
         for name, model in (("wav2vec2", "Wav2Vec2Model"), ("hubert", "HubertModel"))
     ),
-    Family("whisper", "whisper", published("whisper", whisper_arrays), load_whisper),
 )

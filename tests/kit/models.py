@@ -12,7 +12,7 @@ from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
 from obygaze_features.backbones.image_families import clip_arrays, dino_arrays, siglip_arrays
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
-from obygaze_features.backbones.sound_families import ast_arrays, speech_arrays, whisper_arrays
+from obygaze_features.backbones.sound_families import ast_arrays, speech_arrays
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
 from obygaze_features.backbones.video_families import videomae_arrays, vjepa2_arrays
 from obygaze_features.backbones.weights import write_random_weights
@@ -224,16 +224,9 @@ TINY_SPEECH = {**SMALL, "hidden_size": 64, "num_conv_pos_embedding_groups": 2,
                "num_feat_extract_layers": 3, "conv_dim": [64] * 3, "conv_kernel": [10, 8, 4],
                "conv_stride": [5, 8, 4]}  # fmt: skip
 TINY_AST = {**SMALL, "max_length": 100, "num_mel_bins": 16}
-TINY_WHISPER: Sizes = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "num_mel_bins": 16, "max_source_positions": 50, "vocab_size": 60,
-    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
-}  # fmt: skip
 AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
 CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
-# Older files also have the filters, which are not used.
-WHISPER_STEPS = {"feature_size": 16, "chunk_length": 1, "mel_filters": [[0.0]]}
 EIGHT = {**SMALL_VISION, "num_frames": 8}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
@@ -252,9 +245,7 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
        for kind, arrays, *rest in (
            ("AST", ast_arrays(32), "ForAudioClassification", TINY_AST, AST_STEPS),
            ("Wav2Vec2", speech_arrays(64), "ForCTC", TINY_SPEECH, SPEECH_STEPS),
-           ("Hubert", speech_arrays(64), "Model", TINY_SPEECH, SPEECH_STEPS),
-           ("Whisper", whisper_arrays(32), "ForConditionalGeneration", TINY_WHISPER,
-            WHISPER_STEPS))},
+           ("Hubert", speech_arrays(64), "Model", TINY_SPEECH, SPEECH_STEPS))},
     # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
     "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
@@ -271,8 +262,7 @@ VIDEO = ("tiny-videomae", "tiny-vjepa2")
 """Networks of eight frames; the others take 32."""
 
 SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
-HEARING = {"tiny-ast": SECOND, "tiny-whisper": SECOND, "tiny-wav2vec2": SPEECH,
-           "tiny-hubert": SPEECH}  # fmt: skip
+HEARING = {"tiny-ast": SECOND, "tiny-wav2vec2": SPEECH, "tiny-hubert": SPEECH}
 
 
 def _card(name: str, write: Any, sizes: Sequence[Any], arrays: Any = ()) -> KnownCheckpoint:
