@@ -12,7 +12,6 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 ├── StoreUnreadable          a store's file cannot be read at the moment, or the store was replaced
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
-│   └── BrokenBackbone       a backbone failed; the other backbones can continue
 ├── ClusterError             a cluster cannot be reached, or its processes were lost
 ├── BiasError                a bias measure cannot use a table, a set or a score
 └── ExperimentError          an experiment, a run or a model is invalid
@@ -36,7 +35,6 @@ __all__ = [
     "BackboneError",
     "BiasError",
     "BlockTaken",
-    "BrokenBackbone",
     "ClusterError",
     "ExperimentError",
     "ManifestError",
@@ -151,10 +149,6 @@ class VideoError(ObygazeError, ValueError):
 
 class BackboneError(ObygazeError, ValueError):
     """The error raised if a backbone or its weights cannot be loaded."""
-
-
-class BrokenBackbone(BackboneError):
-    """The error raised if a backbone fails or has invalid arrays; other backbones can continue."""
 
 
 class ClusterError(ObygazeError, ConnectionError):

@@ -182,9 +182,6 @@ def forget_package(name: str) -> None:
     for module in [module for module in sys.modules if module.partition(".")[0] == name]:
         del sys.modules[module]
     importlib.invalidate_caches()
-    if registry := sys.modules.get("obygaze_features.backbones.registry"):
-        for function in (registry.load_plugins, registry.families, registry.known_checkpoints):
-            function.cache_clear()
 
 
 @pytest.fixture

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.devices import (
-    arithmetic,
-    is_asynchronous_error,
-    is_out_of_memory,
-    move_to_device,
-)
+from obygaze_features.backbones.devices import arithmetic, move_to_device
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
-from obygaze_features.common.plugins import Plugin, plugin_errors
-from obygaze_features.errors import BrokenBackbone, UsageError
+from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import CREDITS
 
@@ -109,8 +102,6 @@ class Backbone:
         the store records.
     for_clips
         True if `arrays` are for clips; see `for_images_and_texts`.
-    plugin
-        The plug-in that made the backbone, if any.
     """
 
     module: Module
@@ -133,7 +124,6 @@ class Backbone:
     precision: str = "float32"
     about: Mapping[str, Any] = field(default_factory=dict)
     for_clips: bool = True
-    plugin: Plugin | None = None
 
     @staticmethod
     def from_torch(
@@ -247,43 +237,24 @@ class Backbone:
         """Run `encode` on `count` inputs, and check the shapes of its outputs."""
         import torch
 
-        with (
-            self.errors(),
-            torch.inference_mode(),
-            arithmetic(torch.device(self.device).type, self.precision),
-        ):
+        kind = torch.device(self.device).type
+        with torch.inference_mode(), arithmetic(kind, self.precision):
             outputs = encode()
             for spec in specs:
                 if spec.name not in outputs:
-                    raise BrokenBackbone(f"{self.label} does not return the array {spec.name}")
+                    raise BackboneError(f"{self.name} does not return the array {spec.name}")
                 shape = tuple(outputs[spec.name].shape)
                 if shape != (count, *spec.shape):
-                    raise BrokenBackbone(
-                        f"{self.label}: {spec.name} has shape {shape}, expected "
+                    raise BackboneError(
+                        f"{self.name}: {spec.name} has shape {shape}, expected "
                         f"{(count, *spec.shape)}"
                     )
             return {spec.name: outputs[spec.name].float() for spec in specs}
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Turn errors from a plug-in's code into `BrokenBackbone`, except GPU errors."""
-        try:
-            yield
-        except (Exception, SystemExit) as problem:
-            if not self.plugin or is_out_of_memory(problem) or is_asynchronous_error(problem):
-                raise
-            with plugin_errors(self.plugin, BrokenBackbone):
-                raise
 
     @property
     def hears(self) -> bool:
         """True if the input is the sound of a clip rather than its frames."""
         return isinstance(self.sampling, SoundSampling)
-
-    @property
-    def label(self) -> str:
-        """The name used in messages; for a plug-in, with its package."""
-        return f"{self.name} ({self.plugin})" if self.plugin else self.name
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -432,8 +403,6 @@ class Family:
         True if the family also embeds texts. Unless it is an audio family, it also embeds images.
     embeds_images
         True if the family also embeds images, but no texts.
-    plugin
-        The entry point that provides the family; set by the registry.
     """
 
     name: str
@@ -442,4 +411,3 @@ class Family:
     load: Callable[[Path, str], Backbone]
     embeds_texts: bool = False
     embeds_images: bool = False
-    plugin: Plugin | None = None

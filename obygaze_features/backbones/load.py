@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -18,13 +17,12 @@ from obygaze_features.backbones.checkpoints import (
     split_name,
 )
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
-from obygaze_features.backbones.registry import Maker, find_maker, known_checkpoints
+from obygaze_features.backbones.registry import known_checkpoints
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
 from obygaze_features.backbones.windows import resample
-from obygaze_features.common.plugins import Plugin, plugin_at, plugin_errors
-from obygaze_features.errors import BrokenBackbone, UsageError, import_errors
+from obygaze_features.common.plugins import OBJECT, load_object, plugin_at
+from obygaze_features.errors import BackboneError, UsageError, import_errors
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import CREDITS
 
@@ -46,10 +44,10 @@ def load_backbone(
     ----------
     spec
         A name from `known_checkpoints`; ``OWNER/NAME`` on the Hugging Face Hub; the path of a
-        checkpoint with a known layout; the name of a plug-in's entry point, or ``module:Class``;
-        ``timm:NAME`` or ``torchvision:NAME``. Prefix with ``NAME=`` to rename the store. Files that
-        are not in the Hub's cache are downloaded. `spec` can also be an object: a `Backbone`, a
-        function that returns one, or a torch module with an attribute `transform`.
+        checkpoint with a known layout; ``module:make``, a function or class that makes a
+        `Backbone`; or ``timm:NAME``. Prefix with ``NAME=`` to rename the store. Files that are not
+        in the Hub's cache are downloaded. `spec` can also be an object: a `Backbone`, a function
+        that returns one, or a torch module with an attribute `transform`.
     device
         ``cpu``, ``cuda``, ``cuda:1`` or ``mps`` (default: a GPU if there is one).
     mode
@@ -67,17 +65,10 @@ def load_backbone(
     """
     check_precision(precision)
     device = choose_device(device)
-    if not isinstance(spec, str | Path):
-        backbone = _take(spec, mode)
-    elif maker := find_maker((split := split_name(str(spec)))[1]):
-        name = split[0] or split[1].rpartition(":")[2].replace("@", "-")
-        backbone = _make(*maker, name, split[1], mode)
-    else:
-        backbone = _load(resolve_backbone(str(spec)), mode)
+    backbone = _load_named(str(spec), mode) if isinstance(spec, str | Path) else _take(spec, mode)
     if backbone.for_clips:
         backbone = resample(backbone, sampling, track, requested_arrays(arrays, backbone.name))
-    with backbone.errors():
-        move_to_device(backbone.module, device, backbone.name)
+    move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
         arrays=choose_arrays(backbone.arrays, arrays, backbone.name),
         device=device,
@@ -85,10 +76,27 @@ def load_backbone(
     )
 
 
+def _load_named(spec: str, mode: str) -> Backbone:
+    """Load the backbone for a name, a path, ``timm:NAME`` or ``module:make``."""
+    name, target = split_name(spec)
+    if target.startswith("timm:"):
+        from obygaze_features.backbones.own import load_timm
+
+        name = name or target.removeprefix("timm:").replace("@", "-")
+        return _with_origin(load_timm(target, mode), name, target)
+    is_checkpoint = target in known_checkpoints() or Path(target).exists()
+    if OBJECT.fullmatch(target) and not is_checkpoint:
+        make = load_object(target, BackboneError)
+        if not callable(make):
+            raise BackboneError(f"{target} is not a function or class that makes a Backbone")
+        return _make(make, name or target.partition(":")[2], target, mode)
+    return _load(resolve_backbone(spec), mode)
+
+
 def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
     """Load the backbone of a checkpoint with its family's loader."""
     family = family_of(checkpoint.path)
-    backbone = _check(family.load(checkpoint.path, mode), family.plugin)
+    backbone = family.load(checkpoint.path, mode)
     if text_tower := backbone.text_tower:
         read_tokenizer = text_tower.load_tokenizer
 
@@ -99,23 +107,12 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
         text_tower = replace(text_tower, load_tokenizer=load_tokenizer)
     if card := known_checkpoints().get(checkpoint.known_name or ""):
         backbone = backbone.with_changes(**card.credits)
-    about = _about(backbone, checkpoint.known_name or checkpoint.name, family.name, family.plugin)
+    about = _about(backbone, checkpoint.known_name or checkpoint.name, family.name)
     return backbone.with_changes(
         name=checkpoint.name,
         text_tower=text_tower,
         about=about | {"revision": checkpoint.revision},
-        plugin=family.plugin,
     )
-
-
-def _make(plugin: Plugin, maker: Maker, name: str, target: str, mode: str) -> Backbone:
-    """Return the backbone that a plug-in's class or function makes."""
-    with plugin_errors(plugin, BrokenBackbone):
-        backbone = _check(maker(mode), plugin)
-        name = name or backbone.name or type(backbone.module).__name__
-        about = _about(backbone, name, target, plugin)
-    check_store_name(name)
-    return backbone.with_changes(name=name, about=about, plugin=plugin)
 
 
 def _take(source: Any, mode: str) -> Backbone:
@@ -124,23 +121,36 @@ def _take(source: Any, mode: str) -> Backbone:
 
     if isinstance(source, Module) and hasattr(source, "transform"):
         source = Backbone.from_torch(source, transform=source.transform)
-    is_backbone = isinstance(source, Backbone)
-    if isinstance(source, Module) or not (is_backbone or callable(source)):
-        raise UsageError(
-            "a backbone must be a name, NAME=PATH, 'module:function', a Backbone, a function that "
-            f"makes one, or a torch module with a transform (got a {type(source).__name__}). "
-            "Wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
-        )
-    own: Any = (source, getattr(source, "encode_clips", None), type(source))
-    origin = next(part for part in own if hasattr(part, "__qualname__"))
-    plugin = getattr(source, "plugin", None)
-    plugin = plugin or plugin_at(f"{origin.__module__}:{origin.__qualname__}")
-    arguments = [mode] if not is_backbone and signature(source).parameters else []
-    make = (lambda mode: source) if is_backbone else (lambda mode: source(*arguments))
-    return _make(plugin, make, getattr(source, "__name__", ""), "own", mode)
+    if isinstance(source, Backbone):
+        return _with_origin(source, source.name, "own")
+    if callable(source) and not isinstance(source, Module):
+        return _make(source, getattr(source, "__name__", ""), "own", mode)
+    raise UsageError(
+        "a backbone must be a name, NAME=PATH, 'module:function', a Backbone, a function that "
+        f"makes one, or a torch module with a transform (got a {type(source).__name__}). "
+        "Wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
+    )
 
 
-def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) -> dict[str, Any]:
+def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbone:
+    """Return the backbone that a user's function or class makes."""
+    backbone = make(mode) if signature(make).parameters else make()
+    if not isinstance(backbone, Backbone):
+        raise BackboneError(f"{name or make} makes a {type(backbone).__name__}, not a Backbone")
+    return _with_origin(backbone, name or backbone.name, origin)
+
+
+def _with_origin(backbone: Backbone, name: str, origin: str) -> Backbone:
+    """Return a backbone with the name of its store, and the facts that the store records."""
+    name = name or type(backbone.module).__name__
+    check_store_name(name)
+    about = _about(backbone, name, origin)
+    if package := plugin_at(origin).package:
+        about["package"] = package
+    return backbone.with_changes(name=name, about=about)
+
+
+def _about(backbone: Backbone, name: str, family: str) -> dict[str, Any]:
     """Return the facts about a backbone that its store records."""
     files, module = backbone.weights, backbone.module
     return {
@@ -149,34 +159,8 @@ def _about(backbone: Backbone, name: str, family: str, plugin: Plugin | None) ->
         "revision": None,
         "weights_sha256": sha256_of_files(files) if files else sha256_of_module(module),
         "config": dict(backbone.config),
-        **({"package": plugin.package} if plugin else {}),
         **{key: getattr(backbone, key) for key in CREDITS if getattr(backbone, key)},
     }
-
-
-def _check(backbone: Backbone, plugin: Plugin | None) -> Backbone:
-    """Return a backbone; raise `BrokenBackbone` if a plug-in made it with fields of wrong types."""
-    if not plugin:
-        return backbone
-    from torch.nn import Module
-
-    from obygaze_features.backbones.preprocess import Preprocessing
-
-    if not isinstance(backbone, Backbone):
-        raise BrokenBackbone(f"{plugin} makes a {type(backbone).__name__}, not a Backbone")
-    with plugin_errors(plugin, BrokenBackbone):
-        json.dumps(dict(backbone.config))
-        steps = SoundPreprocessing if backbone.hears else Preprocessing
-        for name, value, kind in (
-            ("module", backbone.module, Module),
-            ("sampling", backbone.sampling, SoundSampling if backbone.hears else Sampling),
-            ("preprocessing", backbone.preprocessing, steps),
-            *(("an entry of arrays", spec, ArraySpec) for spec in backbone.arrays),
-        ):
-            if not isinstance(value, kind):
-                actual = type(value).__name__
-                raise BrokenBackbone(f"{plugin}: {name} has type {actual}, not {kind.__name__}")
-    return backbone
 
 
 def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | None:

@@ -1,8 +1,7 @@
-"""Backbones made from torch modules: the user's own, or timm and torchvision models by name.
+"""Backbones made from torch modules: the user's own, or timm's by name.
 
-Inputs of timm and torchvision models are preprocessed with the library's settings (timm's data
-configuration, torchvision's weights) but with the code that every other backbone uses. Pixels
-differ by at most one level (of 256) from the library's own preprocessing.
+Inputs of timm's models are preprocessed with timm's settings, but with the code that every other
+backbone uses. Pixels differ by at most one level (of 256) from timm's own preprocessing.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from torch import Tensor, nn
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE, Backbone
 from obygaze_features.backbones.preprocess import AUTHOR_SQUASH, CLIP_TORCHVISION, Preprocessing
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.common.plugins import describe_error, one_line, package_of, plugin_at
+from obygaze_features.common.plugins import describe_error, one_line, package_of
 from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import BrokenBackbone, UsageError, import_failure
+from obygaze_features.errors import BackboneError, UsageError, import_failure
 from obygaze_features.store import ArraySpec
 
 LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -31,9 +30,6 @@ LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "BCHW": lambda pixels: pixels.flatten(0, 1),
 }
 """Functions that turn clips ``[B,T,3,h,w]`` into each layout that networks take."""
-IMAGES, CLIPS = {"layout": "BCHW", "frames": 32}, {"layout": "BCTHW", "frames": 16}
-"""Options for the libraries' image models and video models."""
-Made = tuple[nn.Module, dict[str, Any], dict[str, Any]]
 RANDOM = ".random"
 """The suffix of a model's name that requests untrained weights."""
 
@@ -50,7 +46,7 @@ def wrap_module(
 ) -> Backbone:
     """Make a backbone from a torch module; see `Backbone.from_torch`."""
     kind = type(net)
-    plugin, name = plugin_at(f"{kind.__module__}:{kind.__qualname__}"), name or kind.__name__
+    name = name or kind.__name__
     if layer and layer not in (layers := dict(net.named_modules())):
         raise UsageError(f"{name}: {unknown_name('layer', layer, layers)}")
     net.eval()
@@ -64,9 +60,9 @@ def wrap_module(
                 output = run(LAYOUTS[takes](pixels[:, :1] if takes == "BCHW" else pixels))
             break
         except Exception as problem:  # the network may raise anything
-            problems.append(f"{takes}: {describe_error(problem, [package_of(plugin.path)])}")
+            problems.append(f"{takes}: {describe_error(problem, [package_of(kind.__module__)])}")
     else:
-        raise BrokenBackbone(
+        raise BackboneError(
             f"{name} does not take {' x '.join(map(str, pixels.shape[1:]))} as "
             f"{'; '.join(problems)}; set frames, size, transform or layout"
         )
@@ -93,7 +89,6 @@ def wrap_module(
         encode_images=run if per_frame else None,
         per_frame=per_frame,
         name=name,
-        plugin=plugin,
         **stated,
     )
 
@@ -140,70 +135,58 @@ def _run(net: nn.Module, layer: str | None, pixels: Tensor) -> Tensor:
     return output.mean(1) if pixels.ndim == 4 and output.ndim == 3 else output
 
 
-def load_library(spec: str, mode: str) -> Backbone:
-    """Load ``timm:NAME`` or ``torchvision:NAME``; ``@LAYER`` uses the output of a layer.
+def load_timm(spec: str, mode: str) -> Backbone:
+    """Load ``timm:NAME``; ``@LAYER`` uses the output of a layer.
 
-    The weights are the library's default for NAME, or the weights with a tag (``NAME.TAG``, as the
-    library writes it). ``NAME.random`` has untrained weights, which are the same each time.
+    The weights are timm's default for NAME, or the weights with a tag (``NAME.TAG``).
+    ``NAME.random`` has untrained weights, which are the same each time.
     """
-    library, _, rest = spec.partition(":")
-    model, _, layer = rest.partition("@")
+    model, _, layer = spec.removeprefix("timm:").partition("@")
     name = model.removesuffix(RANDOM)
-    make = _make_timm if library == "timm" else _make_torchvision
+    is_trained = name == model
     try:
-        module = importlib.import_module(library)
+        timm: Any = importlib.import_module("timm")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            net, steps, options = make(module, name, trained=name == model)
-    except BrokenBackbone:
-        raise
-    except Exception as problem:  # errors of the library, the hub or the network
+            net = timm.create_model(name, pretrained=is_trained, num_classes=0)
+        config = timm.data.resolve_model_data_config(net)
+    except Exception as problem:  # errors of timm, the hub or the network
         if failure := import_failure(problem):
-            raise BrokenBackbone(f"{spec} cannot be loaded: {failure}") from problem
+            raise BackboneError(f"{spec} cannot be loaded: {failure}") from problem
         remedy = "check the name, or load it on a machine with internet access and copy the cache"
         if isinstance(problem, ImportError):
-            remedy = f"install it: pip install {library}"
-        raise BrokenBackbone(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
-    author: dict[str, Any] = {"squash": AUTHOR_SQUASH, "mode": mode} if mode == "author" else {}
-    preprocessing = replace(CLIP_TORCHVISION, **steps, **author)
-    backbone = wrap_module(net, preprocessing, layer=layer or None, **options)
-    synthetic = {} if name == model else {"synthetic": RANDOM_WEIGHTS_NOTE}
+            remedy = "install it: pip install timm"
+        raise BackboneError(f"{spec} cannot be loaded ({one_line(problem)}); {remedy}") from None
+    steps = replace(CLIP_TORCHVISION, **_timm_steps(spec, config))
+    if mode == "author":
+        steps = replace(steps, squash=AUTHOR_SQUASH, mode=mode)
+    licence = net.pretrained_cfg.get("license") if is_trained else None
+    backbone = wrap_module(
+        net, steps, frames=32, layer=layer or None, layout="BCHW", licence=licence or ""
+    )
+    synthetic = {} if is_trained else {"synthetic": RANDOM_WEIGHTS_NOTE}
     return replace(backbone, config={**backbone.config, **synthetic})
 
 
-def _make_timm(timm: Any, name: str, *, trained: bool) -> Made:
-    """Return a timm model (without its classifier), its preprocessing, and its options."""
-    net = timm.create_model(name, pretrained=trained, num_classes=0)
-    config = timm.data.resolve_model_data_config(net)
-    steps = {key: config[key] for key in ("mean", "std")} | {"filter": config["interpolation"]}
-    (_, *crop), part = config["input_size"], config["crop_pct"]
-    edges = {"center": math.floor(crop[0] / part), "squash": None if part == 1 else 0}
-    edge = edges.get(config["crop_mode"], 0)
-    if steps["filter"] not in ("bilinear", "bicubic") or edge == 0 or (edge and crop[0] != crop[1]):
-        raise BrokenBackbone(
-            f"timm:{name} resizes frames in an unsupported way ({config}). Pass its transform: "
+def _timm_steps(spec: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Preprocessing` for timm's data configuration."""
+    _, *crop = config["input_size"]
+    part = config["crop_pct"]
+    edge: int | None = 0
+    if config["crop_mode"] == "center":
+        edge = math.floor(crop[0] / part)
+    elif config["crop_mode"] == "squash" and part == 1:
+        edge = None
+    is_oblong = edge is not None and crop[0] != crop[1]
+    if config["interpolation"] not in ("bilinear", "bicubic") or edge == 0 or is_oblong:
+        raise BackboneError(
+            f"{spec} resizes frames in an unsupported way ({config}). Pass its transform: "
             "Backbone.from_torch(net, transform=...)"
         )
-    licence = net.pretrained_cfg.get("license") if trained else ""
-    steps |= {"shortest_edge": edge, "crop": tuple(crop)}
-    return net, steps, IMAGES | {"licence": str(licence or "")}
-
-
-def _make_torchvision(torchvision: Any, name: str, *, trained: bool) -> Made:
-    """Return the same as `_make_timm`. The classifier is the last layer with a unit per class."""
-    name, _, tag = name.partition(".")
-    tags = torchvision.models.get_model_weights(name)
-    weights = tags[tag] if tag else tags.DEFAULT
-    preset, classes = weights.transforms(), len(weights.meta["categories"])
-    sides = tuple(preset.resize_size)  # not every network has a resize_size
-    net = torchvision.models.get_model(name, weights=weights if trained else None)
-    for path, module in reversed(list(net.named_modules())):
-        if isinstance(module, nn.Linear) and module.out_features == classes:
-            net.set_submodule(path, nn.Identity())
-            break
-    steps: dict[str, Any] = {key: tuple(getattr(preset, key)) for key in ("mean", "std")}
-    steps |= {"crop": tuple(preset.crop_size * 2)[:2], "filter": preset.interpolation.value}
-    steps |= {"shortest_edge": min(sides)}
-    # If two sides are given, torchvision resizes without antialiasing, like a squash.
-    steps |= {"squash": sides} if len(sides) == 2 else {}
-    return net, steps, CLIPS if ".video." in type(weights).__module__ else IMAGES
+    return {
+        "shortest_edge": edge,
+        "filter": config["interpolation"],
+        "crop": tuple(crop),
+        "mean": config["mean"],
+        "std": config["std"],
+    }

@@ -19,7 +19,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_vivit, write_xclip
 from obygaze_features.backbones.weights import load_folder, weight_files
 from obygaze_features.common.package import need
-from obygaze_features.errors import BackboneError, BrokenBackbone
+from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def compute_otherwise_on_gpus(network: Module) -> None:
 
     Tubelets are computed as a matrix product, and tanh-GELUs in one step instead of nine. Some
     of cuDNN's tubelet convolutions are wrong in bfloat16 and float16 (cuDNN 9.8 to 9.10) or slow
-    (torch 2.9). CPUs compute as before. Raises `BrokenBackbone` if the results differ.
+    (torch 2.9). CPUs compute as before. Raises `BackboneError` if the results differ.
     """
     import torch
     from torch.nn import Conv3d
@@ -187,7 +187,7 @@ def compute_otherwise_on_gpus(network: Module) -> None:
         with torch.no_grad():
             is_same = torch.allclose(function(sample), module(sample), rtol=error, atol=error)
         if not is_same:
-            raise BrokenBackbone(
+            raise BackboneError(
                 f"{network.name_or_path}: a faster layer gives different results; the weights "
                 "may contain NaN. Download the checkpoint again"
             )

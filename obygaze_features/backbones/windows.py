@@ -42,14 +42,14 @@ def resample(
         return backbone
     if not sampling.rate:
         raise UsageError(
-            f"{backbone.label} takes frames, so --frames {sampling.frames} needs a rate. "
+            f"{backbone.name} takes frames, so --frames {sampling.frames} needs a rate. "
             "Add --sampling '2 fps', or extract this backbone in a separate run without --frames"
         )
     vectors = {spec.name: spec for spec in backbone.arrays if len(spec.shape) == 1}
     if "native" not in vectors:
-        raise UsageError(f"{backbone.label} lacks the array native, which sampling needs; add it")
+        raise UsageError(f"{backbone.name} lacks the array native, which sampling needs; add it")
     if backbone.sampling.window:
-        raise UsageError(f"{backbone.label} already uses windows; set its sampling only once")
+        raise UsageError(f"{backbone.name} already uses windows; set its sampling only once")
     encode_frames = backbone.encode_images if backbone.per_frame else None
     if encode_frames:
         size, part = 1, "frame"
@@ -60,7 +60,7 @@ def resample(
         pools = _pools_of_windows(vectors)
         window = sampling.window or size
         sampling = replace(sampling, window=window, stride=sampling.stride or window)
-    _refuse_missing(backbone.label, part, vectors, pools, required)
+    _refuse_missing(backbone.name, part, vectors, pools, required)
     names = frozenset(pools)
 
     def embed(pixels: Tensor) -> Mapping[str, Tensor]:
@@ -108,7 +108,7 @@ def _resample_sound(
         return backbone.with_changes(sampling=heard)
     if sampling.rate:
         raise UsageError(
-            f"{backbone.label}: --sampling is for frames, but this backbone takes windows of "
+            f"{backbone.name}: --sampling is for frames, but this backbone takes windows of "
             f"{own.window:g} s of sound; extract it without --sampling"
         )
     heard = replace(heard, frames=sampling.frames)

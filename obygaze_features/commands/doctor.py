@@ -31,7 +31,7 @@ EXTRAS = {
     "report": "report pages and figures",
     "remote": "stores over networks",
     "ray": "extraction on Ray clusters",
-    "timm": "networks from timm and torchvision",
+    "timm": "networks from timm",
 }
 MAX_PACKAGES_SHOWN = 4
 WITH_TORCH = {"sentence-transformers", "timm", "torch", "transformers"}

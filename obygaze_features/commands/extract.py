@@ -85,7 +85,7 @@ _ray_options = join_options(
     required=True,
     metavar="[NAME=]PATH",
     help="A name from `obygaze features backbones`, NAME=PATH (your own checkpoint, and a name for "
-    "its store), NAME=module:Class, timm:NAME or torchvision:NAME; add @LAYER for a layer. "
+    "its store), NAME=module:make or timm:NAME; add @LAYER for a layer. "
     "Repeatable: a single pass over the clips fills all stores.",
 )
 @output_option("The folder for the stores, NAME.zarr for each backbone.", default=Path("stores"))
@@ -135,9 +135,8 @@ def extract(
     clips with --retry-failed. Every run is logged in OUTPUT/log.jsonl. Without a terminal, a line
     every 30 seconds reports progress, speed and the time left.
 
-    Exits with code 3 if clips failed; if a backbone from another package failed while the others
-    went on; or if clips are left, because --max-hours ended the run or other runs are working on
-    them (a dead run holds its clips for two minutes).
+    Exits with code 3 if clips failed, or if clips are left, because --max-hours ended the run or
+    other runs are working on them (a dead run holds its clips for two minutes).
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
     embed both in one space; dinov2 and dinov3 accept only images. For texts, leave out --videos.
@@ -183,7 +182,7 @@ def extract(
         _describe(summary, noun, is_sampled=bool(options["sampling"]))
     if summary.clips and not any(summary.done_in.values()) and not summary.left:
         raise VideoError(f"none of the {summary.wanted} {noun}s could be extracted")
-    exit_if(summary.failed or summary.broken or summary.left)
+    exit_if(summary.failed or summary.left)
 
 
 @contextlib.contextmanager
@@ -295,5 +294,3 @@ def _problems(summary: Summary, noun: str) -> Iterator[str]:
         )
     for reason, count in summary.lost.items():
         yield f"{counted(count, 'process was', 'processes were')} lost and replaced: {reason}"
-    for name, reason in summary.broken.items():
-        yield f"{name} was left out: {reason}"

@@ -323,9 +323,8 @@ def make_weights(name: str, folder: Path, overwrite: bool) -> None:
 
 
 def _describe_backbones() -> Iterator[str]:
-    """Yield a table of checkpoints, the backbones of other packages, and each family's arrays."""
+    """Yield a table of checkpoints, and each family's arrays."""
     from obygaze_features.backbones import families, known_checkpoints
-    from obygaze_features.backbones.registry import load_plugins
 
     header = ["name", "sees or hears", "from", "keeps frames", "per clip"]
     rows = [
@@ -333,15 +332,10 @@ def _describe_backbones() -> Iterator[str]:
         for item in known_checkpoints().values()
     ]
     yield align(header, rows, left=3)
-    plugins, problems = load_plugins()
-    lines = [f"  {plugin.name}: {plugin}" for plugin in plugins]
-    lines += [f"  {plugin.name} cannot be used: {reason}" for plugin, reason in problems.items()]
-    if lines:
-        yield "\n".join(["From other packages:", *lines])
     yield "Arrays of each family's first checkpoint (its other checkpoints differ in shape):"
     for family in families():
         yield _describe_family(family)
-    yield "From libraries: timm:NAME, torchvision:NAME (NAME.random: untrained; NAME@LAYER: layer)"
+    yield "From timm: timm:NAME (NAME.random: untrained; NAME@LAYER: layer)"
 
 
 def _describe_family(family: Family) -> str:
@@ -362,20 +356,14 @@ def _describe_family(family: Family) -> str:
 
 
 def _cards() -> dict[str, object]:
-    """Return the checkpoints and plug-ins as JSON values, by name."""
+    """Return the checkpoints as JSON values, by name."""
     from obygaze_features.backbones import families
-    from obygaze_features.backbones.backbone import Family
-    from obygaze_features.backbones.registry import load_plugins
 
-    cards: dict[str, object] = {
+    return {
         checkpoint.name: _as_json(checkpoint, family)
         for family in families()
         for checkpoint in family.checkpoints
     }
-    for plugin, loaded in load_plugins()[0].items():
-        if not isinstance(loaded, Family):
-            cards[plugin.name] = {"title": str(plugin), "package": plugin.package}
-    return cards
 
 
 def _frames(checkpoint: KnownCheckpoint) -> str:
@@ -407,7 +395,6 @@ def _source(checkpoint: KnownCheckpoint) -> str:
 def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
     return {
         "title": checkpoint.title,
-        "package": family.plugin.package if family.plugin else "obygaze",
         "images_and_texts": family.embeds_texts and not checkpoint.hears,
         **_also_takes(family),
         "window_s": checkpoint.sampling.window if checkpoint.hears else None,

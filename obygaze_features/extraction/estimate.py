@@ -10,7 +10,6 @@ from typing import Any
 from obygaze_features.backbones import Backbone
 from obygaze_features.extraction.extract import check_kinds, load
 from obygaze_features.extraction.job import Options, plan_job, recipe_of
-from obygaze_features.extraction.summary import BrokenBackbones
 from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests import Manifest
 
@@ -34,7 +33,7 @@ def estimate(
     """
     settings = options or Options()
     kinds = check_kinds(manifest, media)
-    loaded, _ = load(backbones, settings, kinds, BrokenBackbones(len(backbones)))
+    loaded, _ = load(backbones, settings, kinds)
     job = plan_job(manifest, media, loaded, output, settings)
 
     stores = {}

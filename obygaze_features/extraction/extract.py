@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from obygaze_features.backbones import Backbone, load_backbone
-from obygaze_features.backbones.checkpoints import split_name
 from obygaze_features.backbones.devices import (
     describe_device,
     explain_out_of_memory,
@@ -32,7 +30,6 @@ from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.text import counted, first_line
 from obygaze_features.errors import (
     BackboneError,
-    BrokenBackbone,
     ObygazeError,
     OutputExists,
     UsageError,
@@ -48,7 +45,6 @@ from obygaze_features.extraction.job import (
 )
 from obygaze_features.extraction.loop import run_local
 from obygaze_features.extraction.summary import (
-    BrokenBackbones,
     Progress,
     Summary,
     log_run,
@@ -105,8 +101,6 @@ def extract(
     If an item cannot be found or decoded, the reason is recorded and the run continues. Existing
     stores are resumed, so an interrupted call can simply be repeated. Several calls may fill the
     same stores at the same time, on one or more machines; each block is claimed by one of them.
-    If the code of a plug-in backbone fails, that backbone is left out and the others continue; the
-    reason is in the summary's `broken`.
 
     Parameters
     ----------
@@ -147,8 +141,8 @@ def extract(
     kinds = check_kinds(manifest, media)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
-    progress = Progress(BrokenBackbones(len(backbones)), begin)
-    loaded, run_engine = load(backbones, settings, kinds, progress.broken)
+    progress = Progress(begin)
+    loaded, run_engine = load(backbones, settings, kinds)
     if settings.max_gpu_memory:
         for device in {backbone.device for backbone in loaded}:
             limit_gpu_memory(device, settings.max_gpu_memory)
@@ -156,10 +150,7 @@ def extract(
 
 
 def load(
-    backbones: Sequence[Any],
-    options: Options,
-    kinds: Sequence[str],
-    broken: BrokenBackbones,
+    backbones: Sequence[Any], options: Options, kinds: Sequence[str]
 ) -> tuple[list[Backbone], Engine]:
     """Load the backbones for items of these `kinds`, and return them with the engine to use."""
     if not backbones:
@@ -185,16 +176,13 @@ def load(
             sampling=sampling,
             track=options.audio_track,
         )
-        try:
-            # Cluster processes load their own networks; here a backbone only describes its store.
-            loaded.append(load_one("cpu" if is_ray else options.device))
-            loads.append(load_one)
-        except BrokenBackbone as problem:
-            broken.add(_name_of(backbone), problem)
+        # Cluster processes load their own networks; here a backbone only describes its store.
+        loaded.append(load_one("cpu" if is_ray else options.device))
+        loads.append(load_one)
     if "clip" not in kinds:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
         return [backbone.for_images_and_texts(**needs) for backbone in loaded], run_local
-    _check_for_clips(loaded, options, broken)
+    _check_for_clips(loaded, options)
     if is_ray:
         from obygaze_features.extraction.ray import run_ray
 
@@ -221,16 +209,7 @@ def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[st
     return False
 
 
-def _name_of(backbone: Any) -> str:
-    """Return a name for a backbone that may not have been loaded."""
-    name, target = split_name(backbone) if isinstance(backbone, str) else ("", "")
-    fallback = getattr(backbone, "__name__", "") or type(backbone).__name__
-    return name or target.rpartition(":")[2] or fallback
-
-
-def _check_for_clips(
-    backbones: Sequence[Backbone], options: Options, broken: BrokenBackbones
-) -> None:
+def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
     """Raise `UsageError` if a backbone cannot embed clips, or an option applies to no backbone."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
         raise UsageError("--audio-track needs an audio backbone; add one, or leave out the option")
@@ -242,7 +221,7 @@ def _check_for_clips(
         )
     for array in options.arrays or ():
         owner = array.rpartition(":")[0]
-        if owner not in ("", *names, *broken.reasons):
+        if owner not in ("", *names):
             raise UsageError(f"--arrays: unknown store {owner}; choose from {', '.join(names)}")
 
 
@@ -259,9 +238,7 @@ def fill(
     if options.max_hours is not None:
         progress.end = progress.begin + 3600 * options.max_hours
     job = plan_job(manifest, media, backbones, output, options)
-    writers = open_stores(job, backbones, progress.broken)
-    job = replace(job, paths={name: job.paths[name] for name in writers})
-    backbones = [backbone for backbone in backbones if backbone.name in writers]
+    writers = open_stores(job, backbones)
     progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
     try:
         if job.blocks:
@@ -285,23 +262,14 @@ def fill(
     return summary
 
 
-def open_stores(
-    job: Job, backbones: Sequence[Backbone], broken: BrokenBackbones
-) -> dict[str, StoreWriter]:
-    """Open the stores of a job for writing; create missing stores with their probes.
-
-    A backbone whose code fails on its probe is left out.
-    """
+def open_stores(job: Job, backbones: Sequence[Backbone]) -> dict[str, StoreWriter]:
+    """Open the stores of a job for writing; create missing stores with their probes."""
     writers = {}
     for backbone in backbones:
         if backbone.name in job.stores:
             writers[backbone.name] = StoreWriter(job.stores[backbone.name])
             continue
-        try:
-            probe = embed_probe(backbone)
-        except BrokenBackbone as problem:
-            broken.add(backbone.name, problem)
-            continue
+        probe = embed_probe(backbone)
         path, recipe, rows = job.paths[backbone.name], recipe_of(backbone), job.block_rows
         # If several runs start together, one creates the store and the others resume it.
         try:
@@ -369,7 +337,4 @@ def embed_probe(backbone: Backbone) -> dict[str, NDArray[Any]]:
             frames = torch.from_numpy(probe_frames(count)).to(backbone.device)
             pixels = resize_and_crop(frames, backbone.preprocessing)
             (row,) = Forward(backbone, 1)([pixels if backbone.for_clips else pixels[0]])
-    for spec in backbone.arrays if backbone.plugin else ():
-        if np.isnan(spec.without_padding(row[spec.name])).any():
-            raise BrokenBackbone(f"{backbone.label}: {spec.name} of a synthetic clip contains NaN")
     return row

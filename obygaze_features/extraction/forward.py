@@ -16,10 +16,9 @@ from torch import Tensor
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import free_memory, run_if_it_fits
 from obygaze_features.backbones.preprocess import normalise
-from obygaze_features.errors import BackboneError, BrokenBackbone
+from obygaze_features.errors import BackboneError
 from obygaze_features.extraction.job import Block
 from obygaze_features.extraction.reader import ReadItem
-from obygaze_features.extraction.summary import BrokenBackbones
 from obygaze_features.store import Done, Failed
 from obygaze_features.store.format import BLOCK_ROWS
 
@@ -185,8 +184,8 @@ class Embedder:
     Batches never span blocks, so a resumed run forms the same batches.
     """
 
-    def __init__(self, forwards: Mapping[str, Forward], broken: BrokenBackbones) -> None:
-        self._forwards, self._broken = forwards, broken
+    def __init__(self, forwards: Mapping[str, Forward]) -> None:
+        self._forwards = forwards
         self.cut: dict[int, int] = {}
         """The token counts of texts that are too long for their backbone, by row."""
         self.seconds = 0.0
@@ -207,8 +206,6 @@ class Embedder:
         """
         begin, before, is_last = time.monotonic(), self._count(block), row == block.rows[-1]
         for name in block.names(row):
-            if name in self._broken.reasons:
-                continue
             if isinstance(item, Failed) or name in item.failures:
                 failed = item if isinstance(item, Failed) else item.failures[name]
                 self._outcomes[name][row] = failed
@@ -243,22 +240,15 @@ class Embedder:
         return outcomes
 
     def _count(self, block: Block) -> int:
-        names = block.missing.keys() - self._broken.reasons
-        return min((len(self._outcomes[name]) for name in names), default=0)
+        return min(len(self._outcomes[name]) for name in block.missing)
 
     def _start(self, name: str, batch: list[_Pending]) -> None:
         """Start a batch, and only then wait for the previous one, so that a GPU is never idle."""
-        if name in self._broken.reasons:
-            return
         backbone = self._forwards[name].backbone
         inputs: list[Any] = [value for _, value, _ in batch]
         for event in {event for _, _, item in batch for event in item.uploads}:
             torch.cuda.current_stream(backbone.device).wait_event(event)
-        try:
-            finish = self._forwards[name].start(inputs, self.collect)
-        except BrokenBackbone as problem:
-            self._broken.add(name, problem)
-            return
+        finish = self._forwards[name].start(inputs, self.collect)
         self.collect()
         # The inputs are dropped, so that a GPU frees their memory after the batch.
         self._running = name, [(row, item) for row, _, item in batch], finish

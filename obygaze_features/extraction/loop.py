@@ -21,7 +21,7 @@ from obygaze_features.extraction.decoder import Decoder, Decoders, MemoryBudget
 from obygaze_features.extraction.forward import Embedder, Forward
 from obygaze_features.extraction.job import Block, Job, Options
 from obygaze_features.extraction.reader import ItemReader, ReadItem, size_of
-from obygaze_features.extraction.summary import BrokenBackbones, Progress
+from obygaze_features.extraction.summary import Progress
 from obygaze_features.extraction.uploads import no_uploads
 from obygaze_features.items.items import Item
 from obygaze_features.store import Done, Failed, StoreWriter
@@ -52,7 +52,7 @@ def run_local(
         commit_blocks(job, writers, progress) as (pieces, writer, report),
         Decoders(workers, job.options.stall_timeout) as decoders,
     ):
-        extractor = Extractor(backbones, job.media, job.options, decoders, progress.broken)
+        extractor = Extractor(backbones, job.media, job.options, decoders)
         # Warnings about images that can be read would clutter the progress output.
         warnings.filterwarnings("ignore", module=r"PIL\.")
         extractor.embed(pieces, job.manifest.items.__getitem__, progress, writer.add, report)
@@ -99,9 +99,7 @@ def claim(job: Job, claims: BlockClaims, progress: Progress) -> Iterator[Block]:
         for block in blocks:
             if not progress.has_time_for(len(block.rows)):
                 return
-            broken = progress.broken.reasons
-            lacking = {name: rows for name, rows in block.missing.items() if name not in broken}
-            if missing := claims.take(block.number, lacking, retry_failed=retry_failed):
+            if missing := claims.take(block.number, block.missing, retry_failed=retry_failed):
                 claimed = Block(block.number, missing)
                 progress.started += len(claimed.rows)
                 yield claimed
@@ -123,14 +121,12 @@ class Extractor:
         media: Path | None,
         options: Options,
         decoders: Decoders,
-        broken: BrokenBackbones,
     ) -> None:
         self._reader = ItemReader(media, backbones)
         alone = partial(no_uploads, self._reader.resizers.values())
         self._forwards = {
             backbone.name: Forward(backbone, options.batch, alone) for backbone in backbones
         }
-        self._broken = broken
         self._decoders = decoders
         self._embedding = threading.Lock()
         spare = min(spare_memory(device) for device in self._reader.resizers)
@@ -155,7 +151,7 @@ class Extractor:
             return self._reader.read(decoder, item_of(row), piece.names(row))
 
         rows = ((piece, row) for piece in pieces for row in piece.rows)
-        embedder = Embedder(self._forwards, self._broken)
+        embedder = Embedder(self._forwards)
         progress.read_ahead_bytes = int(self._budget.limit)
         reading = self._decoders.map(
             read, rows, ahead=READ_AHEAD, size_of=size_of, budget=self._budget

@@ -26,7 +26,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -40,7 +40,6 @@ from obygaze_features.common.package import need, usable_cores
 from obygaze_features.common.text import first_line
 from obygaze_features.errors import (
     BackboneError,
-    BrokenBackbone,
     ClusterError,
     ObygazeError,
     UsageError,
@@ -49,7 +48,7 @@ from obygaze_features.errors import (
 from obygaze_features.extraction.decoder import Decoders
 from obygaze_features.extraction.job import Block, Job, Options, recipe_of
 from obygaze_features.extraction.loop import Extractor, Outcomes, commit_blocks
-from obygaze_features.extraction.summary import BrokenBackbones, Progress
+from obygaze_features.extraction.summary import Progress
 from obygaze_features.items.items import Item
 from obygaze_features.store import StoreWriter
 from obygaze_features.store.writer import recipe_differences
@@ -194,8 +193,7 @@ class Computer:
         with contextlib.suppress(OSError):
             os.chdir(setup.folder)
         expected = {backbone.name: _comparable(backbone) for backbone in setup.backbones}
-        loaded = [load(setup.plan.device) for load in setup.loads]
-        backbones = [backbone for backbone in loaded if backbone.name in expected]
+        backbones = [load(setup.plan.device) for load in setup.loads]
         for backbone in backbones:
             if changed := recipe_differences(expected[backbone.name], _comparable(backbone)):
                 raise BackboneError(
@@ -206,19 +204,16 @@ class Computer:
             if device.startswith("cuda") and setup.plan.gpus < 1:
                 limit_gpu_share(device, setup.plan.gpus)
         decoders = Decoders(setup.plan.workers, setup.options.stall_timeout)
-        self._broken = BrokenBackbones(math.inf)  # if all are broken, the command itself ends
-        self._extractor = Extractor(backbones, setup.videos, setup.options, decoders, self._broken)
+        self._extractor = Extractor(backbones, setup.videos, setup.options, decoders)
         self._devices = {b.name: describe_device(b.device) for b in backbones}
 
     def compute(self, piece: Block, items: Mapping[int, Item]) -> tuple[Outcomes, Progress]:
         """Read and embed a piece; return its outcomes, and the progress of reading it."""
-        progress, outcomes = Progress(self._broken), dict[str, Any]()
+        progress, outcomes = Progress(), dict[str, Any]()
         self._extractor.embed(
             [piece], items.__getitem__, progress, lambda _, computed: outcomes.update(computed)
         )
-        broken = dict(self._broken.reasons)  # copied, because another thread may add to it
-        computed = {name: rows for name, rows in outcomes.items() if name not in broken}
-        return computed, replace(progress, broken=BrokenBackbones(math.inf, broken))
+        return outcomes, progress
 
 
 def _comparable(backbone: Backbone) -> dict[str, Any]:
@@ -322,8 +317,6 @@ class _Driver:
         progress.device += added.device / self._setup.plan.actors
         progress.batches.update(added.batches)
         progress.read_ahead_bytes = added.read_ahead_bytes
-        for name, reason in added.broken.reasons.items():
-            progress.broken.add(name, BrokenBackbone(reason))
         self._deliver(piece, outcomes)
         self._report(len(piece.rows))
 

@@ -1,4 +1,4 @@
-"""The progress of a run, the backbones that failed, and the run's summary."""
+"""The progress of a run, and its summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from obygaze_features.errors import BrokenBackbone
 from obygaze_features.extraction.job import Job, Rows
 from obygaze_features.store import Status, Store, StoreWriter
 from obygaze_features.store.writer import append_to_log
@@ -68,33 +67,11 @@ class Counts:
 
 
 @dataclass
-class BrokenBackbones:
-    """The backbones that were left out of a run, each with the reason.
-
-    `count` is the number of the run's backbones. The run continues as long as any remain.
-    """
-
-    count: float
-    reasons: dict[str, str] = field(default_factory=dict)
-
-    def add(self, name: str, problem: BrokenBackbone) -> None:
-        """Leave out a backbone; raise the error if it was the last one."""
-        if name in self.reasons:
-            return
-        self.reasons[name] = str(problem)
-        if len(self.reasons) == self.count:
-            raise problem
-        logger.warning(f"{str(problem).rstrip('.')}. The other backbones continue")
-
-
-@dataclass
 class Progress:
     """The progress of a run, and how it spent its time.
 
     Parameters
     ----------
-    broken
-        The backbones that were left out.
     begin, work_begin, end
         The start of the run, the end of loading and planning, and the time limit, by the monotonic
         clock.
@@ -113,7 +90,6 @@ class Progress:
         A description of what the run waits for before its first item.
     """
 
-    broken: BrokenBackbones
     begin: float = field(default_factory=lambda: time.monotonic())
     end: float = math.inf
     started: int = 0
@@ -194,8 +170,6 @@ class Summary(Counts):
         The batch size of each backbone after any halving, and the size of each store.
     ended
         ``done``; ``time`` if ``max_hours`` ended the run early; or the name of an error.
-    broken
-        The reasons why backbones were left out, by name. Their stores are not counted above.
     """
 
     stores: list[Path]
@@ -211,7 +185,6 @@ class Summary(Counts):
     batches: dict[str, int]
     bytes: dict[str, int]
     ended: str
-    broken: dict[str, str]
 
     @property
     def clips_a_second(self) -> float:
@@ -246,9 +219,7 @@ def summarise(
 ) -> Summary:
     """Summarise a run, counting the rows that are in its stores now."""
     rows, seconds = job.rows, time.monotonic() - progress.begin
-    broken = progress.broken.reasons
-    names = [name for name in writers if name not in broken] or list(writers)
-    stores = {name: writers[name].store.refresh() for name in names}
+    stores = {name: writer.store.refresh() for name, writer in writers.items()}
     status = np.array([store.status[rows] for store in stores.values()])
     is_done = status == Status.DONE
     left = int((status == Status.TODO).any(axis=0).sum())
@@ -271,7 +242,6 @@ def summarise(
             for name, store in stores.items()
         },
         ended="done" if ended == "time" and not left else ended,
-        broken=broken,
     )
 
 

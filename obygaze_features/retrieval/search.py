@@ -224,7 +224,7 @@ def _embed_text(store: Store, text: str, backbone: str | None) -> NDArray[np.flo
 def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     """Load the backbone of a store; raise if the store was made with different weights."""
     from obygaze_features.backbones import load_backbone
-    from obygaze_features.backbones.registry import families, known_checkpoints, maker_names
+    from obygaze_features.backbones.registry import families, known_checkpoints
 
     about = store.attributes["backbone"]
     name, family, digest = str(about["name"]), str(about.get("family")), about["weights_sha256"]
@@ -235,9 +235,8 @@ def _load_text_tower(store: Store, backbone: str | None) -> Backbone:
     if any(candidate.name == family and not candidate.embeds_texts for candidate in families()):
         raise no_texts
     give = "pass the checkpoint that made the store: --backbone NAME=FOLDER"
-    # Stores may come from anybody, so they may name installed backbones, but not code or downloads.
-    installed = {*known_checkpoints(), *maker_names()}
-    spec = backbone or next((spec for spec in (name, family) if spec in installed), None)
+    # Stores may come from anybody, so they may name listed backbones, but not code or downloads.
+    spec = backbone or next((spec for spec in (name, family) if spec in known_checkpoints()), None)
     if spec is None:
         if ":" in family:
             typed = for_shell(f"{name}={family}")

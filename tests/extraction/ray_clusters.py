@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from obygaze_features.backbones import Backbone, load_backbone  # not the one that COMMAND changes
-from obygaze_features.common.plugins import Plugin
 from obygaze_features.extraction.extract import fill
 from obygaze_features.extraction.job import Options
-from obygaze_features.extraction.summary import BrokenBackbones, Progress
+from obygaze_features.extraction.summary import Progress
 
 STORE_BYTES = 100 * 2**20
 STUCK_AFTER = 38
@@ -27,7 +26,7 @@ def extract_on(cluster, manifest, films, backbones, output, loads, **options):
     from obygaze_features.extraction.ray import run_ray
 
     options = Options(engine="ray", ray_address=cluster.address, device="cpu", **options)
-    run, progress = partial(run_ray, loads), Progress(BrokenBackbones(len(backbones)))
+    run, progress = partial(run_ray, loads), Progress()
     return fill(manifest, Path(films), backbones, output, options, run, progress)
 
 
@@ -102,13 +101,6 @@ def mortal(spec: str, deaths: Path, size: int, count: int, device: str) -> Backb
             os.kill(os.getpid(), signal.SIGKILL)
 
     return changed(load_backbone(spec, device), die)
-
-
-def failing(spec: str, device: str) -> Backbone:
-    """Return a foreign backbone that fails in the second batch of each process."""
-    plugin = Plugin("failing", "tests.extraction.ray_clusters:failing", "tests 1.0")
-    fail = lambda sizes: {}["key"] if len(sizes) > 1 else None  # noqa: E731
-    return changed(load_backbone(spec, device), fail, plugin=plugin)
 
 
 def broken(device: str) -> Backbone:

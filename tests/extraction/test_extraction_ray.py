@@ -153,24 +153,6 @@ def test_processes_killed_mid_block_change_nothing(
     assert len(log["devices"]["tiny"].split("; ")) in (2, 3)
 
 
-@pytest.mark.night
-def test_a_broken_backbone_leaves_the_other_complete(
-    cluster, manifest, films, weights, tiny, whole_store, tmp_path
-):
-    late = of.load_backbone(f"late={weights}", "cpu")
-    load = partial(of.load_backbone, f"tiny={weights}")
-    fails = partial(clusters.failing, f"late={weights}")
-    summary = extract_on(cluster, manifest, films, [tiny, late], tmp_path, [load, fails])
-    [(name, reason)] = summary.broken.items()
-    assert name == "late"
-    assert re.search(r"clusters:failing of tests 1.0: KeyError: .*ray_clusters.py:\d+", reason)
-    assert (summary.done, summary.left, summary.ended) == (70, 0, "done")
-    assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
-    assert not of.open_store(tmp_path / "late.zarr").status.any()
-    with pytest.raises(errors.BrokenBackbone, match="KeyError"):
-        extract_on(cluster, manifest, films, [late], tmp_path, [fails])
-
-
 @pytest.mark.faults
 def test_a_differing_machine_is_named(cluster, manifest, films, tiny, tmp_path, monkeypatch):
     """The processes of the cluster have a different working directory."""

@@ -1,8 +1,7 @@
 """A toy backbone, to copy from: each frame is its mean colour, and a matrix makes 8 numbers of it.
 
-In a package with an entry point, as here, or as ``obygaze_features/backbones/toy.py`` with a line
-in ``registry.py``, it is one of the backbones: listed, written with random weights, extracted with.
-docs/how-to/extend.md and CONTRIBUTING.md say how.
+As ``obygaze_features/backbones/toy.py``, with a line in ``registry.py``, it is one of the
+backbones: listed, written with random weights, extracted with. CONTRIBUTING.md says how.
 """
 
 from __future__ import annotations
