@@ -63,7 +63,7 @@ def long(bench: Bench) -> Iterator[Result]:
     manifest, folder = bench.clips("long", clips)
     for limit in bench.parts(["all", "2GB"] if bench.is_gpu else ["all"]):
         label = f"clips of {frames} frames, {limit} of the memory"
-        backbone, options = bench.backbone(bench.three[0]), {}
+        backbone, options = bench.backbone(f"{bench.size}-clip"), {}
         if bench.is_gpu:
             torch.cuda.reset_peak_memory_stats(bench.device)
             options = {} if limit == "all" else {"max_gpu_memory": limit}

@@ -199,8 +199,10 @@ def test_videos_tutorial_runs(page: Page, tmp_path: Path, monkeypatch: pytest.Mo
     manifest, reimported = (Manifest.load(Path("mine", name)) for name in ("manifest", "same"))
     assert manifest.digest == reimported.digest
     assert manifest.labels().level_of == reimported.labels().level_of
-    starts = np.genfromtxt("mine/windows.csv", delimiter=",", skip_header=1, usecols=2)
-    np.testing.assert_allclose(starts, [0, *np.arange(0.9375, 11)], atol=1e-3)
+    starts = np.genfromtxt("mine/frames.csv", delimiter=",", skip_header=1, usecols=2)
+    in_a_span = [0, *np.arange(0.125, 1.8, 0.25)]
+    expected = np.add.outer(np.arange(0, 12, 2), in_a_span).ravel()
+    np.testing.assert_allclose(starts, expected, atol=1e-3)
     printed = page.run(read("tutorials/notebook"), notebook=True).splitlines()
     assert printed[0] == "(16, 16) {}"
     assert printed[1].startswith("ClipDataset(13 clips, X 13x16, 4 films, 7 calm, 6 tense)")

@@ -18,9 +18,9 @@ from obygaze_features.backbones.checkpoints import (
 )
 from obygaze_features.backbones.devices import check_precision, choose_device, move_to_device
 from obygaze_features.backbones.registry import known_checkpoints
+from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
-from obygaze_features.backbones.windows import resample
 from obygaze_features.common.plugins import OBJECT, load_object, plugin_at
 from obygaze_features.errors import BackboneError, UsageError, import_errors
 from obygaze_features.store import ArraySpec
@@ -59,7 +59,7 @@ def load_backbone(
         The arrays of clips to compute (default: all but ``tokens``). ``NAME:ARRAY`` applies only to
         the backbone with that name.
     sampling
-        A rate of frames to use instead of the backbone's own sampling; see `resample`.
+        A rate of frames to use instead of the backbone's own frames; see `resample`.
     track
         The audio track to use, counting from 1 (default: each file's default track).
     """
@@ -67,7 +67,7 @@ def load_backbone(
     device = choose_device(device)
     backbone = _load_named(str(spec), mode) if isinstance(spec, str | Path) else _take(spec, mode)
     if backbone.for_clips:
-        backbone = resample(backbone, sampling, track, requested_arrays(arrays, backbone.name))
+        backbone = resample(backbone, sampling, track)
     move_to_device(backbone.module, device, backbone.name)
     return backbone.with_changes(
         arrays=choose_arrays(backbone.arrays, arrays, backbone.name),
@@ -163,22 +163,15 @@ def _about(backbone: Backbone, name: str, family: str) -> dict[str, Any]:
     }
 
 
-def requested_arrays(requested: Sequence[str] | None, name: str) -> list[str] | None:
-    """Return the names of the arrays requested from a backbone; None means the default arrays."""
-    if requested is None:
-        return None
-    pairs = [entry.rpartition(":") for entry in requested]
-    return [array for owner, _, array in pairs if owner in ("", name)]
-
-
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
     """Return the requested arrays; raise `UsageError` if there are none or if one is unknown."""
     names = [spec.name for spec in available]
-    chosen = requested_arrays(requested, name)
-    if chosen is None:
+    if requested is None:
         return tuple(spec for spec in available if not spec.on_request)
+    pairs = [entry.rpartition(":") for entry in requested]
+    chosen = [array for owner, _, array in pairs if owner in ("", name)]
     if not chosen:
         raise UsageError(f"no array of {name} was requested; it has {', '.join(names)}")
     if unknown := [array for array in chosen if array not in names]:

@@ -36,15 +36,12 @@ def pool_tokens(
 
 
 def clip_by_clip(
-    embed_tokens: Callable[[Tensor], Mapping[str, Tensor]],
-    pools: Mapping[str, Pooling],
-    count: int | None = None,
+    embed_tokens: Callable[[Tensor], Mapping[str, Tensor]], pools: Mapping[str, Pooling]
 ) -> Callable[..., Any]:
     """Make `Backbone.encode_clips` from a function that embeds one clip's frames or windows.
 
     `embed_tokens` returns a token per frame or window, without padding, for each array in `pools`.
-    The functions in `pools` pool these tokens. The array `frames` has the tokens of `native` in
-    `count` rows (default: as many rows as the input).
+    The functions in `pools` pool these tokens. The array `frames` has the tokens of `native`.
     """
     import torch
 
@@ -57,7 +54,7 @@ def clip_by_clip(
 
     def encode_clips(inputs: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         counts = present.sum(1).tolist()
-        rows = count or inputs.shape[1]
+        rows = inputs.shape[1]
         clips = [embed_clip(clip[:n], rows) for clip, n in zip(inputs, counts, strict=True)]
         return {name: torch.stack([clip[name] for clip in clips]) for name in clips[0]}
 

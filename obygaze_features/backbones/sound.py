@@ -120,11 +120,6 @@ class SoundSampling:
             f"{track}"
         )
 
-    @property
-    def tokens(self) -> int:
-        """The number of windows in a clip's row."""
-        return self.frames
-
     def windows(self, samples: int) -> list[tuple[int, int]]:
         """Return the windows of a clip as (start, end) in samples, with `end` exclusive."""
         size, stride = (max(1, round(s * self.rate)) for s in (self.window, self.stride))
@@ -140,8 +135,8 @@ class SoundSampling:
         These are the middle of each window in seconds of the film, and its root mean square level
         in dB relative to full scale. Both are NaN beyond the clip's end.
         """
-        time = np.full(self.tokens, np.nan)
-        loudness = np.full(self.tokens, np.nan, np.float32)
+        time = np.full(self.frames, np.nan)
+        loudness = np.full(self.frames, np.nan, np.float32)
         for i, (first, end) in enumerate(self.windows(len(sound))):
             power = np.square(sound[first:end], dtype=np.float64).sum() / max(1, end - first)
             time[i] = start + (first + end) / 2 / self.rate

@@ -44,15 +44,12 @@ _input_options = join_options(
                  help="The number format for computing; tf32 and bfloat16 are several times "
                  "faster on Ampere or newer GPUs."),
     click.option("--sampling", metavar="RATE",
-                 help="A frame rate, such as '2 fps', so that longer clips get more frames.  "
+                 help="For backbones that see each frame alone: a frame rate, such as '2 fps', so "
+                 "that longer clips get more frames.  "
                  "[default: each backbone's number of frames, evenly spaced]"),
-    click.option("--frames", type=int, metavar="BOUND",
+    click.option("--frames", type=click.IntRange(1), metavar="BOUND",
                  help="With --sampling, the most frames per clip; for audio backbones, the most "
                  "windows of sound. Longer clips are sampled evenly.  [default: 64]"),
-    click.option("--window", type=int, help="With --sampling: frames per window, for video "
-    "networks.  [default: the network's own number]"),
-    click.option("--stride", type=int, help="With --sampling: frames from one window to the next.  "
-    "[default: --window]"),
     click.option("--audio-track", type=click.IntRange(1), metavar="N",
                  help="The sound track for audio backbones, counted from 1.  [default: each "
                  "file's default track]"),
@@ -157,8 +154,8 @@ def extract(
       obygaze features extract manifests/mine --videos films --backbone vivit \\
           --engine ray --ray-address auto --ray-gpus 0.5
       obygaze features extract manifests/mine --videos films --backbone timm:resnet18@layer3
-      obygaze features extract manifests/mine --videos films --backbone xclip-kinetics \\
-          --sampling "4 fps" --window 32 --stride 16 --frames 720
+      obygaze features extract manifests/mine --videos films \\
+          --backbone clip-vit-base-patch32 --sampling "4 fps" --frames 720
       obygaze features extract manifests/photos --images photos --backbone clip-vit-base-patch32
       obygaze features extract manifests/prompts --backbone clip-vit-base-patch32 -o stores/texts
     """

@@ -21,11 +21,10 @@ from obygaze_features.backbones.devices import (
     is_asynchronous_error,
     limit_gpu_memory,
 )
-from obygaze_features.backbones.load import requested_arrays
 from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import read_sampling
 from obygaze_features.backbones.sound import SoundSampling
-from obygaze_features.backbones.windows import resample
 from obygaze_features.common.files import require_folder_name
 from obygaze_features.common.text import counted, first_line
 from obygaze_features.errors import (
@@ -81,8 +80,6 @@ def extract(
     arrays: Sequence[str] | None = None,
     sampling: str | None = None,
     frames: int | None = None,
-    window: int | None = None,
-    stride: int | None = None,
     audio_track: int | None = None,
     device: str | None = None,
     max_gpu_memory: str | None = None,
@@ -128,7 +125,7 @@ def extract(
     settings = Options(
         films=films, limit=limit, part=part, retry_failed=retry_failed,
         preprocessing=preprocessing, precision=precision, arrays=arrays, sampling=sampling,
-        frames=frames, window=window, stride=stride, audio_track=audio_track, device=device,
+        frames=frames, audio_track=audio_track, device=device,
         max_gpu_memory=max_gpu_memory, batch=batch, workers=workers, max_hours=max_hours,
         stall_timeout=stall_timeout, engine=engine, ray_address=ray_address,
         ray_forwards=ray_forwards, ray_cpus=ray_cpus, ray_gpus=ray_gpus,
@@ -156,16 +153,14 @@ def load(
     if not backbones:
         raise UsageError("no backbones; pass at least one")
     is_ray = _check_engine(backbones, options, kinds)
-    counts = {name: getattr(options, name) for name in ("frames", "window", "stride")}
-    sampling = read_sampling(options.sampling, **counts)
+    sampling = read_sampling(options.sampling, options.frames)
     if sampling and "clip" not in kinds:
         raise UsageError("sampling only applies to clips; leave it out for images and texts")
     loaded: list[Backbone] = []
     loads: list[Load] = []
     for backbone in backbones:
         if isinstance(backbone, Backbone) and backbone.about:  # already loaded
-            names = requested_arrays(options.arrays, backbone.name)
-            loaded.append(resample(backbone, sampling, options.audio_track, names))
+            loaded.append(resample(backbone, sampling, options.audio_track))
             continue
         load_one: Load = partial(
             load_backbone,

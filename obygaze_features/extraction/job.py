@@ -31,7 +31,7 @@ STALL_TIMEOUT_S = 60.0
 
 _COUNT = (Integral, 1, math.inf, "a whole number of at least 1")
 _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
-    **dict.fromkeys(("limit", "audio_track", "workers", "ray_forwards"), _COUNT),
+    **dict.fromkeys(("limit", "frames", "audio_track", "workers", "ray_forwards"), _COUNT),
     "max_hours": (Real, math.ulp(0.0), math.inf, "a number above 0"),
     "stall_timeout": (Real, math.ulp(0.0), MAX_TIME_S, f"above 0 and at most {MAX_TIME_S:g}"),
     "batch": (Integral, 1, BLOCK_ROWS, f"a whole number from 1 to {BLOCK_ROWS}"),
@@ -68,14 +68,11 @@ class Options:
         prefix it with the store's name: ``vivit:cls``.
     sampling
         A frame rate, such as ``"2 fps"``, which replaces each backbone's own sampling, so longer
-        clips get more frames. Networks that take clips get the frames in windows.
+        clips get more frames; only for networks that see each frame alone.
     frames
         With `sampling`, the maximum number of frames per clip; for audio backbones (even without
         `sampling`), the maximum number of windows of sound. Longer clips are sampled evenly.
         Default: `MAX_FRAMES`.
-    window, stride
-        The number of frames per window (default: as many as the network takes), and the number of
-        frames between the starts of consecutive windows (default: no overlap).
     audio_track
         The number of the sound track to use, from 1 (default: each file's default track).
     device
@@ -112,8 +109,6 @@ class Options:
     arrays: Sequence[str] | None = None
     sampling: str | None = None
     frames: int | None = None
-    window: int | None = None
-    stride: int | None = None
     audio_track: int | None = None
     device: str | None = None
     max_gpu_memory: str | None = None
@@ -297,16 +292,14 @@ def recipe_of(backbone: Backbone) -> Recipe:
         about["device"] = describe_device(backbone.device)
     if backbone.for_clips:
         sampling = backbone.sampling
-        count, padded = (sampling.tokens,), sampling.rate is not None
+        count, padded = (sampling.frames,), sampling.rate is not None
         number, time = "number in its file of each frame used", "when it is shown there, in seconds"
-        if sampling.window:
-            number = "number in its file of the frame in the middle of each window"
-            time = "the middle of the window there, in seconds"
         preprocessing = {"sampling": sampling.words, **preprocessing}
         first = ArraySpec("frame_index", count, "int32", number, padded)
         if backbone.hears:
             level = "root mean square of each window in dB, of which full scale is 0"
             first = ArraySpec("loudness", count, "float32", level, padded)
+            time = "the middle of the window there, in seconds"
         arrays = (*arrays, first, ArraySpec("frame_time", count, "float64", time, padded))
     else:
         preprocessing["orientation"] = "upright, by the image's EXIF data"

@@ -43,9 +43,6 @@ class StoredArray:
     pool
         The function that computes the array by pooling tokens; None if the array is not pooled. The
         tokens may come from one frame or from a whole clip.
-    join
-        The function that combines the values of a clip's windows into one value; None if the clip's
-        value cannot be computed from its windows.
     on_request
         True if the array is large and is stored only when a user asks for it by name.
     """
@@ -55,7 +52,6 @@ class StoredArray:
     dtype: str
     title: str
     pool: Pooling | None = None
-    join: Pooling | None = None
     on_request: bool = False
 
 
@@ -76,11 +72,11 @@ def pool_max(tokens: Tensor, mask: Tensor | None = None) -> Tensor:
 ARRAYS: dict[str, StoredArray] = {
     array.name: array
     for array in (
-        StoredArray("native", VECTOR, "float32", "the model's own embedding", join=pool_mean),
-        StoredArray("cls", VECTOR, "float32", "class token", join=pool_mean),
-        StoredArray("max", VECTOR, "float32", "maximum", pool_max, join=pool_max),
-        StoredArray("mean", VECTOR, "float32", "mean", pool_mean, join=pool_mean),
-        StoredArray("count", ("number",), "float32", "the number of words", join=pool_mean),
+        StoredArray("native", VECTOR, "float32", "the model's own embedding"),
+        StoredArray("cls", VECTOR, "float32", "class token"),
+        StoredArray("max", VECTOR, "float32", "maximum", pool_max),
+        StoredArray("mean", VECTOR, "float32", "mean", pool_mean),
+        StoredArray("count", ("number",), "float32", "the number of words"),
         StoredArray("frame_index", FRAME_NUMBERS, "int32", "number of each frame"),
         StoredArray("frame_time", FRAME_NUMBERS, "float64", "when each frame is shown"),
         StoredArray("loudness", FRAME_NUMBERS, "float32", "level of each window of sound"),

@@ -10,7 +10,6 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.errors import UsageError
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.arrays import ARRAYS, VECTOR, StoredArray
 from tests.backbones.conftest import clips_for, pictures
@@ -69,19 +68,12 @@ def test_added_arrays_ignore_padding(checkpoints, std):
     np.testing.assert_allclose(values["std"][0], values["frames"][0, :5].numpy().std(0), atol=1e-6)
 
 
-def test_at_a_rate_arrays_pool_frames_and_refuse_windows(checkpoints, std):
-    """The deviation over windows is not the mean of their deviations."""
+def test_at_a_rate_arrays_pool_frames(checkpoints, std):
     rate = {"device": "cpu", "sampling": Sampling(20, 2.0)}
     backbone = of.load_backbone(checkpoints["tiny-clip"], **rate)
     present = torch.arange(20)[None] < 9
     values = backbone.embed_clips(pictures(1, 20, 3, 32, 32), present)
     np.testing.assert_allclose(values["std"][0], values["frames"][0, :9].numpy().std(0), atol=1e-6)
-    with pytest.raises(
-        UsageError, match=r"window .* cannot compute the array std\. .* native,max,mean,"
-    ):
-        of.load_backbone(checkpoints["tiny-xclip"], **rate)
-    backbone = of.load_backbone(checkpoints["tiny-xclip"], **rate, arrays=["native", "max"])
-    assert [spec.name for spec in backbone.arrays] == ["native", "max"]
 
 
 class Colours(torch.nn.Module):

@@ -19,8 +19,8 @@ import torch
 import obygaze_features as of
 from obygaze_features.backbones import Backbone, devices
 from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.windows import resample
 from obygaze_features.extraction import ray as ray_engine
 from obygaze_features.extraction import uploads as uploading
 from obygaze_features.extraction.forward import Embedder
@@ -123,7 +123,7 @@ def test_missing_waits_are_detected(films, three, by_cpu, gpu, tmp_path, monkeyp
 
 
 @pytest.fixture(scope="module")
-def in_parts(tiny, tmp_path_factory):
+def in_parts(checkpoints, tmp_path_factory):
     """A backbone that sees 144 frames of six clips; a decoder returns 128 at a time.
 
     With a function that extracts them, and the store that a CPU fills.
@@ -132,7 +132,8 @@ def in_parts(tiny, tmp_path_factory):
     write_clip(folder / "film.mp4", "S", seconds=8)
     spans = [Item(f"clip-{n:02}", media="film.mp4", start=n / 8, end=n / 8 + 6) for n in range(6)]
     manifest = Manifest("made-up", Items.of(spans))
-    backbone = resample(tiny, Sampling(144, rate=24))
+    clip = of.load_backbone(f"tiny={checkpoints['tiny-clip']}", "cpu")
+    backbone = resample(clip, Sampling(144, rate=24))
     extract = partial(of.extract, manifest, folder, workers=3, batch=3)
     assert extract(backbone, folder / "cpu", device="cpu").frames == 6 * 144
     return backbone, extract, folder / "cpu"

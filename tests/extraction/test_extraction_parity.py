@@ -8,9 +8,7 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
-from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.windows import resample
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError
 from obygaze_features.store.verify import verify
 from tests.kit.films import clips, everything, read_frame_number, write_clip
 from tests.kit.floats import close
@@ -51,23 +49,20 @@ def see_number(frame: torch.Tensor) -> torch.Tensor:
 
 class Numbers(torch.nn.Module):
     def forward(self, pixels):
-        return pixels[..., 0, 0, 0].flatten(1) if pixels.ndim == 5 else pixels[:, :1, 0, 0]
+        return pixels[:, :1, 0, 0]
 
 
-def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
-    """At 24 fps clip0 has 5 frames and clip5 40; one network sees frames, another windows."""
+def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, checkpoints, tmp_path, obygaze):
+    """At 24 fps clip0 has 5 frames and clip5 40."""
     write_clip(tmp_path / "long.mp4", "S", seconds=6)
     (tmp_path / "clip0.mp4").symlink_to(films / "clip0.mp4")
     (tmp_path / "clip5.mp4").symlink_to(films / "clip5.mp4")
-    alone, eight = (
-        of.Backbone.from_torch(Numbers(), frames=8, transform=see_number, name=name, layout=layout)
-        for name, layout in (("alone", "BCHW"), ("eight", "BTCHW"))
-    )
+    alone = of.Backbone.from_torch(Numbers(), frames=8, transform=see_number, layout="BCHW")
     three = clips("clip0.mp4", "clip5.mp4", "long.mp4")
-    options = {"sampling": "24 fps", "frames": 135, "window": 16, "stride": 12}
-    summary = of.extract(three, tmp_path, [alone, eight], tmp_path / "s", **options)
+    options = {"sampling": "24 fps", "frames": 135}
+    summary = of.extract(three, tmp_path, alone, tmp_path / "s", **options)
     assert (summary.done, summary.thinned, summary.frames) == (3, 1, 5 + 40 + 135)
-    frames, windows = map(of.open_store, summary.stores)
+    frames = of.open_store(summary.stores[0])
     all_arrays = {
         "clip0": np.arange(5),
         "clip5": np.arange(40),
@@ -82,26 +77,15 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, tmp_path, obygaze):
         assert np.isnan(row["frame_time"][count:]).all()
         assert (row["frame_index"][count:] == -1).all()
         assert row["native"] == close([numbers.mean()], eps=1e-6)
-        row, starts = windows[clip], [*range(0, count - 16, 12), max(0, count - 16)]
-        seen = [numbers[start : start + 16] for start in starts]
-        eighths = np.array([part[np.arange(8) * len(part) // 8] for part in seen])
-        np.testing.assert_array_equal(row["frames"][: len(seen)], eighths)
-        assert np.isnan(row["frames"][len(seen) :]).all()
-        assert row["native"] == close(eighths.mean(0), eps=1e-6)
-        middles = [(part[0] + part[-1]) / 48 for part in seen]
-        np.testing.assert_allclose(row["frame_time"][: len(seen)], middles, atol=1e-3)
-        assert row["frame_index"][: len(seen)].tolist() == [p[(len(p) - 1) // 2] for p in seen]
-    assert [verify(path) for path in summary.stores] == [[], []]
+    assert verify(summary.stores[0]) == []
     again = of.extract(three, tmp_path, alone, tmp_path / "again", limit=1, **options)
     difference = frames.diff(of.open_store(again.stores[0]))
     assert (difference.probes_equal, difference.probe["frames"]) == (True, 1)  # 64 frames of 135
     with pytest.raises(StoreError, match=r"different preprocessing .sampling: 24 a second"):
-        of.extract(three, tmp_path, eight, tmp_path / "s", **options | {"stride": 8})
-    with pytest.raises(UsageError, match="already uses windows"):
-        resample(resample(eight, Sampling(64, 2)), Sampling(64, 2))
+        of.extract(three, tmp_path, alone, tmp_path / "s", **options | {"frames": 134})
     three.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]
-    command += ["--backbone", "tiny-xclip", "--sampling", "24 fps", "--frames", "48"]
-    result = obygaze(*command, "--window", "16", "--stride", "8", code=0)
+    command += ["--backbone", f"clip={checkpoints['tiny-clip']}", "--sampling", "24 fps"]
+    result = obygaze(*command, "--frames", "48", code=0)
     assert "1 clip had more frames at this rate" in result.stdout
-    assert of.open_store(tmp_path / "t/tiny-xclip.zarr").read("frames").shape == (3, 5, 32)
+    assert of.open_store(tmp_path / "t/clip.zarr").read("frames").shape == (3, 48, 32)

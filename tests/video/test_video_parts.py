@@ -12,8 +12,8 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.backbones.preprocess import resize_and_crop
+from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.windows import resample
 from obygaze_features.extraction.decoder import Decoder, Decoders
 from obygaze_features.extraction.reader import ItemReader
 from obygaze_features.manifests import Item
@@ -107,8 +107,8 @@ def test_a_long_film_is_decoded_by_all_processes_to_the_same_frames(tmp_path, ch
     """An AVI is decoded by one process, from its start."""
     write(tmp_path / name, seconds=24)
     item, used = Item("film", media=name), []
-    tiny = of.load_backbone(f"tiny={checkpoints['tiny-xclip']}", "cpu")
-    seeing = resample(tiny, Sampling(1600, 60))
+    clip = of.load_backbone(f"tiny={checkpoints['tiny-clip']}", "cpu")
+    seeing = resample(clip, Sampling(1600, 60))
     for workers in (1, 3):
         reader = ItemReader(tmp_path, [seeing])
         with Decoders(workers, stall_timeout=60) as decoders:

@@ -1,0 +1,89 @@
+"""Run a backbone of single frames on frames sampled at a rate, or another sound track."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from obygaze_features.backbones.backbone import Backbone
+from obygaze_features.backbones.pools import clip_by_clip
+from obygaze_features.backbones.sampling import Sampling
+from obygaze_features.backbones.sound import SoundSampling
+from obygaze_features.errors import UsageError
+from obygaze_features.store import ArraySpec
+from obygaze_features.store.arrays import Pooling, pool_mean
+
+FRAMES_PER_STEP = 64
+"""The frames per pass. A pass never spans clips, so a clip's result does not depend on others."""
+
+
+def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = None) -> Backbone:
+    """Return the same backbone, but with a clip's frames sampled at a rate, up to a maximum number.
+
+    The array `frames` then has the embedding of each frame, and NaN after the clip's end. Vectors
+    that `ARRAYS` pools are pooled over frames; others are left out. For an audio backbone,
+    `sampling` has no rate and limits the number of windows, and `track` is the number of the sound
+    track.
+    """
+    if isinstance(backbone.sampling, SoundSampling):
+        return _resample_sound(backbone, backbone.sampling, sampling, track)
+    if not sampling:
+        return backbone
+    if not sampling.rate:
+        raise UsageError(
+            f"{backbone.name} takes frames, so --frames {sampling.frames} needs a rate. "
+            "Add --sampling '2 fps', or extract this backbone in a separate run without --frames"
+        )
+    encode = backbone.encode_images
+    if not encode or not backbone.per_frame:
+        raise UsageError(
+            f"{backbone.name} takes whole clips, so it cannot take frames at a rate. Leave out "
+            "--sampling, and divide long clips into spans; or use a backbone of single frames, "
+            "such as CLIP"
+        )
+    shape = backbone.image_text_embedding().shape
+    pools: dict[str, Pooling] = {"native": pool_mean}
+    for spec in backbone.arrays:
+        if spec.entry and spec.entry.pool and spec.shape == shape:
+            pools[spec.name] = spec.entry.pool
+
+    def embed_frames(clip: Tensor) -> dict[str, Tensor]:
+        steps = [encode(step) for step in clip.split(FRAMES_PER_STEP)]
+        return dict.fromkeys(pools, torch.cat(steps).float())
+
+    vectors = [spec for spec in backbone.arrays if spec.name in pools]
+    frames = ArraySpec.named(
+        "frames", (sampling.frames, *shape), "embedding of each frame", padded=True
+    )
+    return backbone.with_changes(
+        sampling=sampling,
+        arrays=(
+            *(replace(spec, meaning=f"pooled over frames: {spec.meaning}") for spec in vectors),
+            frames,
+        ),
+        encode_clips=clip_by_clip(embed_frames, pools),
+        mask_on_cpu=True,
+    )
+
+
+def _resample_sound(
+    backbone: Backbone, own: SoundSampling, sampling: Sampling | None, track: int | None
+) -> Backbone:
+    """Return an audio backbone with the requested track and maximum number of windows."""
+    heard = replace(own, track=track) if track else own
+    if not sampling:
+        return backbone.with_changes(sampling=heard)
+    if sampling.rate:
+        raise UsageError(
+            f"{backbone.name}: --sampling is for frames, but this backbone takes windows of "
+            f"{own.window:g} s of sound; extract it without --sampling"
+        )
+    heard = replace(heard, frames=sampling.frames)
+    arrays = tuple(
+        replace(spec, shape=(heard.frames, *spec.shape[1:])) if spec.padded else spec
+        for spec in backbone.arrays
+    )
+    preprocessing = replace(backbone.preprocessing, sampling=heard)
+    return backbone.with_changes(sampling=heard, preprocessing=preprocessing, arrays=arrays)
