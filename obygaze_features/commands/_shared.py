@@ -7,14 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
-from obygaze_features.common.cli import (
-    PATH,
-    Seconds,
-    echo,
-    film_option,
-    folder_argument,
-    join_options,
-)
+from obygaze_features.common.cli import echo
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ObygazeError
 
@@ -24,21 +17,6 @@ VIDEOS_HELP = "The folder of the clips, or of the films that contain them."
 device_option = click.option(
     "--device", help="cpu, cuda, cuda:1 or mps; default: a GPU if there is one."
 )
-item_options = join_options(
-    folder_argument("manifest"),
-    film_option("Only items of these films."),
-    click.option("--limit", type=click.IntRange(1), help="Use only the first N items."),
-    click.option("--workers", type=click.IntRange(1),
-                 help="Number of decoding processes (threads for images).  [default: all cores "
-                 "but one, shared among the GPUs; at most 32]"),
-    click.option("--timeout", "stall_timeout", type=Seconds(0, above=True),
-                 default=60.0, help="Give up on a file after this many seconds without progress."),
-)  # fmt: skip
-"""The options of commands that read items, except the option for the folder of media files."""
-clip_options = join_options(
-    item_options, click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)
-)
-"""The options of commands that read films."""
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from obygaze_features.commands._shared import (
     VIDEOS_HELP,
     device_option,
     echo_failures,
-    item_options,
     resumable,
 )
 from obygaze_features.common.cli import (
@@ -24,6 +23,8 @@ from obygaze_features.common.cli import (
     echo_json,
     emit,
     exit_if,
+    film_option,
+    folder_argument,
     join_options,
     json_option,
     names_option,
@@ -50,9 +51,6 @@ _input_options = join_options(
     click.option("--frames", type=click.IntRange(1), metavar="BOUND",
                  help="With --sampling, the most frames per clip; for audio backbones, the most "
                  "windows of sound. Longer clips are sampled evenly.  [default: 64]"),
-    click.option("--audio-track", type=click.IntRange(1), metavar="N",
-                 help="The sound track for audio backbones, counted from 1.  [default: each "
-                 "file's default track]"),
 )  # fmt: skip
 
 _ray_options = join_options(
@@ -60,18 +58,13 @@ _ray_options = join_options(
                  help="Compute here, or on a Ray cluster."),
     click.option("--ray-address", metavar="HOST:PORT",
                  help="The head of a cluster, or auto.  [default: start one here]"),
-    click.option("--ray-forwards", type=click.IntRange(1), metavar="N",
-                 help="Number of computing processes.  [default: one per GPU, or per machine]"),
-    click.option("--ray-cpus", type=click.FloatRange(0.001), metavar="C",
-                 help="CPUs for each computing process.  [default: an equal share]"),
-    click.option("--ray-gpus", type=click.FloatRange(0, 1), metavar="G",
-                 help="The share of a GPU for each computing process, such as 0.5.  [default: 1, "
-                 "if any]"),
 )  # fmt: skip
 
 
 @click.command()
-@item_options
+@folder_argument("manifest")
+@film_option("Only items of these films.")
+@click.option("--limit", type=click.IntRange(1), help="Use only the first N items.")
 @click.option(
     "--videos", "--images", "media", type=PATH, help=f"{VIDEOS_HELP} Or the folder of images."
 )
@@ -108,6 +101,12 @@ _ray_options = join_options(
     "--max-hours",
     type=click.FloatRange(min=0, min_open=True),
     help="Stop cleanly after this many hours; the same command resumes later.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Number of decoding processes (threads for images).  [default: all cores but one, shared "
+    "among the GPUs; at most 32]",
 )
 @click.option("--part", metavar="I/N", help="Extract blocks I, I + N and so on, for job arrays.")
 @_ray_options
@@ -152,7 +151,7 @@ def extract(
       obygaze features extract manifests/mine --videos films --backbone vivit \\
           --precision bfloat16 --max-gpu-memory 20GB --max-hours 0.9
       obygaze features extract manifests/mine --videos films --backbone vivit \\
-          --engine ray --ray-address auto --ray-gpus 0.5
+          --engine ray --ray-address auto
       obygaze features extract manifests/mine --videos films --backbone timm:resnet18@layer3
       obygaze features extract manifests/mine --videos films \\
           --backbone clip-vit-base-patch32 --sampling "4 fps" --frames 720
@@ -275,7 +274,7 @@ def _unusual(summary: Summary, *, is_sampled: bool) -> Iterator[str]:
             f"backbones only): --frames {largest}"
         )
     for track, count in summary.tracks.items():
-        yield f"{counted(count, 'clip')} had several sound tracks: used {track} (see --audio-track)"
+        yield f"{counted(count, 'clip')} had several sound tracks: used {track}"
 
 
 def _problems(summary: Summary, noun: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import clip_options, device_option, echo_failures, echo_items
+from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures, echo_items
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
@@ -17,6 +17,7 @@ from obygaze_features.common.cli import (
     echo,
     echo_json,
     exit_if,
+    film_option,
     folder_argument,
     json_option,
     output_option,
@@ -46,18 +47,19 @@ features.add_command(extract)
 
 
 @features.command()
-@clip_options
+@folder_argument("manifest")
+@film_option("Only clips of these films.")
+@click.option("--videos", type=PATH, required=True, help=VIDEOS_HELP)
 @output_option("The folder for the pictures, ID.jpg for each clip.")
-@click.option("--width", type=click.IntRange(16, 1920), default=160, help="Width in pixels.")
 @json_option
 def thumbnails(
-    manifest: Path, videos: Path, output: Path, width: int, as_json: bool, **options: Any
+    manifest: Path, films: tuple[str, ...], videos: Path, output: Path, as_json: bool
 ) -> None:
     """Write a small picture of each clip's middle frame.
 
     The pictures are for your own report: they come from films and must not be shared. Existing
-    pictures are kept, so the same command resumes after an interruption; for another width, use
-    another folder. Clips that cannot be read are listed, and the exit code is then 3.
+    pictures are kept, so the same command resumes after an interruption. Clips that cannot be read
+    are listed, and the exit code is then 3.
 
     \b
     Examples:
@@ -68,8 +70,7 @@ def thumbnails(
     from obygaze_features.extraction.thumbnails import WARNING, write_thumbnails
     from obygaze_features.manifests import Manifest
 
-    settings = Options(**options)
-    result = write_thumbnails(Manifest.load(manifest), videos, output, settings, width=width)
+    result = write_thumbnails(Manifest.load(manifest), videos, output, Options(films=films))
     written, there, reasons = result["made"], result["there"], result["failed"]
     if as_json:
         echo_json(result)
@@ -104,7 +105,6 @@ def thumbnails(
     metavar="COLUMN",
     help="Average over each group of images: film, or another column.  [default: over all]",
 )
-@click.option("--groups-only", is_flag=True, help="Draw only the groups' means, not every image.")
 @output_options("The folder for the maps.")
 @device_option
 @json_option
@@ -132,7 +132,7 @@ def saliency(
       obygaze features saliency manifests/women --images images --text "a photo of a person" \\
           --backbone clip-vit-base-patch32 -o saliency
       obygaze features saliency manifests/women --images images --backbone xclip-kinetics \\
-          --text "a photo of an {emotion} person" --by condition --groups-only -o saliency
+          --text "a photo of an {emotion} person" --by condition -o saliency
     """
     from obygaze_features.manifests import Manifest
     from obygaze_features.saliency.maps import load_grad_cam_model, write_saliency

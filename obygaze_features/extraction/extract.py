@@ -200,14 +200,14 @@ def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[st
         raise UsageError(f"unknown engine {options.engine!r}; choose from local, ray")
     for name, value in vars(options).items():
         if name.startswith("ray_") and value is not None:
-            raise UsageError(f"--{name.replace('_', '-')} needs --engine ray")
+            raise UsageError(f"{name} needs --engine ray")
     return False
 
 
 def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
     """Raise `UsageError` if a backbone cannot embed clips, or an option applies to no backbone."""
     if options.audio_track and not any(backbone.hears for backbone in backbones):
-        raise UsageError("--audio-track needs an audio backbone; add one, or leave out the option")
+        raise UsageError("audio_track needs an audio backbone; add one, or leave it out")
     names = [backbone.name for backbone in backbones]
     if blind := [backbone.name for backbone in backbones if not backbone.for_clips]:
         raise UsageError(

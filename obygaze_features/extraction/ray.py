@@ -85,7 +85,7 @@ def plan_workers(nodes: Sequence[Mapping[str, float]], options: Options) -> Work
     if gpus is None:
         gpus = float(kind == "cuda" if device else any(node.get("GPU") for node in nodes))
     if kind == "cuda" and not gpus:
-        raise UsageError(f"--device {device} and --ray-gpus 0 contradict each other; use only one")
+        raise UsageError(f"--device {device} and ray_gpus=0 contradict each other; use only one")
     slots = [_count_slots(node, gpus, len(nodes), options) for node in nodes]
     shares = [int(node["CPU"] / count) for node, count in zip(nodes, slots, strict=True) if count]
     cpus = options.ray_cpus or max(1, min(shares, default=1))
@@ -108,11 +108,11 @@ def _count_slots(node: Mapping[str, float], gpus: float, nodes: int, options: Op
 def check_ray(options: Options) -> WorkerPlan:
     """Return the plan for this machine; raise `UsageError` if the options do not allow a run."""
     if options.max_gpu_memory:
-        raise UsageError("--max-gpu-memory does not work on Ray; use --ray-gpus 0.5 for half a GPU")
+        raise UsageError("--max-gpu-memory does not work on Ray; use ray_gpus=0.5 for half a GPU")
     here = torch.cuda.device_count()
     plan = plan_workers([{"CPU": usable_cores(), "GPU": here}], options)
     if not options.ray_address and (needed := plan.actors * plan.gpus) > here:
-        remedy = "drop --ray-gpus and use --device cpu" if options.ray_gpus else "use --device cpu"
+        remedy = "drop ray_gpus and use --device cpu" if options.ray_gpus else "use --device cpu"
         raise UsageError(
             f"{plan.actors} actors x {plan.gpus:g} GPU need {needed:g} GPU, but this machine has "
             f"{here}; {remedy}, or pass the --ray-address of a cluster with enough GPUs"

@@ -81,7 +81,6 @@ def write_saliency(
     folder: str | Path,
     *,
     by: str | None = None,
-    groups_only: bool = False,
     overwrite: bool = False,
 ) -> SaliencyResult:
     """Write saliency maps of a manifest's images for a text, as numbers and as pictures.
@@ -94,8 +93,6 @@ def write_saliency(
         The text to compare images with; ``{column}`` is replaced by the image's value in a column.
     by
         The column of the manifest that defines groups to average (default: a single group).
-    groups_only
-        Draw only the groups' means, not every image.
     """
     check_items(manifest, ("image",))
     items = list(manifest.items)
@@ -117,11 +114,10 @@ def write_saliency(
             done.append((row, cosine, values))
             if group := groups[row]:
                 image_sums[group] = image_sums.get(group, 0.0) + image.astype(np.float64)
-            if not groups_only:
-                drawn = overlay(image, upscale(_scaled(values), *image.shape[:2]))
-                title, peak = items[row].id, float(values.max())
-                file = encode_png(drawn, title, peak, is_overlay=True)
-                write_bytes(new / "images" / f"{title}.png", file)
+            drawn = overlay(image, upscale(_scaled(values), *image.shape[:2]))
+            title, peak = items[row].id, float(values.max())
+            file = encode_png(drawn, title, peak, is_overlay=True)
+            write_bytes(new / "images" / f"{title}.png", file)
         if not done:
             reason = next(iter(failed.values()), "the manifest is empty")
             raise VideoError(f"could not map any of {counted(len(items), 'image')}: {reason}")

@@ -471,7 +471,7 @@ def check_features(about: Mapping[str, Any], store: Store) -> None:
         raise ExperimentError(
             f"the model does not fit {store.where}: {'; '.join(differences)}. "
             "Use a store with the same features: extracted with the same --frames, --sampling, "
-            "--audio-track and other options, or imported with the same --backbone and "
+            "sound track and other options, or imported with the same --backbone and "
             "--preprocessing"
         )
 

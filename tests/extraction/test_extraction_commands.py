@@ -142,8 +142,9 @@ def test_a_thumbnail_is_the_middle_frame(tmp_path):
 def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obygaze):
     out = library / "out"
     draw = ["features", "thumbnails", library / "manifest", "--videos", library / "data/videos"]
-    first = obygaze(*draw, "-o", out, "--limit", 1, "--json")
-    assert json.loads(first.stdout) == {"made": 1, "there": 0, "failed": {}}
+    manifest, videos = Manifest.load(library / "manifest"), library / "data/videos"
+    first = write_thumbnails(manifest, videos, out, Options(limit=1))
+    assert first == {"made": 1, "there": 0, "failed": {}}
     assert sorted(path.name for path in out.iterdir()) == [NOTE, "tt0000001-001.jpg"]
     (out / "tt0000001-001.jpg").write_bytes(b"mine")
     result = obygaze(*draw, "-o", out, code=3)
@@ -154,5 +155,7 @@ def test_existing_thumbnails_are_kept_and_failures_named(library, damaged, obyga
     assert (out / "tt0000001-001.jpg").read_bytes() == b"mine"
     again = obygaze(*draw, "-o", out, "--film", "tt*1", "--json")
     assert json.loads(again.stdout) == {"made": 0, "there": 4, "failed": {}}
-    bad = obygaze(*draw, "-o", library / "bad", "--film", "tt0000002", "--limit", 2, code=1)
-    assert "Error: could not make any pictures (2 clips failed)" in bad.stderr
+    for scene in (3, 4):
+        (videos / f"tt0000002/tt0000002_scene_{scene}.mp4").write_bytes(b"")
+    bad = obygaze(*draw, "-o", library / "bad", "--film", "tt0000002", code=1)
+    assert "Error: could not make any pictures (4 clips failed)" in bad.stderr

@@ -21,7 +21,7 @@ import obygaze_features as of
 from obygaze_features import errors
 from obygaze_features.common import progress
 from obygaze_features.extraction.job import Options
-from obygaze_features.extraction.ray import WorkerPlan, plan_workers
+from obygaze_features.extraction.ray import WorkerPlan, check_ray, plan_workers
 from obygaze_features.store import format as store_format
 from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
@@ -48,7 +48,7 @@ pytestmark = [
     # One actor per machine; a head may offer no CPU, and no GPU means no actor.
     ([(0, 0), (4, 0), (16, 0)], {}, WorkerPlan(2, 3, 4, 0, "cpu")),
     ([(64, 0), (16, 1), (8, 2)], {}, WorkerPlan(3, 3, 4, 1, "cuda")),
-    ([(64, 4)], {"device": "cuda", "ray_gpus": 0}, "--device cuda and --ray-gpus 0 contradict"),
+    ([(64, 4)], {"device": "cuda", "ray_gpus": 0}, "--device cuda and ray_gpus=0 contradict"),
     ([(64, 4)], {"device": "cuda:1"}, "Use --device cuda"),
 ])  # fmt: skip
 def test_a_plan_of_workers_follows_cluster_and_options(nodes, options, plan):
@@ -67,16 +67,18 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
         "--backbone", "tiny-xclip", "-o", tmp_path / "stores",
     )  # fmt: skip
     for options, code, facts in (
-        ("--ray-gpus 0.5", 2, "--ray-gpus needs --engine ray"),
-        ("--engine ray --ray-gpus 1 --ray-forwards 99", 2,
-         f"has {torch.cuda.device_count()}; drop --ray-gpus and use --device cpu, or pass the"),
-        ("--engine ray --max-gpu-memory 2GB", 2, "use --ray-gpus 0.5"),
+        ("--ray-address auto", 2, "ray_address needs --engine ray"),
+        ("--engine ray --max-gpu-memory 2GB", 2, "use ray_gpus=0.5"),
         ("--engine ray --ray-address 127.0.0.1", 2, "--ray-address must be HOST:PORT"),
         ("--engine ray --ray-address nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),
         ("--engine ray --ray-address 127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1"),
     ):  # fmt: skip
         result = run(*options.split())
         assert (result.exit_code, facts in result.stderr) == (code, True), result.stderr
+    many = Options(engine="ray", ray_gpus=1, ray_forwards=99)
+    facts = f"has {torch.cuda.device_count()}; drop ray_gpus and use --device cpu, or pass the"
+    with pytest.raises(errors.UsageError, match=facts):
+        check_ray(many)
     monkeypatch.setitem(sys.modules, "ray", None)
     refused(run("--engine", "ray"), "install it with: pip install 'obygaze[ray]'")
     assert not (tmp_path / "stores").exists()
@@ -214,9 +216,13 @@ def test_clips_that_kill_are_left(cluster, manifest, films, weights, tiny, tmp_p
 
 
 COMMAND = """
-import obygaze_features.backbones
+import sys
+from functools import partial
+import obygaze_features
 from tests.extraction import ray_clusters
-obygaze_features.backbones.load_backbone = ray_clusters.stuck
+# As many threads as `whole_store` had.
+obygaze_features.extract = partial(obygaze_features.extract, ray_cpus=2)
+sys.modules["obygaze_features.extraction.extract"].load_backbone = ray_clusters.stuck
 from obygaze_models.commands.main import main
 main()
 """
@@ -231,7 +237,6 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
             manifest.save(home)
         command = [sys.executable, "-c", COMMAND, "features", "extract", home, "--videos", films]
         command += ["--backbone", f"tiny={weights}", "-o", output, "--engine", "ray", *more]
-        command += ["--ray-cpus", 2]  # as many threads as `whole_store` had
         process = subprocess.Popen(
             [*map(str, command), "--device", "cpu"], start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -133,7 +133,7 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     row = of.open_store(second_track.stores[-1])["two"]
     [expected] = Forward(clap, 1)([clap.preprocessing.inputs(ffmpeg_cut(second, 16_000))])
     np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
-    with pytest.raises(UsageError, match="--audio-track needs an audio backbone"):
+    with pytest.raises(UsageError, match="audio_track needs an audio backbone"):
         of.extract(two, tmp_path, tiny, tmp_path / "t", audio_track=2)
 
 
