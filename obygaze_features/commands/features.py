@@ -375,9 +375,14 @@ def _shape(array: ArraySpec) -> str:
 
 
 def _takes(checkpoint: KnownCheckpoint) -> str:
-    if checkpoint.hears:
-        return f"{checkpoint.sampling.window:g} s of sound"
+    if window := _window_s(checkpoint):
+        return f"{window:g} s of sound"
     return f"{checkpoint.sampling.frames} frames" if checkpoint.sampling.frames else "texts"
+
+
+def _window_s(checkpoint: KnownCheckpoint) -> float | None:
+    """Return the seconds of sound per window; None for a backbone that sees or reads."""
+    return getattr(checkpoint.sampling, "window", None)
 
 
 def _also_takes(family: Family) -> dict[str, bool]:
@@ -397,7 +402,7 @@ def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
         "title": checkpoint.title,
         "images_and_texts": family.embeds_texts and not checkpoint.hears,
         **_also_takes(family),
-        "window_s": checkpoint.sampling.window if checkpoint.hears else None,
+        "window_s": _window_s(checkpoint),
         "repository": checkpoint.repository,
         "needs_download": checkpoint.write is None,
         "obtain": checkpoint.how_to_get or None,

@@ -44,8 +44,6 @@ TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """The containers that store the time of every frame and support seeking to any frame."""
 LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
 """FFmpeg's names of formats that list other files or addresses."""
-NO_PICTURES = "has no video, only"
-"""The beginning of the error message for a file without pictures."""
 _PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
 """The marker with which DivX says that a packet may hold two frames, and the next packet none."""
 _MICROSECONDS = 1_000_000
@@ -176,7 +174,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         ]
         if not streams:
             kinds = sorted({stream.type for stream in container.streams})
-            raise VideoError(path, f"{NO_PICTURES} {' and '.join(kinds) or 'metadata'}")
+            raise VideoError(path, f"has no video, only {' and '.join(kinds) or 'metadata'}")
         if streams[0].codec_context is None:
             raise VideoError(path, "cannot be decoded: FFmpeg does not know its codec")
         # Slice threads avoid the delay and the copies of frame threads; each core decodes one clip.
