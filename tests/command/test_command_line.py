@@ -206,7 +206,7 @@ def test_a_folder_of_the_wrong_kind_is_named(monkeypatch, obygaze) -> None:
         ("models run run", "is a run, not the TOML file of an experiment"),
         ("models compare manifest run", "is a manifest, not a run"),
         ("stores info manifest", "is a manifest, not a feature store"),
-        ("features probe xclip.zarr --videos .", "is a feature store, not a manifest"),
+        ("features thumbnails xclip.zarr --videos . -o t", "is a feature store, not a manifest"),
     ):
         result = obygaze(*command.split())
         refused(result, words)

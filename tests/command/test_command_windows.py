@@ -79,7 +79,7 @@ WORKS = (
     "manifests import csv clips/annotations.csv -o clips/manifest",
     "manifests split clips/manifest --folds 2",
 )
-REFUSED = "features probe clips/manifest --videos clips/videos"
+REFUSED = "features thumbnails clips/manifest --videos clips/videos -o thumbs"
 
 
 @pytest.mark.gate

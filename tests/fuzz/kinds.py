@@ -448,8 +448,7 @@ KINDS: dict[str, Kind] = {
     "sound": Kind(
         "sound",
         ("features extract {data}/sounds --videos {x} --backbone tiny-clap --device cpu "
-         "--workers 2 -o {out}",
-         "features probe {data}/sounds --videos {x} --workers 2"),
+         "--workers 2 -o {out}",),
         200,
     ),
     "battery": Kind("battery.json", ("bias eat {x} --store {data}/words.zarr",), 150),
