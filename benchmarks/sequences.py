@@ -1,4 +1,4 @@
-"""Attention probes on 1,048 clips x 32 frames x 512, compared with plain loops: time and memory.
+"""Frame probes on 1,048 clips x 32 frames x 512, compared with plain loops: time and memory.
 
 Both sides run on one thread, on the same clips, batches and epochs. Our side also reads the store,
 checks the frames, updates weights, stops early, and predicts and scores the validation clips in
@@ -31,11 +31,11 @@ from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
 from obygaze_models.data.stores import open_stores, read_frames
 from obygaze_models.data.tasks import Task
-from obygaze_models.estimators.attention import AttentionProbe
+from obygaze_models.estimators.attention import FrameMIL
 from obygaze_models.experiments.fit import FitResult
 
 SHOWN, SIGNAL, LIMIT_S, LIMIT_MIB = 3, 3.0, 90, 1500
-BATCH = AttentionProbe().batch_size
+PROBE = FrameMIL()
 BESIDE_LOADER = 0.25
 """A limit for processors with and without AMX, which speeds up the peer more than our code."""
 Fit = tuple[Task, Fold, int]
@@ -61,7 +61,7 @@ def measure() -> Iterator[Result]:
             if result.fit
         ]
         epochs = sum(fit[2] for fit in fits)
-        name = f"{len(fits)} attention probes, {epochs / len(fits):.0f} epochs each"
+        name = f"{len(fits)} frame probes, {epochs / len(fits):.0f} epochs each"
         begin = time.perf_counter()
         _passes_alone(known, torch.from_numpy(frames), fits)
         alone = time.perf_counter() - begin
@@ -88,7 +88,7 @@ def fit_probes(store: Path | str) -> list[FitResult]:
     ids, frames = read_frames(open_stores(store), known.ids, "frames")
     assert ids == known.ids
     data = replace(known, frames=frames)
-    return fit_all("attention-probe", data, TABLE_2, paper_folds(data))
+    return fit_all("frame-mil", data, TABLE_2, paper_folds(data))
 
 
 def _labelled_clips() -> ClipDataset:
@@ -107,34 +107,34 @@ def _planted_frames(known: ClipDataset) -> NDArray[np.float16]:
     return frames.astype(np.float16)
 
 
-class _Pooling(nn.Module):  # type: ignore[misc]
-    """One learned query, softmax over frames, and a linear layer."""
+class _HighestFrames(nn.Module):  # type: ignore[misc]
+    """A linear layer on frames, and the mean of the highest frames."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.query = nn.Parameter(torch.randn(DIM) * 0.01)
-        self.layer = nn.Linear(DIM, 2)
+        self.layer = nn.Linear(DIM, 1)
 
     def forward(self, frames: Tensor) -> Tensor:
-        shares = (frames @ self.query).softmax(1)
-        return self.layer((shares[:, None] @ frames)[:, 0])
+        scores = self.layer(frames).squeeze(-1)
+        logits = scores.topk(PROBE.k, dim=1).values.mean(1)
+        return torch.stack([torch.zeros_like(logits), logits], dim=1)
 
 
 def _passes_alone(known: ClipDataset, frames: Tensor, fits: Iterable[Fit]) -> None:
     """Run only the forward and backward passes of the training batches."""
     for task, fold, epochs in fits:
-        targets, model = torch.from_numpy(task.labels(known)), _Pooling()
+        targets, model = torch.from_numpy(task.labels(known)), _HighestFrames()
         for _ in range(epochs):
             order = torch.from_numpy(fold.train)[torch.randperm(len(fold.train))]
-            for rows in order.split(BATCH):
+            for rows in order.split(PROBE.batch_size):
                 _loss(model, frames[rows], targets[rows]).backward()
 
 
 def _files_loop(known: ClipDataset, folder: Path, fits: Iterable[Fit]) -> None:
     """Load every clip from its file in every epoch, as people commonly do."""
-    batches = batches_of_files(folder, BATCH)
+    batches = batches_of_files(folder, PROBE.batch_size)
     for task, fold, epochs in fits:
-        labels, model = task.labels(known), _Pooling()
+        labels, model = task.labels(known), _HighestFrames()
         adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
         training, validating = (
             batches(rows, labels, shuffle)

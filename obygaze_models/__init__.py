@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         PaperSplit,
         Released,
     )
-    from obygaze_models.estimators.attention import AttentionProbe, FrameMIL
+    from obygaze_models.estimators.attention import FrameMIL
     from obygaze_models.estimators.baselines import FilmPrior
     from obygaze_models.estimators.bottlenecks import (
         ConceptBottleneck,
@@ -72,7 +72,7 @@ _NAMES = {
         "PaperSplit",
         "Released",
     ],
-    "estimators.attention": ["AttentionProbe", "FrameMIL"],
+    "estimators.attention": ["FrameMIL"],
     "estimators.baselines": ["FilmPrior"],
     "estimators.bottlenecks": ["ConceptBottleneck"],
     "estimators.concepts": ["ConceptBank", "RandomDirections"],

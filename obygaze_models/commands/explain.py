@@ -156,7 +156,7 @@ def moments(
 ) -> None:
     """Find the moments in films that a MODEL rates positive.
 
-    MODEL is a saved model that reads frames (attention-probe, frame-mil), or a run. In a run, each
+    MODEL is a saved model that reads frames (frame-mil), or a run. In a run, each
     clip is predicted by the models that were tested on it. STORE has the frames and their times. A
     moment is an interval in which frames reach the threshold, in seconds of the film (or of the
     clip, if its position in the film is unknown). With more than two classes, the probability of

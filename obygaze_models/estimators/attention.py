@@ -1,11 +1,10 @@
-"""Classifiers of frame sequences. They learn from clip labels, and can also score frames."""
+"""A classifier of frame sequences. It learns from clip labels, and can also score frames."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -29,18 +28,52 @@ from obygaze_models.estimators.mlp import POSITIVE, Steps, TorchClassifier, Trai
 from obygaze_models.scoring.metrics import Array
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class _FrameProbe(TorchClassifier):
-    """The base class of the probes in this file, with training (by AdamW) and prediction.
+@dataclass(eq=False, repr=False)
+class FrameMIL(TorchClassifier):
+    """A linear score for each frame. A clip's score is the mean of its `k` highest frame scores.
 
-    A subclass defines its weights, and computes the logits of clips and of frames.
+    Parameters
+    ----------
+    k
+        The number of highest frame scores that are averaged.
+    class_weight
+        None, ``"balanced"``, or a weight for each class.
+    calibrate
+        Choose a temperature on the validation clips, by log loss.
+    learning_rate_init, weight_decay
+        AdamW's learning rate and weight decay.
+    batch_size, max_iter
+        The number of clips per step, and the maximum number of epochs.
+    early_stopping, validation_fraction, n_iter_no_change
+        If `early_stopping`, stop after `n_iter_no_change` epochs without a lower loss on the
+        validation clips, and keep the best epoch. The validation clips are those passed to `fit`,
+        or else a share of X (`validation_fraction`).
+    random_state
+        The seed of the initial weights, the order of the clips and the validation share.
+
+    Attributes
+    ----------
+    classes_, n_frames_in_, n_features_in_
+        The sorted labels, and the numbers of frames and features that a clip must have.
+    weights_
+        The learned weights by name.
+    mean_, scale_
+        The mean of each feature, and the overall scale, over the frames of the training clips.
+    threshold_
+        The probability at which a frame counts as the second of two classes: the threshold with the
+        best F1 on the validation clips, or 0.5.
+    best_epoch_, n_iter_, temperature_, history_, facts_
+        See `MLPProbe`.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **TorchClassifier._parameter_constraints,
+        "k": [POSITIVE],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
     }
 
+    k: int = 3
+    _: KW_ONLY
     learning_rate_init: float = 1e-2
     weight_decay: float = 10.0
     batch_size: int = 32
@@ -51,18 +84,6 @@ class _FrameProbe(TorchClassifier):
         tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = True
         return tags
-
-    @abstractmethod
-    def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        """Return the initial weights. `normal` draws random weights of a given shape and scale."""
-
-    @abstractmethod
-    def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Return the logits of clips, [B, outputs]."""
-
-    @abstractmethod
-    def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Return the logits of frames, [B, T, outputs]."""
 
     def _fit(self, X: Any, y: Any, X_val: Any, y_val: Any) -> Training:
         training = super()._fit(X, y, X_val, y_val)
@@ -80,12 +101,13 @@ class _FrameProbe(TorchClassifier):
         self.history_ = []  # set here to keep the order of attributes in saved models
         self.weights_: dict[str, Any] = {}
 
-        def normal(*shape: int, scale: float) -> Any:
-            check_layer(*shape)
-            return torch.randn(shape, generator=training.generator) * scale
-
+        size = self.n_features_in_
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        weights = self._first_weights(self.n_features_in_, outputs, normal)
+        check_layer(size, outputs)
+        weights = {
+            "layer0": torch.randn((size, outputs), generator=training.generator) * size**-0.5,
+            "offset0": torch.zeros(outputs),
+        }
         for weight in weights.values():
             weight.requires_grad_()
         groups = [
@@ -176,139 +198,6 @@ class _FrameProbe(TorchClassifier):
             parts = [compute(_Frames(clips, mean, self.scale_), weights) for clips in steps]
             return np.asarray(torch.cat(parts).numpy())
 
-
-class _Frames:
-    """The frames of some clips [B, T, D], standardised to mean 0 and scale 1.
-
-    Frames are shifted and scaled only after they are multiplied or averaged, which is faster.
-    """
-
-    def __init__(self, clips: Any, mean: Any, scale: float) -> None:
-        self.present = ~clips[..., 0].isnan()
-        values = clips.float()
-        self._values = values if self.present.all() else values.nan_to_num(0.0)
-        self._mean, self._scale = mean, scale
-
-    def multiply(self, weight: Any) -> Any:
-        """Return each frame multiplied by a matrix, [B, T, outputs]."""
-        weight = weight / self._scale
-        return self._values @ weight - self._mean @ weight
-
-    def average(self, shares: Any) -> Any:
-        """Return weighted means of frames, [B, D]. The weights [B, T] of each clip sum to 1."""
-        return ((shares[:, None] @ self._values)[:, 0] - self._mean) / self._scale
-
-
-@dataclass(eq=False, repr=False)
-class AttentionProbe(_FrameProbe):
-    """A linear layer on a weighted mean of a clip's frames, with learned weights.
-
-    This is cross-attention with a learned query, the usual probe for video models. With one query
-    and a linear layer, the key projection can be merged into the query and the value projection
-    into the layer, so only a query vector and the layer are learned.
-
-    Parameters
-    ----------
-    class_weight
-        None, ``"balanced"``, or a weight for each class.
-    calibrate
-        Choose a temperature on the validation clips, by log loss.
-    learning_rate_init, weight_decay
-        AdamW's learning rate and weight decay.
-    batch_size, max_iter
-        The number of clips per step, and the maximum number of epochs.
-    early_stopping, validation_fraction, n_iter_no_change
-        If `early_stopping`, stop after `n_iter_no_change` epochs without a lower loss on the
-        validation clips, and keep the best epoch. The validation clips are those passed to `fit`,
-        or else a share of X (`validation_fraction`).
-    random_state
-        The seed of the initial weights, the order of the clips and the validation share.
-
-    Attributes
-    ----------
-    classes_, n_frames_in_, n_features_in_
-        The sorted labels, and the numbers of frames and features that a clip must have.
-    weights_
-        The learned weights by name.
-    mean_, scale_
-        The mean of each feature, and the overall scale, over the frames of the training clips.
-    threshold_
-        The probability at which a frame counts as the second of two classes: the threshold with the
-        best F1 on the validation clips, or 0.5.
-    best_epoch_, n_iter_, temperature_, history_, facts_
-        See `MLPProbe`.
-    """
-
-    def predict_attention(self, X: Any) -> Array:
-        """Return the weight of each frame, [N, T]; a clip's weights sum to 1."""
-        check_is_fitted(self)
-        return self._predict(self._check(X), self._attend)
-
-    def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        import torch
-
-        return {
-            "layer": normal(size, outputs, scale=size**-0.5),
-            "offset": torch.zeros(outputs),
-            "query": normal(size, 1, scale=0.01 * size**-0.5),
-        }
-
-    def _attend(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Return the weight of each frame, [B, T]."""
-        import torch
-
-        scores = frames.multiply(weights["query"]).squeeze(-1)
-        return scores.masked_fill(~frames.present, -torch.inf).softmax(-1)
-
-    def _clip_logits(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        pooled = frames.average(self._attend(frames, weights))
-        return pooled @ weights["layer"] + weights["offset"]
-
-    def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
-        """Return each frame's logits, computed as if the frame were a whole clip.
-
-        If there are two classes, the odds are multiplied by the frame's weight divided by the mean
-        weight, because a frame that the model ignores is not evidence.
-        """
-        logits = frames.multiply(weights["layer"]) + weights["offset"]
-        if logits.shape[-1] > 1:
-            return logits
-        count = frames.present.sum(1, keepdim=True)
-        shares = self._attend(frames, weights) * count
-        return logits + shares.clamp(min=1e-12).log()[..., None]
-
-
-@dataclass(eq=False, repr=False)
-class FrameMIL(_FrameProbe):
-    """A linear score for each frame. A clip's score is the mean of its `k` highest frame scores.
-
-    The attributes are those of `AttentionProbe`.
-
-    Parameters
-    ----------
-    k
-        The number of highest frame scores that are averaged.
-    class_weight, calibrate, learning_rate_init, weight_decay, batch_size, max_iter
-        See `AttentionProbe`.
-    early_stopping, validation_fraction, n_iter_no_change, random_state
-        See `AttentionProbe`.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **_FrameProbe._parameter_constraints,
-        "k": [POSITIVE],
-    }
-
-    k: int = 3
-
-    def _first_weights(self, size: int, outputs: int, normal: Any) -> dict[str, Any]:
-        import torch
-
-        return {
-            "layer0": normal(size, outputs, scale=size**-0.5),
-            "offset0": torch.zeros(outputs),
-        }
-
     def _frame_evidence(self, frames: _Frames, weights: Mapping[str, Any]) -> Any:
         return frames.multiply(weights["layer0"]) + weights["offset0"]
 
@@ -321,6 +210,24 @@ class FrameMIL(_FrameProbe):
         highest = logits.masked_fill(absent, -torch.inf).topk(k, dim=1).values
         count = frames.present.sum(1, keepdim=True).clamp(max=k)
         return highest.masked_fill(highest.isinf(), 0).sum(1) / count
+
+
+class _Frames:
+    """The frames of some clips [B, T, D], standardised to mean 0 and scale 1.
+
+    Frames are shifted and scaled only after they are multiplied, which is faster.
+    """
+
+    def __init__(self, clips: Any, mean: Any, scale: float) -> None:
+        self.present = ~clips[..., 0].isnan()
+        values = clips.float()
+        self._values = values if self.present.all() else values.nan_to_num(0.0)
+        self._mean, self._scale = mean, scale
+
+    def multiply(self, weight: Any) -> Any:
+        """Return each frame multiplied by a matrix, [B, T, outputs]."""
+        weight = weight / self._scale
+        return self._values @ weight - self._mean @ weight
 
 
 def _two_columns(logits: Any) -> Any:

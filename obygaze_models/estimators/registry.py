@@ -96,10 +96,6 @@ ESTIMATORS = {
         "A vote of the nearest training clips.",
         {"metric": "cosine"},
     ),
-    "attention-probe": Entry(
-        f"{_OWN}attention:AttentionProbe",
-        "A learned weighted mean of a clip's frames; needs the 'frames' array.",
-    ),
     "frame-mil": Entry(
         f"{_OWN}attention:FrameMIL",
         "The mean of a clip's highest frame scores; needs the 'frames' array.",

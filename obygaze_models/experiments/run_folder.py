@@ -214,8 +214,8 @@ class Run:
             names = list(dict.fromkeys(line[kind] for line in saved))
             if not names:
                 raise ExperimentError(
-                    f"{self.folder}: no saved model reads frames. Add attention-probe or "
-                    "frame-mil to the experiment's estimators, and run it again"
+                    f"{self.folder}: no saved model reads frames. Add frame-mil to the "
+                    "experiment's estimators, and run it again"
                 )
             if name is None and len(names) > 1:
                 option = "--estimator" if kind == "model" else "--task"

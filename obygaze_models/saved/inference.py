@@ -305,7 +305,7 @@ def predict_frames(
     if info.reads not in ("", "frames") or not hasattr(estimator, "predict_frames"):
         raise ExperimentError(
             f"{folder} ({info.estimator or type(estimator).__name__}) does not predict "
-            "frames. Train a model that reads frames, such as attention-probe or frame-mil"
+            "frames. Train a model that reads frames, such as frame-mil"
         )
     opened = open_for(about, store)
     ids = opened.done_ids() if ids is None else ids

@@ -71,9 +71,6 @@ _PIPELINE = ("steps", "transform_input", "verbose")
 # if it has this value (... is any value), because predictions are then the same as before.
 _FORMER: dict[str, dict[str, Any]] = {
     "obygaze_models.estimators.concepts:ConceptBank": {"kind": "svm"},
-    "obygaze_models.estimators.attention:AttentionProbe": {
-        "attention": "query", "heads": 1, "position": False, "hidden": ...,
-    },
     "obygaze_models.estimators.attention:FrameMIL": {
         "pooling": "top-k", "hidden_layer_sizes": (),
     },
@@ -81,7 +78,6 @@ _FORMER: dict[str, dict[str, Any]] = {
 # The methods that `_try_out` calls, if the model has them.
 _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
-    "predict_attention",
 )  # fmt: skip
 # Each string in an array takes as much memory as the longest string.
 _MAX_TEXTS_BYTES = 2**26

@@ -289,7 +289,7 @@ SLIPS = [
     *(
         (lambda estimator=estimator, part=part: estimator.fit(X, Y, **part), "both X_val and y")
         for estimator in (om.MLPProbe(), om.LinearSVMProbe(), om.ConceptBottleneck(),
-                          om.AttentionProbe())
+                          om.FrameMIL())
         for part in ({"y_val": Y}, {"X_val": X})
     ),
     (lambda: fit_bank(concepts=C[:-1]), r"\(\d+, \d\) do not match \d+ clips"),

@@ -41,7 +41,7 @@ FILES = ("model.json", "model.safetensors")
 FOREIGN = "a classifier from elsewhere"
 X = DATA.X
 OPTIONS = {"mlp": {"max_iter": 3, "hidden_layer_sizes": [8, 8], "calibrate": True}}
-OPTIONS |= {name: {"max_iter": 2} for name in ("attention-probe", "frame-mil", "mlp-author")}
+OPTIONS |= {name: {"max_iter": 2} for name in ("frame-mil", "mlp-author")}
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +304,6 @@ def widen(header, arrays):
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("attention-probe", {"attention": "query", "heads": 1, "position": False, "hidden": 64}),
     ("frame-mil", {"pooling": "top-k", "hidden_layer_sizes": {"tuple": []}}),
 ])  # fmt: skip
 def test_options_of_earlier_versions_are_read(models, copied, name, options):
@@ -315,7 +314,6 @@ def test_options_of_earlier_versions_are_read(models, copied, name, options):
 
 
 @pytest.mark.parametrize(("name", "options"), [
-    ("attention-probe", {"position": True}), ("attention-probe", {"heads": 2}),
     ("frame-mil", {"pooling": "noisy-or"}), ("frame-mil", {"gamma": None}),
 ])  # fmt: skip
 def test_saved_options_that_change_predictions_are_refused(copied, name, options):

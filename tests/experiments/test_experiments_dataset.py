@@ -276,7 +276,6 @@ def test_pooling_holds_one_block_in_memory(tmp_path, cache):
 CLIPS, FOLDS, FRAMES, SIZE, SHOWN = 80, 4, 32, 8, 3
 SHORT = 20
 """Frames of every fifth clip."""
-PROBES = ("attention-probe", "frame-mil")
 
 
 def write_store(path, manifest, frames, native, *, array="frames"):
@@ -324,8 +323,8 @@ def planted(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(planted):
-    settings = [{"name": name, "max_iter": 12} for name in PROBES]
-    tried = planted.experiment("logistic", *settings, protocol="leak-free")
+    probe = {"name": "frame-mil", "max_iter": 12}
+    tried = planted.experiment("logistic", probe, protocol="leak-free")
     return om.run_experiment(tried, planted.folder / "run")
 
 
@@ -345,8 +344,8 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     test = [row for row in range(CLIPS) if row // 2 % FOLDS == FOLDS - 1]
     assert run.record.features.frames == "frames"
     reads = {line["model"]: line["reads"] for line in run.models()}
-    assert reads == {"logistic": "features", **dict.fromkeys(PROBES, "frames")}
-    frames = run.frames("attention-probe")
+    assert reads == {"logistic": "features", "frame-mil": "frames"}
+    frames = run.frames("frame-mil")
     assert frames.ids == sorted(planted.ids[row] for row in test)
     order = [planted.ids.index(clip) for clip in frames.ids]
     present = ~np.isnan(planted.frames[order][..., 0])
@@ -359,7 +358,7 @@ def test_a_run_predicts_the_frames_of_its_test_clips(planted, run):
     [warning] = [warning for warning in frames.warnings if warning.code == "untested"]
     assert "tested 20 of the store's 80 clips (tt0: 0 of 10" in warning.text
     # By hand: the mean over the three fits, computed from the frames.
-    lines = [line for line in run.models() if line["model"] == "attention-probe"]
+    lines = [line for line in run.models() if line["model"] == "frame-mil"]
     models = [om.load_model(line["folder"])[0] for line in lines]
     X = planted.frames[order].astype(np.float16)
     expected = np.mean([model.predict_frames(X)[..., 1] for model in models], axis=0)
@@ -377,9 +376,9 @@ def test_a_run_opens_no_url_that_its_file_names(planted, run, tmp_path):
     forged = om.load_run(tmp_path / "run")
     for read in (forged.frames, forged.moments):
         with pytest.raises(ExperimentError, match=r"127\.0\.0\.1:1/x\.zarr.* store=") as caught:
-            read("attention-probe")
+            read("frame-mil")
         assert "s3cret" not in str(caught.value)
-        assert read("attention-probe", store=planted.store)
+        assert read("frame-mil", store=planted.store)
 
 
 def test_a_saved_model_predicts_the_clips_and_frames_of_a_store(planted, model):
@@ -440,7 +439,7 @@ def test_stores_and_models_that_do_not_fit_are_one_line(planted, model, tmp_path
     om.save_model(om.load_model(model)[0], tmp_path / "bare")
 
     def run(array):
-        experiment = planted.experiment("attention-probe", frames=array, store=second)
+        experiment = planted.experiment("frame-mil", frames=array, store=second)
         om.run_experiment(experiment, tmp_path / "run")
 
     for call, fact in (

@@ -253,9 +253,7 @@ def test_every_model_of_features_is_fused_late(marked, tmp_path):
             shares = om.predict(line["folder"], stores, ids=fit.ids).probabilities
             np.testing.assert_allclose(shares[:, 1], fit.probabilities, atol=1e-6)
     with pytest.raises(ExperimentError, match="models that read frames need one store"):
-        om.run_experiment(
-            structs.replace(own, estimators=("attention-probe",)), tmp_path / "frames"
-        )
+        om.run_experiment(structs.replace(own, estimators=("frame-mil",)), tmp_path / "frames")
 
 
 def test_a_concept_is_learned_from_its_own_store(senses, tmp_path):

@@ -113,7 +113,7 @@ def differences(first: str, second: str) -> Figure:
 
 def kinds() -> list[Figure]:
     tree = outline(["Type of shot", "Look", LONG, "Voice"])
-    compared = differences("hybrid-bottleneck", "attention-probe")
+    compared = differences("hybrid-bottleneck", "frame-mil")
     return [dots(), *panels(), forest(), factors(), compared, tree]
 
 

@@ -27,7 +27,7 @@ WIDE = "A+very-high vs A+"
 EXPERIMENTS = {
     "levels": TASK | {
         "test_negatives": (("A",), ("A", "very-high")),
-        "estimators": ("logistic", BANK, {"name": "attention-probe", "max_iter": 2}),
+        "estimators": ("logistic", BANK, {"name": "frame-mil", "max_iter": 2}),
     },
     "concepts": {"concepts": ("smoke, fire", "red vs blue"), "negatives": "b"},
     "classes": {"levels": ("very-high", "A", "A+")},
