@@ -107,14 +107,6 @@ def _describe_training(model: TrainedModel) -> str:
     "files. Only clips with a start and an end are written.",
 )
 @click.option("--estimator", help="For a run: the estimator.  [default: all]")
-@click.option(
-    "--next",
-    "count",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Write only the N best clips to annotate next: the clips that the model is least certain "
-    "about, or that a run's fits disagree on most, from many films and unlike each other.",
-)
 @overwrite_option
 @json_option
 def predict(
@@ -124,7 +116,6 @@ def predict(
     output: Path | None,
     elan: Path | None,
     estimator: str | None,
-    count: int | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -137,8 +128,7 @@ def predict(
     MODEL can also be a run, which needs no STORE. Its held-out predictions are written: each clip
     is predicted by the fits that were not trained on it. Each row also has the film's title, and
     the level and concepts from the annotators. If the contributions of a model's concepts sum to
-    the log-odds, they are written as well. With --next, a run needs a STORE: every fit of its model
-    predicts the clips that no fit has seen.
+    the log-odds, they are written as well.
 
     \b
     Examples:
@@ -146,10 +136,9 @@ def predict(
       obygaze models predict models/sure stores/spans.zarr --elan for-elan
       obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
       obygaze models predict runs/first -o predictions.csv --elan for-elan
-      obygaze models predict runs/first stores/xclip-kinetics.zarr --next 50 -o next.csv
     """
     from obygaze_models.experiments.exports import Outputs
-    from obygaze_models.experiments.predict import predict_model, predict_next, predict_run
+    from obygaze_models.experiments.predict import predict_model, predict_run
     from obygaze_models.experiments.record import RECORD
 
     if output:
@@ -157,13 +146,9 @@ def predict(
     clips = [clip.strip() for clip in ids.split(",")] if ids else None
     max_rows = 0 if as_json or output or elan else MAX_ROWS_SHOWN
     outputs = Outputs(output, elan, max_rows)
-    if count is not None:
-        if not stores or ids:
-            raise UsageError("--next needs STORE and cannot be combined with --ids")
-        written = predict_next(model, stores, count, outputs, estimator=estimator)
-    elif (model / RECORD).is_file():
+    if (model / RECORD).is_file():
         if stores:
-            raise UsageError(f"{model} is a run. Leave out STORE (unless with --next)")
+            raise UsageError(f"{model} is a run. Leave out STORE")
         written = predict_run(om.load_run(model), outputs, estimator=estimator, ids=clips)
     else:
         _check_model(model, stores, estimator)

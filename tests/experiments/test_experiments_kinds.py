@@ -361,20 +361,3 @@ def test_regressors_are_not_fused(rated):
     keys = {"target": "ordered", "column": None, "levels": ["A", "B", "C"]}
     with pytest.raises(ExperimentError, match="ridge predicts numbers"):
         numbers(rated[0], store=stores, **keys)
-
-
-def test_next_clips_to_rate_are_those_where_fits_differ(rated, run, obygaze, tmp_path):
-    folder, truth, _ = rated
-    store = folder / "toy.zarr"
-    out = ("-o", tmp_path / "next.csv")
-    obygaze("models", "predict", run.folder, store, "--next", 9, *out, code=0)
-    rows = csv_rows(tmp_path / "next.csv")
-    unrated = truth.index[np.arange(CLIPS) % 40 == 39]
-    assert sorted(row["clip"] for row in rows) == sorted(unrated)
-    fits = [om.predict(row["folder"], store, ids=[*unrated]).probabilities[:, 0]
-            for row in run.models()]  # fmt: skip
-    spread = np.std(fits, axis=0) / np.std(fits, axis=0).max()
-    gains = {row["clip"]: float(row["gain"]) for row in rows}
-    assert gains == pytest.approx(dict(zip(unrated, spread, strict=True)), abs=1e-5)
-    result = obygaze("models", "predict", run.models()[0]["folder"], store, "--next", 3)
-    refused(result, "needs several fits", "a run")
