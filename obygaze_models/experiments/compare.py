@@ -255,7 +255,6 @@ def _differences(sides: Sequence[tuple[ModelRef, Run]], test: str) -> Iterator[R
         ("split", "splits", splits),
         ("balance", "balance", balances),
         ("training", "training tasks", [record.trained_on(test) for record in records]),
-        ("targets", "targets", [record.experiment.targets for record in records]),
     ):
         if values[0] != values[1]:
             stated = [

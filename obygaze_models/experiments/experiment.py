@@ -26,8 +26,7 @@ from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
-from obygaze_models.data.targets import NEGATIVES, Classes, Concepts, Number, Ordered
-from obygaze_models.data.targets import TARGETS as KINDS_OF_TARGETS
+from obygaze_models.data.targets import NEGATIVES, TARGETS, Classes, Concepts, Number, Ordered
 from obygaze_models.data.tasks import (
     Problem,
     concept_task,
@@ -40,12 +39,11 @@ from obygaze_models.data.tasks import (
     with_own_keys,
 )
 from obygaze_models.estimators.fusion import FUSIONS
-from obygaze_models.estimators.registry import NO_PIPELINE, REGRESSORS, find_entry
+from obygaze_models.estimators.registry import NO_PIPELINE, REGRESSORS
 from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
 
 ALL = "all"
 """The value of `concepts` for all visual concepts."""
-TARGETS = ("merged", "soft")
 CALLED = "as"
 """The key in an estimator's table that sets the name it is listed under."""
 
@@ -130,10 +128,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description='The name of a label set, such as `"paper"`, or a list of annotators\' label '
         "sets. A list selects the set that was merged from the listed sets. By default, the "
         "manifest's default label set is used.", examples=["paper"])] = None
-    targets: Annotated[_Name, Meta(
-        description='`"merged"` or `"soft"`. What models learn from: the merged label of a clip, '
-        "or the labels of all its annotators with equal weights. Tests are the same with both.",
-        examples=["soft"])] = "merged"
     array: Annotated[_Name, Meta(
         description="The name of an array. The features to use.", examples=["native"])] = "native"
     pooling: Annotated[_Name | None, Meta(
@@ -271,14 +265,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     def _unknown_names(self) -> Iterator[str]:
         """Yield a sentence for each unknown name."""
         several = len(self.levels) > 2
-        target = KINDS_OF_TARGETS.get(self.target, Classes())
+        target = TARGETS.get(self.target, Classes())
         for kind, value, names in (
             ("protocol", self.protocol_name, PROTOCOLS),
             ("pooling", self.pooling, POOLINGS),
             ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
-            ("target", self.target, KINDS_OF_TARGETS),
-            ("targets", self.targets, TARGETS),
+            ("target", self.target, TARGETS),
             ("missing", self.missing, MISSING),
             ("fusion", self.fusion, FUSIONS),
             (
@@ -355,9 +348,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             yield f"the protocol {self.protocol_name} is for two classes. Use leave-film-out"
         if self.target == Ordered.key:
             return
-        keys = {"labels": self.labels and self.column, "targets": self.is_soft}
-        for key in [key for key, value in keys.items() if value]:
-            yield f'target = "{self.target}" cannot be combined with {key}. Leave that key out'
+        if self.labels and self.column:
+            yield f'target = "{self.target}" cannot be combined with labels. Leave that key out'
         weighs = self.balance == "weights" and not self.column
         if self.balance not in (None, "none") and not weighs:
             yield f'balance = "{self.balance}" works only for classes. Leave balance out'
@@ -386,12 +378,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             return f'{CUT} works only with target = "classes". Leave it out of {name}'
         if spec.threshold and len(self.levels) > 2:
             return f"{CUT} needs two classes (got {len(self.levels)}). Leave it out of {name}"
-        weighs = spec.takes_weights or find_entry(spec.name).before_balancing
-        if self.is_soft and not weighs:
-            return (
-                f"soft targets need sample weights, but {name} takes no sample_weight. Remove "
-                "the estimator, or use one that takes them, such as logistic"
-            )
         return ""
 
     def _option_slips(self) -> Iterator[str]:
@@ -529,11 +515,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
     def label_set(self) -> str | None:
         """The name of the label set, or None if `labels` is None or lists annotators."""
         return None if isinstance(self.labels, tuple) else self.labels
-
-    @property
-    def is_soft(self) -> bool:
-        """True if models learn from the labels of each annotator."""
-        return self.targets == "soft"
 
     @property
     def goal(self) -> str:

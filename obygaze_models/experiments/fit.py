@@ -96,8 +96,7 @@ class Fit:
 class PlannedFit:
     """An estimator of the experiment, with the task and the fold to fit and test it on.
 
-    `namesakes` counts earlier tasks of the experiment with the same folder name. If `soft` is True,
-    the estimator is fitted to the labels of each annotator.
+    `namesakes` counts earlier tasks of the experiment with the same folder name.
     """
 
     name: str
@@ -106,7 +105,6 @@ class PlannedFit:
     fold: Fold
     balance: str | None = None
     namesakes: int = 0
-    soft: bool = False
 
     @property
     def task(self) -> Task:
@@ -133,8 +131,7 @@ class PlannedFit:
         data = replace(data, folds=np.where(np.isin(np.arange(len(data)), apart), -1, data.folds))
         return fit_estimator(
             self.spec, data, fold.train, fold.validation, labels, fold.seed, memo,
-            balance=self.balance, votes=data.votes(self.task) if self.soft else None,
-            task=self.task,
+            balance=self.balance, task=self.task,
         )  # fmt: skip
 
     def compute(self, data: ClipDataset, memo: FitMemo | None = None) -> FitResult:
@@ -257,7 +254,6 @@ def fit_estimator(
     memo: FitMemo | None = None,
     *,
     balance: str | None = None,
-    votes: Array | None = None,
     task: Task | None = None,
 ) -> Fit:
     """Make an estimator and fit it with the keyword arguments that its `fit` accepts.
@@ -278,9 +274,6 @@ def fit_estimator(
         A cache of fitted concept banks, shared by estimators on the same rows.
     balance
         With ``weights``, the estimator weights the classes if it can.
-    votes
-        The class of each clip by each annotator [A, N], or -1. If passed, the estimator is fitted
-        to one row per clip and annotator, each with the weight 1/A.
     task
         The task to learn; by default the classes of the labels.
     """
@@ -297,12 +290,6 @@ def fit_estimator(
     learn, choose = train, validation
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
-    targets, soft = labels[learn], {}
-    if votes is not None and "sample_weight" in accepted:
-        annotators, columns = np.nonzero(votes[:, learn] >= 0)
-        learn = learn[columns]
-        targets = votes[annotators, learn]
-        soft = {"sample_weight": np.full(len(learn), 1 / len(votes))}
     films = data.groups.astype(str)
     concepts = clip_targets(data, spec.negatives) if "concepts" in accepted else data.concepts
     offered = {
@@ -317,7 +304,6 @@ def fit_estimator(
         "y_val": labels[choose],
         "order": learn,
         "order_val": choose,
-        **soft,
     }
     arguments = {name: value for name, value in offered.items() if name in accepted}
     chooses = "X_val" in accepted or spec.threshold
@@ -327,7 +313,7 @@ def fit_estimator(
         classes = len(task.classes)
     fit = Fit(model, classes, seen, reads, target=target.key)
     inner_groups = (None, None) if isinstance(model, StoreFusion) else (films[learn], learn)
-    fit = _fit_model(fit, spec.name, X[learn], targets, inner_groups, arguments, seed)
+    fit = _fit_model(fit, spec.name, X[learn], labels[learn], inner_groups, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
         fit = replace(fit, facts={"negatives": _negatives(spec, data), **fit.facts})
     return _settle(fit, spec, data, validation, pool, labels)

@@ -340,16 +340,12 @@ def describe_plan(plan: Plan) -> str:
 
 def plan_notes(plan: Plan) -> list[str]:
     """Return lines on the plan's choices, such as its folds and protocol."""
-    soft = ""
-    if plan.experiment.is_soft:
-        soft = "models learn from the labels of each annotator: " + ", ".join(plan.data.annotators)
     notes = (
         plan.films.note,
         _describe_shared_films(plan),
         plan.division.note,
         _describe_protocol(plan),
         _describe_gap(plan),
-        soft,
         _describe_lacking(plan),
     )
     return [note for note in notes if note]

@@ -479,7 +479,6 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "estimator": planned.spec.name,
         "options": planned.spec.table,
         "reads": fit.reads,
-        **({"targets": plan.experiment.targets} if plan.experiment.is_soft else {}),
         "task": planned.task.key,
         "learns": msgspec.to_builtins(planned.task),
         "classes": planned.task.class_titles,

@@ -181,9 +181,7 @@ class Plan:
     def _planned(self, part: _Part, number: int) -> PlannedFit:
         problem, namesakes, name, folds = part
         spec, experiment = self.experiment.learners[name], self.experiment
-        return PlannedFit(
-            name, spec, problem, folds[number], experiment.balance, namesakes, experiment.is_soft
-        )
+        return PlannedFit(name, spec, problem, folds[number], experiment.balance, namesakes)
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -197,9 +195,8 @@ class Plan:
     def identity(self) -> dict[str, Any]:
         """Return the settings, digests and versions that the results depend on."""
         data, experiment = self.data, structs.replace(self.experiment, predictions=(), titles={})
-        soft = [data.votes(p.train) for p in self.problems if self.experiment.is_soft]
         marks = data.concept_names, data.concepts, data.scheme.name_of
-        annotated = (data.ids, data.levels, data.groups, *marks, *soft)
+        annotated = (data.ids, data.levels, data.groups, *marks)
         if data.numbers is not None:
             annotated += (data.numbers,)
         return {
@@ -425,12 +422,6 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     scheme = manifest.label_scheme(experiment.label_set)
     merged = manifest.labels(experiment.label_set)
     annotators = [name for name in merged.merged_annotators if name in manifest.label_names]
-    if experiment.is_soft and len(annotators) < 2:
-        raise ExperimentError(
-            f"{experiment.name!r}: soft targets need several annotators, but {merged.name!r} was "
-            "not merged from label sets in this manifest. List annotators' label sets: "
-            'labels = ["annotator1", "annotator2"]'
-        )
     experiment = experiment.in_codes(scheme)
     problems = experiment.problems(scheme)
     store = open_stores(experiment.store, experiment.missing)

@@ -261,9 +261,8 @@ def train_model(
     if plan.division.note:
         log(f"{experiment.name}: {plan.division.note}")
     problem, spec = problems[learned], experiment.learners[name]
-    soft = experiment.is_soft
     fold = _fold_of_all(plan, problem, validate=spec.uses_validation)
-    planned = PlannedFit(name, spec, problem, fold, experiment.balance, soft=soft)
+    planned = PlannedFit(name, spec, problem, fold, experiment.balance)
     labels = problem.train.labels(plan.data)
     parts = {"training": fold.train}
     if spec.uses_validation:

@@ -117,11 +117,6 @@ class EstimatorSpec:
         """True if the estimator learns a bank of concepts."""
         return bool(self._ask(lambda estimator: "bank__features" in estimator.get_params(), True))
 
-    @property
-    def takes_weights(self) -> bool:
-        """True if the estimator accepts clip weights."""
-        return bool(self._ask(lambda estimator: "sample_weight" in keywords(estimator.fit), True))
-
     @cached_property
     def uses_validation(self) -> bool:
         """True if the estimator uses validation clips to stop early, choose settings or learn."""

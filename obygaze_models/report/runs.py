@@ -429,19 +429,14 @@ class ScoreRow:
 
     @property
     def trained(self) -> str:
-        """The task that the model was trained on, and the source of the labels."""
-        return self.run.record.trained_on(self.entry.test) + self._by_whom
+        """The task that the model was trained on."""
+        return self.run.record.trained_on(self.entry.test)
 
     @property
     def told_apart(self) -> str:
         """The training task, and the test task if it differs."""
         train, test = self.run.record.trained_on(self.entry.test), self.entry.test
-        return (test if train == test else f"{train} → {test}") + self._by_whom
-
-    @property
-    def _by_whom(self) -> str:
-        soft = self.run.record.experiment.is_soft
-        return ", each annotator’s labels" if soft else ""
+        return test if train == test else f"{train} → {test}"
 
     def best_guess(self, metric: str) -> tuple[str, float] | None:
         """Return the best kind of guess on the same clips, and its score; None if undefined."""

@@ -1,4 +1,4 @@
-"""Labels of several annotators: models learn from each, and are compared with each."""
+"""Labels of several annotators: models are compared with each."""
 
 import shutil
 from collections.abc import Callable
@@ -11,17 +11,13 @@ from msgspec import structs
 from pympi.Elan import Eaf
 from scipy import stats
 from sklearn import metrics as theirs
-from sklearn.linear_model import LogisticRegression
 
 import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.annotations.agreement import compare_label_sets
 from obygaze_features.annotations.merge import merge_labels
 from obygaze_features.manifests import LabelSet, Manifest
-from obygaze_models.data.example import example_path
 from obygaze_models.experiments.annotators import annotators_f1, differing_clips
-from obygaze_models.experiments.messages import plan_notes
-from obygaze_models.experiments.plan import make_plan
 from obygaze_models.explain.error_factors import DIFFER, factors_of_clips
 from obygaze_models.scoring import annotators
 from tests.conftest import run_obygaze
@@ -37,7 +33,7 @@ Study = Callable[..., om.Experiment]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """``study(targets="soft")``: clips labelled by two annotators with different habits.
+    """``study(labels="ada")``: clips labelled by two annotators with different habits.
 
     Features tell whether a clip is Sure, and with what probability.
     """
@@ -88,25 +84,6 @@ def shares_of(run: om.Run) -> dict[str, float]:
 def rater(run: om.Run, name: str = "logistic") -> annotators.Rater:
     [compared] = run.record.annotators.values()
     return next(rater for rater in compared.raters if rater.name == name)
-
-
-def test_soft_targets_are_weighted_rows(study: Study, tmp_path: Path) -> None:
-    experiment = study(targets="soft")
-    run = om.run_experiment(experiment, tmp_path / "run")
-    plan = make_plan(experiment)  # for the clips of each fold alone
-    X, ids = plan.data.X.astype(float), plan.data.ids
-    [folds] = plan.folds.values()
-    votes = [labels_of(experiment, name) for name in NAMES]
-    for fold, fit in zip(folds, fits_of(run), strict=True):
-        train = fold.train.tolist()
-        pairs = [(row, own[ids[row]]) for own in votes for row in train if ids[row] in own]
-        rows, y = map(list, zip(*pairs, strict=True))
-        plain = LogisticRegression(solver="liblinear", max_iter=1000, random_state=0)
-        plain.fit(X[rows], y, sample_weight=np.full(len(y), 0.5))
-        tested = X[[ids.index(clip) for clip in fit.ids]]
-        np.testing.assert_allclose(fit.probabilities, plain.predict_proba(tested)[:, 1], atol=2e-3)
-    assert run.record.experiment.targets == "soft"
-    assert run.record.manifest.labels == "merged"
 
 
 def test_scores_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
@@ -291,14 +268,11 @@ SLIPS = [
     ({"labels": ["ada", "cy"]}, "cy"),
     ({"labels": ["ada", "merged"]}, "obygaze annotations merge"),
     ({"labels": ["ada"]}, 'labels = "ada"'),
-    ({"labels": "ada", "targets": "soft"}, "labels ="),
-    ({"targets": "soft", "estimators": ["logistic", "mlp"]}, "mlp"),
-    ({"targets": "both"}, "soft"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "fact"), SLIPS)
-def test_invalid_labels_and_targets_are_refused(study, changes, fact, tmp_path):
+def test_invalid_labels_are_refused(study, changes, fact, tmp_path):
     with pytest.raises(of.ObygazeError, match=fact):
         om.run_experiment(study(**changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -311,42 +285,15 @@ def test_a_single_annotator_gives_no_comparison(study: Study, tmp_path: Path) ->
     assert run.annotations() == {}
 
 
-def test_runs_learn_the_targets_they_state(study: Study, tmp_path: Path) -> None:
-    estimators = [
-        {"name": "logistic", "as": "id"}, "sklearn.naive_bayes:GaussianNB", "majority"
-    ]  # fmt: skip
-    soft = study(targets="soft", balance="weights", estimators=estimators, protocol="split")
-    manifest = Manifest.load(soft.manifest)
+def test_annotators_may_have_the_names_of_columns_and_models(study: Study, tmp_path: Path) -> None:
+    named = study(estimators=[{"name": "logistic", "as": "id"}], protocol="split")
+    manifest = Manifest.load(named.manifest)
     names = ("id", "test")
     sets = [replace(manifest.labels(old), name=new) for old, new in zip(NAMES, names, strict=True)]
     merged = merge_labels(sets, manifest, "both").labels
     manifest.with_parts(labels=[merged, *sets]).save(tmp_path / "manifest")
-    experiment = structs.replace(soft, manifest=tmp_path / "manifest", labels=["test", "id"])
+    experiment = structs.replace(named, manifest=tmp_path / "manifest", labels=["test", "id"])
     run = om.run_experiment(experiment, tmp_path / "run")
-    assert run.record.unscored == []
     assert run.record.manifest.labels == "both"
     first = next(iter(run.annotations()["EN vs S"].values()))
     assert set(first) <= {*names}
-    assert "labels of each annotator" in "\n".join(plan_notes(make_plan(experiment)))
-    assert {om.load_model(line["folder"])[1]["targets"] for line in run.models()} == {"soft"}
-
-
-@pytest.mark.gate
-def test_the_how_to_states_the_effect_of_soft_targets(tmp_path: Path) -> None:
-    """Test merged and soft targets on the shipped example, and soft targets of a concept."""
-    changed = structs.replace(om.load_experiment(example_path("level.toml")), balance="none",
-                    labels=("annotator1", "annotator2"))  # fmt: skip
-    numbers = {}
-    for targets in ("merged", "soft"):
-        run = om.run_experiment(structs.replace(changed, targets=targets), tmp_path / targets)
-        model, scores = rater(run), run.record.scores[0].mean
-        kappa = np.mean([model.kappa[name] or 0.0 for name in changed.labels or ()])
-        values = (model.cross_entropy, scores["f1"], kappa, scores["auroc"])
-        numbers[targets] = [round(value or 0.0, 2) for value in values]
-    assert numbers == {"merged": [0.65, 0.58, 0.17, 0.67], "soft": [0.57, 0.38, 0.12, 0.67]}
-    speech = structs.replace(
-        changed, positives=(), train_negatives=(), concepts=("Speech",), negatives="b",
-        targets="soft",
-    )  # fmt: skip
-    run = om.run_experiment(speech, tmp_path / "speech")
-    assert rater(run).cross_entropy < (rater(run, annotators.CONSTANT).cross_entropy or 0.0)
