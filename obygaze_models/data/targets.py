@@ -15,7 +15,6 @@ import numpy as np
 from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.metrics import (
     CLASSES,
-    CONCEPTS,
     Array,
     Scores,
     baselines,
@@ -46,8 +45,7 @@ NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 class Counts(NamedTuple):
     """The number of all clips, of clips in each class, and of positives if there are two classes.
 
-    Ordered levels count as classes. For several concepts, `classes` has the clips that show each
-    concept. For numbers, all clips count as a single class.
+    Ordered levels count as classes. For numbers, all clips count as a single class.
     """
 
     clips: int
@@ -128,10 +126,6 @@ class Classes:
     def from_columns(self, values: Array) -> Array:
         """Convert the stored columns to the probabilities of all classes."""
         return np.column_stack([1 - values, values]) if values.shape[1] == 1 else values
-
-    def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
-        """Return the predictions for a test, from the predictions for the training task."""
-        return table
 
     def allows(self, values: Array) -> Array:
         """Return a mask of the values that are valid predictions."""
@@ -266,48 +260,9 @@ class Number(_Numeric):
         return values
 
 
-class Concepts(Classes):
-    """The target of several concepts that are learned by one fit and tested as separate tasks.
-
-    A clip's label has a value for each concept: 1 if the clip shows it, 0 if the clip is a negative
-    of it, and otherwise `UNUSED`.
-    """
-
-    key = CONCEPTS
-
-    def encode(self, task: Task, data: ClipDataset) -> Array:
-        """Return the labels of each clip, [N, concepts]."""
-        columns = [data.concept_names.index(name) for name in task.class_titles]
-        return clip_targets(data, task.negatives)[:, columns].astype(np.int64)
-
-    def takes_part(self, labels: Array) -> Array:
-        """Return a mask of the clips that have a label for any concept."""
-        return np.asarray((labels >= 0).any(axis=1))
-
-    def strata(self, labels: Array) -> Array:
-        """Return 0 for each clip that takes part: folds are not balanced by concepts."""
-        return np.where(self.takes_part(labels), 0, UNUSED)
-
-    def count(self, task: Task, labels: Array) -> Counts:
-        """Count all clips, and the clips that show each concept."""
-        positives = (labels > 0).sum(axis=0).tolist()
-        return Counts(len(labels), None, dict(zip(task.class_keys, positives, strict=True)))
-
-    def missing(self, task: Task, labels: Array, *, least: int | None = None) -> list[str]:
-        """Return all concepts if no clip shows any concept, otherwise none."""
-        return [] if (labels > 0).any() else task.class_titles
-
-    def outputs_of(self, task: Task, test: Task, table: Array) -> Array:
-        """Return the probabilities [N, 2] that each clip lacks or shows one concept."""
-        positive = table[:, task.class_titles.index(test.concept)]
-        return np.column_stack([1 - positive, positive])
-
-
 Target = Classes
 """The type of all targets."""
-TARGETS: dict[str, Target] = {
-    target.key: target for target in (Classes(), Ordered(), Number(), Concepts())
-}
+TARGETS: dict[str, Target] = {target.key: target for target in (Classes(), Ordered(), Number())}
 """All targets, by key."""
 
 

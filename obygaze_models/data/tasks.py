@@ -17,12 +17,11 @@ from obygaze_models.data.targets import (
     NUMBERED,
     TARGETS,
     Classes,
-    Concepts,
     Number,
     Ordered,
     Target,
 )
-from obygaze_models.scoring.metrics import ACCURACY, CONCEPTS, METRICS, TREC, Array
+from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC, Array
 
 if TYPE_CHECKING:
     from obygaze_features.manifests import LabelScheme, LabelSet
@@ -203,14 +202,6 @@ def concept_task(names: Mapping[str, str], concept: str, negatives: str = "a") -
 def default_negatives(scheme: LabelScheme) -> str:
     """Return the default set of negatives for concepts."""
     return "a" if scheme.is_obygaze else "b"
-
-
-def concepts_task(tasks: Sequence[Task]) -> Task:
-    """Return the task of detecting the concepts of several tasks with a single fit."""
-    classes = tuple(Class(f"concept:{t.concept}", t.concept, t.concept) for t in tasks)
-    title = f"{len(tasks)} concepts at once"
-    negatives = tasks[0].negatives
-    return Task(CONCEPTS, title, classes, negatives=negatives, target_key=Concepts.key)
 
 
 def with_own_keys(tasks: Sequence[Task]) -> list[Task]:

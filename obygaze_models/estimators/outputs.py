@@ -9,7 +9,7 @@ import numpy as np
 
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import check_probabilities
-from obygaze_models.scoring.metrics import CLASSES, CONCEPTS, Array
+from obygaze_models.scoring.metrics import CLASSES, Array
 from obygaze_models.scoring.values import NUMBER, ORDERED
 
 _LEAST_DEVIATION = 1e-9
@@ -19,7 +19,7 @@ _LEAST_DEVIATION = 1e-9
 def predict_outputs(
     estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
 ) -> Array:
-    """Return the probability of each class or concept, [N, classes], or numbers, [N, 1].
+    """Return the probability of each class, [N, classes], or numbers, [N, 1].
 
     For ordered levels, the prediction of a classifier is the mean level; see `fit_spread`.
     """
@@ -29,9 +29,6 @@ def predict_outputs(
         check_outputs(values, (len(X), 1), kind, f"{start}predict")
         return values
     shares = np.asarray(estimator.predict_proba(X, **arguments), dtype=np.float64)
-    if kind == CONCEPTS:
-        check_outputs(shares, (len(X), classes), kind, f"{start}predict_proba")
-        return shares
     check_probabilities(shares, (len(X), len(estimator.classes_)), f"{start}predict_proba")
     if kind == ORDERED:
         return np.asarray(shares @ estimator.classes_).reshape(-1, 1)

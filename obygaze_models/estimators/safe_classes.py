@@ -31,7 +31,6 @@ OWN = frozenset(
     | {
         f"{_ESTIMATORS}.concepts:ConceptBank",
         f"{_ESTIMATORS}.concepts:RandomDirections",
-        f"{_ESTIMATORS}.each_concept:EachConcept",
         f"{_ESTIMATORS}.fusion:StoreFusion",
         f"{_ESTIMATORS}.trees:TreeArrays",
         "sklearn.tree:DecisionTreeClassifier",  # unfitted; a fitted tree is `TreeArrays`

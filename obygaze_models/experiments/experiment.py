@@ -26,11 +26,10 @@ from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
-from obygaze_models.data.targets import NEGATIVES, TARGETS, Classes, Concepts, Number, Ordered
+from obygaze_models.data.targets import NEGATIVES, TARGETS, Classes, Number, Ordered
 from obygaze_models.data.tasks import (
     Problem,
     concept_task,
-    concepts_task,
     default_negatives,
     level_classes,
     number_task,
@@ -116,9 +115,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "`c` Hard Negative and Sure clips without it. The default is `a` with ObyGaze's levels, "
         "and `b` with your own levels.", examples=["b"])] = None
     target: Annotated[_Name, Meta(
-        description='`"classes"`, `"ordered"`, `"number"` or `"concepts"`. What to predict: '
-        "classes, a position on the scale of three or more `levels`, the number in a `column`, or "
-        "several `concepts` with one fit.",
+        description='`"classes"`, `"ordered"` or `"number"`. What to predict: classes, a position '
+        "on the scale of three or more `levels`, or the number in a `column`.",
         examples=["ordered"])] = Classes.key
     column: Annotated[_Name | None, Meta(
         description='The name of a column. With `target = "number"`, the column of the labels or '
@@ -161,7 +159,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         examples=[5])] = 0.0
     balance: Annotated[_Name | None, Meta(
         description='`"undersample"`, `"weights"` or `"none"`. How to balance the classes in '
-        "training; by default `undersample` (`none` for the targets `number` and `concepts`), "
+        "training; by default `undersample` (`none` for the target `number`), "
         "unless the protocol fixes the training clips.",
         examples=["weights"])] = None
     missing: Annotated[_Name, Meta(
@@ -336,7 +334,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     def _target_slips(self) -> Iterator[str]:
         """Yield a sentence for each key that conflicts with the target."""
-        needs = {Ordered.key: "levels", Number.key: "column", Concepts.key: "concepts"}
+        needs = {Ordered.key: "levels", Number.key: "column"}
         need = needs.get(self.target)
         if need and not getattr(self, need):
             yield f'target = "{self.target}" needs {need}. Add {need} = {_example(need)}'
@@ -363,12 +361,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 f"{name} predicts classes, not numbers. Use {', '.join(REGRESSORS)}, or any "
                 "scikit-learn regressor as package.module:Class"
             )
-        if self.target == Concepts.key and (not spec.fuses or spec.has_bank):
-            return (
-                f"{name} cannot learn several concepts in one fit. Use an estimator that reads "
-                'only features, such as logistic, or set target = "classes"'
-            )
-        tells_apart = self.target in (Classes.key, Concepts.key) or len(self.stores) > 1
+        tells_apart = self.target == Classes.key or len(self.stores) > 1
         if spec.predicts_numbers and tells_apart:
             return (
                 f"{name} predicts numbers, not classes. Use a classifier, such as logistic, or "
@@ -581,8 +574,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             names = list(dict.fromkeys(map(scheme.concept, concepts)))
         against = self.negatives or default_negatives(scheme)
         tasks = [concept_task(scheme.name_of, name, against) for name in names]
-        if self.target == Concepts.key:
-            return [Problem(concepts_task(tasks), tuple(tasks))]
         return [Problem(task, (task,)) for task in tasks]
 
 

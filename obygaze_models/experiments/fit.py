@@ -28,7 +28,6 @@ from obygaze_models.estimators.classes import (
     move_cut,
     reads_of,
 )
-from obygaze_models.estimators.each_concept import EachConcept
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import DIVIDED, whole_groups
 from obygaze_models.estimators.logistic import NotConverged
@@ -43,7 +42,7 @@ from obygaze_models.estimators.registry import (
 from obygaze_models.experiments.predictions import tabulate
 from obygaze_models.experiments.record import Skipped
 from obygaze_models.experiments.spec import EstimatorSpec, folder_name
-from obygaze_models.scoring.metrics import CONCEPTS, Array
+from obygaze_models.scoring.metrics import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,8 +177,7 @@ def test_predictions(
     for test in problem.tests:
         if (rows := fold.tests.get(test.key)) is not None:
             ids, labels = [data.ids[row] for row in rows.tolist()], test.labels(data)[rows]
-            own, train = table[np.searchsorted(all_rows, rows)], problem.train
-            outputs = train.target.outputs_of(train, test, own)
+            outputs = table[np.searchsorted(all_rows, rows)]
             predictions.append(tabulate(test, model, fold.index, ids, labels, outputs))
     return predictions
 
@@ -279,8 +277,6 @@ def fit_estimator(
     """
     target = task.target if task else Classes()
     model, accepted, reads = _make_model(spec, data, seed, memo, weights=balance == "weights")
-    if target.key == CONCEPTS:
-        model, accepted = EachConcept(model), frozenset()
     with plugin_errors(modules_of(model)):
         X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
@@ -386,7 +382,7 @@ def _fit_model(
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("error", NotConverged)
         try:
-            strata = np.zeros(len(y)) if fit.target in (Number.key, CONCEPTS) else y
+            strata = np.zeros(len(y)) if fit.target == Number.key else y
             with whole_groups(model, strata, *inner_groups, random_state=seed) as divided:
                 model.fit(X, y, **arguments)
         except NotConverged as problem:

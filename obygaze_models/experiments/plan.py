@@ -30,7 +30,7 @@ from obygaze_models.data.dataset import ClipDataset, Join, join_clips, with_numb
 from obygaze_models.data.folds import Fold, MadeWhenNeeded, Near
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import open_stores
-from obygaze_models.data.targets import Concepts, Number
+from obygaze_models.data.targets import Number
 from obygaze_models.data.tasks import Problem, Task, levels_of, official_measure
 from obygaze_models.estimators.classes import check_frames
 from obygaze_models.estimators.registry import PluginError, plugin_versions
@@ -441,7 +441,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     protocol = {"name": division.protocol} | experiment.protocol_options
     experiment = structs.replace(experiment, protocol=protocol)
     is_drawn = bool(PROTOCOLS[division.protocol].default_balance)
-    if is_drawn and experiment.target in (Number.key, Concepts.key):
+    if is_drawn and experiment.target == Number.key:
         experiment = structs.replace(experiment, balance=experiment.balance or "none")
     tasks = [task for problem in problems for task in (problem.train, *problem.tests)]
     data, join = join_clips(
@@ -511,9 +511,8 @@ def _add_outside(plan: Plan, model: OutsideModel) -> None:
 def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) -> tuple[str, ...]:
     """Return a fold's tests that can be scored, or () if no model can be trained on the fold.
 
-    Training needs clips of every class. Validation and each test need at least two classes, but one
-    is enough for concepts that are learned by one fit. Skipped folds and tests are added to the
-    plan, with the reasons.
+    Training needs clips of every class. Validation and each test need at least two classes. Skipped
+    folds and tests are added to the plan, with the reasons.
     """
 
     def skip(rows: Array, name: str, task: Task, classes: int | None, where: str = "") -> bool:
@@ -526,8 +525,6 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         return True
 
     train = problem.train
-    # Concepts learned by one fit share its folds, so some folds have only one class of a concept.
-    least = 1 if train.target_key == Concepts.key else 2
     if skip(fold.train, "training set", train, None):
         return ()
     if validates and skip(fold.validation, "validation set", train, 2):
@@ -536,5 +533,5 @@ def _usable_tests(plan: Plan, problem: Problem, fold: Fold, *, validates: bool) 
         task.key
         for task in problem.tests
         if task.key in fold.tests
-        and not skip(fold.tests[task.key], "test set", task, least, f", test {task.key}")
+        and not skip(fold.tests[task.key], "test set", task, 2, f", test {task.key}")
     )

@@ -18,7 +18,6 @@ from obygaze_models.experiments.exports import Outputs
 from obygaze_models.experiments.run_folder import Run
 from obygaze_models.saved.about import describe_seen, read_about
 from obygaze_models.saved.inference import Predictions, open_for, predict
-from obygaze_models.scoring.metrics import CONCEPTS
 from obygaze_models.scoring.values import NUMBER
 
 
@@ -126,7 +125,5 @@ def _describe_rows(rows: list[dict[str, Any]], predictions: Predictions) -> list
         values = predictions.probabilities
         return [*lines, f"{counted(total, 'clip')}: from {values.min():.4g} to {values.max():.4g}"]
     counts = Counter(predictions.predicted)
-    if kind == CONCEPTS:
-        counts = Counter(name for text in predictions.predicted for name in text.split("|") if name)
     predicted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     return [*lines, f"{counted(total, 'clip')}: {predicted}"]

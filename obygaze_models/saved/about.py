@@ -26,7 +26,7 @@ from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.outputs import Facts
-from obygaze_models.scoring.metrics import CLASSES, CONCEPTS
+from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.values import NUMBER, ORDERED
 
 T = TypeVar("T")
@@ -333,9 +333,6 @@ def model_card(
         f'"{positive}" means that annotators of these films gave a clip this label, by their\n'
         f'  definition. "{negative}" does not mean that everything else is absent.'
     )
-    if info.learns.get("target_key") == CONCEPTS:
-        does = f"Predicts which of {classes} a clip shows,"
-        meaning = "Concepts are used as the annotators of these films defined them."
     if info.learns.get("target_key") in (NUMBER, ORDERED):
         does = f"Predicts {info.task}, a number for each clip,"
         meaning = "The numbers are on the scale of the annotators of these films."

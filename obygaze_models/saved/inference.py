@@ -47,7 +47,6 @@ from obygaze_models.saved.about import (
 )
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import (
-    CONCEPTS,
     TREC,
     Array,
     Scores,
@@ -75,8 +74,8 @@ class Predictions:
         The probabilities ``[n, classes]``, or the predictions ``[n, 1]`` for numbers and ordered
         levels.
     predicted
-        The class of each clip. For concepts, the predicted concepts, separated by
-        bars. For ordered levels, the nearest level. For numbers, the number as text.
+        The class of each clip. For ordered levels, the nearest level. For numbers, the number as
+        text.
     seen
         Whether the model has seen each clip in training: ``yes``, `SEEN_RENAMED` or ``no``.
     warnings
@@ -277,12 +276,10 @@ def predict(
 
 
 def name_predictions(about: About, table: Array) -> Array:
-    """Return the predicted class, concepts, nearest level, or number of each clip, as text."""
+    """Return the predicted class, nearest level, or number of each clip, as text."""
     classes = np.array(about.description.classes, dtype=object)
     if about.target_key == NUMBER:
         return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
-    if about.target_key == CONCEPTS:
-        return np.array(["|".join(classes[row]) for row in table > 0.5], dtype=object)
     codes = table.argmax(axis=1)
     if about.is_numeric:
         codes = np.minimum(TARGETS[about.target_key].called(table[:, 0]), len(classes) - 1)
@@ -355,8 +352,6 @@ def evaluate(
     opened = open_for(about, store)
     require_same_clips(opened.items, manifest.items)
     task = learned_task(about)
-    if task.target_key == CONCEPTS:
-        about.require_classes("scoring concepts")
     if task.target_key == NUMBER:
         manifest = with_numbers(manifest, task.key)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)

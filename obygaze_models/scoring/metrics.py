@@ -23,8 +23,8 @@ from obygaze_features.errors import ExperimentError
 from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan, score_values
 
 Array = NDArray[Any]
-CLASSES, CONCEPTS = "classes", "concepts"
-"""The kinds of targets for classes, and for several concepts that are learned by one fit."""
+CLASSES = "classes"
+"""The kind of target for classes."""
 Scores = dict[str, float | None]
 """Metric key -> value, or None if undefined."""
 
