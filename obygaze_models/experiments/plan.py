@@ -196,7 +196,7 @@ class Plan:
         """Return the settings, digests and versions that the results depend on."""
         data, experiment = self.data, structs.replace(self.experiment, predictions=(), titles={})
         marks = data.concept_names, data.concepts, data.scheme.name_of
-        annotated = (data.ids, data.levels, data.groups, *marks)
+        annotated: tuple[Any, ...] = (data.ids, data.levels, data.groups, *marks)
         if data.numbers is not None:
             annotated += (data.numbers,)
         return {
