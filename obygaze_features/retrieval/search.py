@@ -73,7 +73,7 @@ def search(
         The number of clips to return.
     backbone
         The checkpoint that made the stores, as for `load_backbone` (default: the backbone that the
-        stores name, if it is in `known_checkpoints` or is an entry point).
+        stores name, if it is in `known_checkpoints`).
 
     Examples
     --------
