@@ -180,20 +180,17 @@ def export(
     """
     from obygaze_features.annotations.export import elan_files, link_videos
     from obygaze_features.common.elan import refuse_edited
-    from obygaze_features.common.files import refuse_to_overwrite, require_folder_name, write_text
+    from obygaze_features.common.files import require_folder_name, write_files
 
     require_folder_name(output)
     loaded = of.Timelines.load(timelines)
     clips = None if manifest is None else of.Manifest.load(manifest)
     links = {} if videos is None else link_videos(loaded, videos, output)
     documents = elan_files(loaded, clips, links)
-    paths = [output / name for name in documents]
+    files = {output / name: text for name, text in documents.items()}
     if overwrite:
-        refuse_edited(paths)
-    for path in paths:
-        refuse_to_overwrite(path, overwrite=overwrite)
-    for path, text in zip(paths, documents.values(), strict=True):
-        write_text(path, text)
+        refuse_edited(files)
+    write_files(files, overwrite=overwrite)
     echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
     _hint_at_elan(loaded, links, has_clips=clips is not None)
 
