@@ -7,7 +7,6 @@ share of its fits is run, spread evenly, and the time is scaled.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -17,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +46,6 @@ from obygaze_models.experiments.spec import EstimatorSpec
 
 EASY, HARD, ALL = (two_classes({}, ["S"], levels) for levels in (["EN"], ["HN"], ["EN", "HN"]))
 TABLE_2 = (Problem(EASY, (EASY, ALL)), Problem(HARD, (EASY, ALL)))
-TOKENS = (3137, 768)
 MANY = 100_000
 
 
@@ -62,7 +59,6 @@ def measure() -> Iterator[Result]:
             yield from _table_2(folder / name, name, known, share)
         yield from _films(folder / "films", raw)
         yield from _svms(unit)
-        yield from _tokens(folder / "tokens")
         yield from _many(folder / "many")
         yield from _predictions(folder)
 
@@ -196,41 +192,6 @@ def _svms(known: ClipDataset) -> Iterator[Result]:
     apart = float(np.abs(mine - peers).max())
     yield Result("test clips with another sign than SVC's (of)", others, "", len(mine), others, 0)
     yield Result("decision values, largest difference (limit)", apart, "", 1e-5, apart / 1e-5, 1)
-
-
-_POOL = """
-import sys
-from obygaze_features.store import open_store
-from obygaze_models.data.stores import read_features
-store = open_store(sys.argv[1])
-ids, features = read_features(store, store.ids, "tokens", "max")
-assert features.shape == (len(store), 768)
-"""
-
-
-def _tokens(folder: Path) -> Iterator[Result]:
-    """Pool tokens in a separate process with an empty cache, then twice here."""
-    folder.mkdir()
-    ids = [f"tt0000001-{row:04}" for row in range(384)]
-    values = np.random.default_rng(0).standard_normal(TOKENS, np.float32).astype(np.float16)
-    path = make_store(
-        folder / "s.zarr", ids, {"tokens": np.broadcast_to(values, (len(ids), *TOKENS))}
-    )
-    with patch.dict(os.environ, XDG_CACHE_HOME=str(folder / "cache")):
-        peak = peak_mib([sys.executable, "-c", _POOL, str(path)])
-    name = "peak memory when 384 x [3137,768] float16, 1.85 GB, are pooled (limit)"
-    yield Result(name, peak, "MiB", 256, peak / 256, 1)
-    seconds = []
-    store = open_store(path)
-    with patch.dict(os.environ, XDG_CACHE_HOME=str(folder / "other")):
-        for _ in range(2):
-            begin = time.perf_counter()
-            read_features(store, store.ids, "tokens", "max")
-            seconds.append(time.perf_counter() - begin)
-    yield Result(
-        "384 x [3137,768] pooled, second time (first)",
-        seconds[1], "s", seconds[0], seconds[1] / seconds[0], 0.1,
-    )  # fmt: skip
 
 
 _MANY = """

@@ -206,7 +206,6 @@ class Vectors:
 def open_vectors(
     source: str | Path,
     array: str = "native",
-    pooling: str | None = None,
     *,
     manifests: Sequence[Manifest] = (),
 ) -> Vectors:
@@ -218,8 +217,8 @@ def open_vectors(
         The store (a folder, an archive or a URL), the model's folder, or the file. Each line of
         ``NAME.vec`` has a name and numbers, separated by spaces. After the header, each line of
         ``NAME.csv`` has an id and numbers.
-    array, pooling
-        The array and the pooling of a store; see `obygaze_models.data.stores.read_features`.
+    array
+        The array of a store, with one vector per item.
     manifests
         Manifests of the store's items, whose columns are used.
     """
@@ -240,7 +239,7 @@ def open_vectors(
         require_same_clips(store.items, manifest.items)
     return Vectors(
         store.where,
-        lambda ids: read_features(store, ids, array, pooling),
+        lambda ids: read_features(store, ids, array),
         _columns(store.items),
         *_made_with(store.attributes["backbone"]),
     )

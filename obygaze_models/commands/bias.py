@@ -105,7 +105,6 @@ def _with_outputs(command: Callable[..., _Measured]) -> Callable[..., None]:
     help="The sets x=, y=, a= and b= of a single test, instead of a battery; see above.",
 )
 @option("--array", default="native", help="The array of --store to read.")
-@click.option("--pooling", help="For an array with several vectors per item: max, mean or first.")
 @option(
     "--ddof",
     type=click.IntRange(0, 1),
@@ -132,7 +131,6 @@ def eat(
     manifests: tuple[Path, ...],
     sets: tuple[str, ...],
     array: str,
-    pooling: str | None,
     published: str | None,
     skip_missing: bool,
     **settings: Any,
@@ -164,7 +162,7 @@ def eat(
     loaded = [of.Manifest.load(path) for path in manifests]
     return run_battery(
         read_battery(battery) if battery is not None else _battery_of(sets),
-        open_vectors(store, array, pooling, manifests=loaded),
+        open_vectors(store, array, manifests=loaded),
         None if texts is None else open_vectors(texts, manifests=loaded),
         tables=[manifest_columns(manifest) for manifest in loaded],
         settings=Settings(**settings),

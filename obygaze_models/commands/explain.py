@@ -45,9 +45,9 @@ def explain(model: Path, named: tuple[str, ...], as_json: bool) -> None:
     """Explain a MODEL's predictions for clips.
 
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
-    intercept add up to the logit. A tree shows its questions on the clip's concepts. A late fusion
-    shows each store's contribution. Other models, such as networks, give no reasons. Pass as many
-    stores as the model was trained on. With a single store, the five most similar clips are listed.
+    intercept add up to the logit. A tree shows its questions on the clip's concepts.
+    Other models, such as networks, give no reasons. Pass as many stores as the model was trained
+    on. With a single store, the five most similar clips are listed.
 
     \b
     Examples:

@@ -194,10 +194,6 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
         page = f"for each clip's prediction: obygaze models predict {folder}"
     echo(f"Wrote {done.folder}; {page}")
     echo(f"\n{describe_run(done, verbose=verbose)}")
-    if done.record.experiment.each_store:
-        again = f"obygaze models compare {for_shell(done.folder)} --stores"
-        echo(f"\nWhat each store adds (with another metric: {again} --metric NAME)")
-        echo(om.compare(done, stores=True).table())
     echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 
 
@@ -266,9 +262,6 @@ class _MetricOption(click.Option):
     help="The score to show: {}.  [default: the metric of the first run's experiment]",
 )
 @click.option(
-    "--stores", is_flag=True, help="Show only what each store adds; for runs with each_store."
-)
-@click.option(
     "--pooled", is_flag=True, help="Score all clips together instead of averaging over films."
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)
@@ -277,7 +270,6 @@ class _MetricOption(click.Option):
 def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
-    stores: bool,
     pooled: bool,
     metric: str | None,
     output: Path | None,
@@ -302,7 +294,7 @@ def compare(
     if output:
         check_figure_path(output, overwrite=overwrite)
     opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models, metric=metric, stores=stores, pooled=pooled)
+    compared = om.compare(*opened, models=models, metric=metric, pooled=pooled)
     table = compared.table(metric)
     differences = [note for own in compared.comparisons for note in own.differences]
     notes = [

@@ -71,8 +71,8 @@ class ClipDataset:
     grouped_by
         The column of the items that `groups` comes from.
     stores
-        If there are several stores, their names and the number of columns of X from each, in order.
-        A store's columns are NaN for clips that it lacks. See `StoreFusion`.
+        If there are several stores, their names and the number of columns of X from each, in order. See
+        `StoreFusion`.
     scheme
         The label scheme, which defines the levels and concepts.
     numbers
@@ -215,12 +215,10 @@ def load_dataset(
     levels: Sequence[str] = (),
     concept: str | None = None,
     array: str = "native",
-    pooling: str | None = None,
     labels: str | None = None,
     split: str | None = None,
     frames: bool | str = False,
     groups: str = "film",
-    missing: str = "drop",
 ) -> ClipDataset:
     """Load the labelled clips of a manifest with their features, ready for scikit-learn.
 
@@ -240,8 +238,8 @@ def load_dataset(
     concept
         A concept to detect. `negatives` is then ``"a"``, ``"b"`` or ``"c"`` (by default ``"a"``
         with ObyGaze's levels, otherwise ``"b"``); see `obygaze_models.data.tasks.Task`.
-    array, pooling
-        The array to read, and how to pool its tokens: ``max``, ``mean`` or ``first``.
+    array
+        The array to read, with one vector per clip.
     labels, split
         The label set, by default the manifest's default; and the split to read `folds` from.
     frames
@@ -250,9 +248,6 @@ def load_dataset(
     groups
         The column of the items to read `groups` from: ``film``, ``media``, or another column of
         items.csv.
-    missing
-        What to do with clips that one of several stores lacks: ``drop`` them, or ``mean``, which
-        sets their features to NaN for `StoreFusion` to fill.
 
     Examples
     --------
@@ -265,7 +260,7 @@ def load_dataset(
     from obygaze_models.data.tasks import levels_of, make_task
 
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
-    opened = open_stores(store, missing)
+    opened = open_stores(store)
     scheme = manifest.label_scheme(labels)
     task = make_task(
         scheme, positives=positives, negatives=negatives, levels=levels, concept=concept
@@ -278,7 +273,6 @@ def load_dataset(
         task_levels,
         labels=labels,
         array=array,
-        pooling=pooling,
         fold_of=manifest.split(split).fold_of if split is not None else {},
         concepts=[concept] if concept else (),
         groups=groups,
@@ -299,7 +293,6 @@ def join_clips(
     *,
     labels: str | None = None,
     array: str = "native",
-    pooling: str | None = None,
     frames: str | None = None,
     fold_of: Mapping[str, int] = {},
     among: Collection[str] | None = None,
@@ -340,7 +333,7 @@ def join_clips(
     with_fold, pool = (
         [clip for clip in ids if among is None or clip in among] for ids in (labelled, everything)
     )
-    ids, features = read_features(store, pool, array, pooling)
+    ids, features = read_features(store, pool, array)
     scheme = manifest.label_scheme(labels)
     requested = {scheme.concept(name) for name in concepts}
     visible = set(scheme.visual_concepts or scheme.concept_names) | requested

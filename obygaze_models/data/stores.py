@@ -1,86 +1,58 @@
-"""Read features from one or several stores, by id. Pooled features are cached.
-
-Pooling reads a store block by block, because ViViT has 3,137 tokens per clip (5 GB for a thousand
-clips). Pooled features are cached in the user's cache folder, under a name that depends on the
-store's content and files.
-"""
+"""Read features from one or several stores, by id."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import io
 import itertools
 import json
 import re
-import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from obygaze_features.common.files import write_bytes
-from obygaze_features.common.package import cache_folder
-from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items
 from obygaze_features.store import ArraySpec, Store, open_store
-from obygaze_features.store.format import CHECKSUMS, IDS, STATUS, token_times
+from obygaze_features.store.format import CHECKSUMS, token_times
 from obygaze_models.scoring.metrics import Array
 
 StoreLike = Store | str | Path
 Stores = StoreLike | Sequence[StoreLike]
 
-POOLINGS: dict[str, Callable[[Array], Any]] = {
-    "max": lambda tokens: tokens.max(axis=0),
-    "mean": lambda tokens: tokens.mean(axis=0, dtype=np.float64),
-    "first": lambda tokens: tokens[0],
-}
-"""The functions that pool the tokens [T, D] of a clip into a vector."""
-
-
-MISSING = ("drop", "mean")
-"""The options for clips that a store lacks: leave them out, or use means of training clips."""
-
 
 class _StoreGroup:
-    """Several stores read as one: the clips that are in all stores, with concatenated features.
+    """Several stores read as one: the clips that are in all stores, with concatenated features."""
 
-    If `missing` is ``mean``, the group has the clips of any store, and NaN for missing features.
-    """
-
-    def __init__(self, stores: Sequence[Store], missing: str) -> None:
-        self.stores, self.missing = stores, missing
+    def __init__(self, stores: Sequence[Store]) -> None:
+        self.stores = stores
         for store in stores[1:]:
             require_same_clips(stores[0].items, store.items, store.where)
         self.where = " and ".join(store.where for store in stores)
         self.names = name_stores([str(store.location.address) for store in stores])
-        self._joined: Any = set.union if missing == "mean" else set.intersection
-        self._has = any if missing == "mean" else all
 
     def __contains__(self, clip: object) -> bool:
-        return self._has(clip in store for store in self.stores)
+        return all(clip in store for store in self.stores)
 
     @functools.cached_property
     def ids(self) -> list[str]:
-        clips = dict.fromkeys(clip for store in self.stores for clip in store.ids)
-        return [clip for clip in clips if clip in self]
+        return [clip for clip in self.stores[0].ids if clip in self]
 
     @functools.cached_property
     def items(self) -> Items:
-        own = {clip: store.items for store in reversed(self.stores) for clip in store.ids}
-        rows = [(own[clip], own[clip].row(clip)) for clip in self.ids]
-        extra = set.intersection(*(set(store.items.extra) for store in self.stores))
-        cells = {name: [items.extra[name][row] for items, row in rows] for name in sorted(extra)}
-        return Items.of([items[row] for items, row in rows], cells)
+        items = self.stores[0].items
+        rows = [items.row(clip) for clip in self.ids]
+        shared = set.intersection(*(set(store.items.extra) for store in self.stores))
+        cells = {name: [items.extra[name][row] for row in rows] for name in sorted(shared)}
+        return Items.of([items[row] for row in rows], cells)
 
     def done_ids(self) -> list[str]:
-        done = self._joined(*(set(store.done_ids()) for store in self.stores))
+        done = set.intersection(*(set(store.done_ids()) for store in self.stores))
         return [clip for clip in self.ids if clip in done]
 
     @property
@@ -98,18 +70,12 @@ class _StoreGroup:
     def arrays(self) -> list[str]:
         return [spec.name for spec in self.specs]
 
-    def read_features(
-        self, ids: Sequence[str], array: str, pooling: str | None
-    ) -> tuple[list[str], Array]:
-        """Return the clips in all stores (or in any, if ``mean``), with concatenated features."""
-        parts = [read_features(store, ids, array, pooling) for store in self.stores]
-        joined = self._joined(*(set(have) for have, _ in parts))
-        clips, columns = [clip for clip in ids if clip in joined], []
-        for have, values in parts:
-            row_of = {clip: row for row, clip in enumerate(have)}
-            padded = np.vstack([values, np.full((1, values.shape[1]), np.nan, np.float32)])
-            columns.append(padded[[row_of.get(clip, -1) for clip in clips]])
-        return clips, np.concatenate(columns, axis=1)
+    def read_features(self, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
+        """Return the clips that all stores have, with concatenated features."""
+        done = set(self.done_ids())
+        clips = [clip for clip in ids if clip in done]
+        parts = [read_features(store, clips, array)[1] for store in self.stores]
+        return clips, np.concatenate(parts, axis=1)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -148,10 +114,7 @@ def describe_missing(store: Store, ids: Sequence[str]) -> str:
     lacks = [f"{counted(n, 'clip lacks', 'clips lack')} {name}" for name, n in counts.items() if n]
     if not lacks:
         return ""
-    outcome = "the mean of the training clips is used instead"
-    if group.missing == "drop":
-        outcome = 'left out (missing = "mean" keeps them)'
-    return f"{', '.join(lacks)}: {outcome}"
+    return f"{', '.join(lacks)}: left out"
 
 
 def widths_of(store: Store, array: str) -> dict[str, int]:
@@ -162,23 +125,17 @@ def widths_of(store: Store, array: str) -> dict[str, int]:
     return {name: widths[array] for name, widths in zip(group.names, specs, strict=True)}
 
 
-def open_stores(stores: Stores, missing: str = "drop") -> Store:
-    """Open a store, or several stores as one with concatenated features.
-
-    Clips that one of several stores lacks are dropped. With ``missing="mean"``, they are kept, and
-    their features from that store are NaN.
-    """
+def open_stores(stores: Stores) -> Store:
+    """Open a store, or several stores as one: the clips in all, with concatenated features."""
     if isinstance(group := cast(object, stores), _StoreGroup):
-        return cast(Store, _StoreGroup(group.stores, missing))
+        return cast(Store, group)
     several = [stores] if isinstance(stores, Store | str | Path) else list(stores)
     opened = [store if isinstance(store, Store) else open_store(store) for store in several]
     # A group has all methods of a store that this package uses.
-    return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened, missing))
+    return opened[0] if len(opened) == 1 else cast(Store, _StoreGroup(opened))
 
 
-def read_features(
-    store: Store, ids: Sequence[str], array: str, pooling: str | None = None
-) -> tuple[list[str], Array]:
+def read_features(store: Store, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
     """Read a float32 vector for each clip; return the ids that the store has, and their vectors.
 
     Parameters
@@ -186,37 +143,22 @@ def read_features(
     store, ids
         The store and the clips to read. Clips that the store lacks are left out.
     array
-        An array of the store with one vector per clip, or with several vectors to pool.
-    pooling
-        One of `POOLINGS`, over all axes except the last. Padding at the end of a clip is ignored.
+        An array of the store with one vector per clip.
     """
     if isinstance(group := cast(object, store), _StoreGroup):
-        return group.read_features(ids, array, pooling)
+        return group.read_features(ids, array)
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is None:
-        problem = unknown_name("array", array, store.arrays)
-        if "frames" in store.arrays:
-            problem += '. For the mean over frames, set array to "frames" and pooling to "mean"'
-        raise ExperimentError(f"{store.where}: {problem}")
-    axes = len(spec.shape)
-    if axes != 1 and pooling is None:
+        raise ExperimentError(f"{store.where}: {unknown_name('array', array, store.arrays)}")
+    if len(spec.shape) != 1:
         raise ExperimentError(
-            f"array {array!r} has {axes} axes per clip. Models that read frames find them without "
-            "it: delete the line. Others need one vector per clip: use native, or add a pooling "
-            f"({', '.join(POOLINGS)})"
+            f"array {array!r} has {len(spec.shape)} axes per clip. Models that read frames find "
+            "them without it: delete the line. Others need one vector per clip: use native, or "
+            "extract the clips again with max or mean among --arrays"
         )
-    if axes == 1 and pooling is not None:
-        raise ExperimentError(
-            f"array {array!r} has one vector per clip, so there is nothing to pool. Remove pooling"
-        )
-    if pooling is None:
-        features = store.read(array, ids, missing="drop")
-        store.forget()
-        return store.done_ids(ids), features.astype(np.float32, copy=False)
-    pooled_ids, pooled = _pool(store, array, pooling)
-    row_of = {clip: row for row, clip in enumerate(pooled_ids)}
-    have = [clip for clip in ids if clip in row_of]
-    return have, pooled[[row_of[clip] for clip in have]]
+    features = store.read(array, ids, missing="drop")
+    store.forget()
+    return store.done_ids(ids), features.astype(np.float32, copy=False)
 
 
 def read_frames(store: Store, ids: Sequence[str], array: str) -> tuple[list[str], Array]:
@@ -295,51 +237,3 @@ def store_fingerprint(store: Store) -> str:
 
 def _digest(parts: Iterable[str]) -> str:
     return hashlib.sha256("|".join(parts).encode()).hexdigest()
-
-
-def _identify_files(store: Store, array: str) -> list[str]:
-    """Return strings that identify an array's files. Checksums alone could be copied."""
-    if not store.location.is_local:
-        return [str(store.location.address)]
-    root = Path(store.location.address)
-    files = [file for name in (array, IDS, STATUS) for file in sorted((root / name).rglob("*"))]
-    states = [path.stat() for path in (root, *files)]
-    return [f"{s.st_dev} {s.st_ino} {s.st_size} {s.st_ctime_ns}" for s in states]
-
-
-def _pool(store: Store, array: str, pooling: str) -> tuple[list[str], Array]:
-    """Return the ids and pooled vectors of all finished rows, reading or filling the cache."""
-    key = _digest([store_fingerprint(store), *_identify_files(store, array)])
-    path = cache_folder("pooled") / f"{key[:32]}-{array}-{pooling}.npz"
-    if (cached := _read_cache(path)) is not None:
-        return cached
-    spec = next(spec for spec in store.specs if spec.name == array)
-    pool = POOLINGS[pooling]
-    ids: list[str] = []
-    rows: list[Array] = []
-    blocks = progress(store.iter_blocks([array]), f"pool {array}", unit="block")
-    for block_ids, values in blocks:
-        ids += block_ids
-        # Clip by clip, so that only one clip at a time is copied to float32.
-        for clip in values[array]:
-            tokens = clip.reshape(-1, spec.shape[-1]).astype(np.float32)
-            if spec.padded:
-                tokens = tokens[~np.isnan(tokens).all(axis=1)]
-            empty = np.full(spec.shape[-1], np.nan)
-            rows.append((pool(tokens) if len(tokens) else empty).astype(np.float32))
-    pooled = np.array(rows, np.float32).reshape(len(ids), spec.shape[-1])
-    # If this fails, the next run is only slower.
-    with contextlib.suppress(OSError):
-        buffer = io.BytesIO()
-        np.savez(buffer, ids=np.array(ids, dtype=np.str_), features=pooled)
-        write_bytes(path, buffer.getvalue())
-    return ids, pooled
-
-
-def _read_cache(path: Path) -> tuple[list[str], Array] | None:
-    """Return the cached ids and features, or None if they are missing or damaged."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as cached:
-            return cached["ids"].tolist(), cached["features"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None

@@ -34,7 +34,6 @@ def compare(
     *runs: AnyRun,
     models: Sequence[str] = (),
     metric: str | None = None,
-    stores: bool = False,
     pooled: bool = False,
 ) -> Comparisons:
     """Compare models with a reference, on the clips that both were tested on.
@@ -49,10 +48,6 @@ def compare(
         Compare only models with these names, in all runs.
     metric
         The score that ranks models; by default the main metric of the first run.
-    stores
-        Show only what each store adds to a model that reads several, in runs with ``each_store``.
-        The model on all stores is compared with the model on each store alone, and with the model
-        on all stores but one.
     pooled
         Score all clips together instead of film by film. Probabilities from different fits are
         then ranked together, although their scales may differ.
@@ -68,7 +63,7 @@ def compare(
     refs = list(dict.fromkeys(ref for ref, _ in tables))
     _check_models(models, refs, named)
     comparisons, left_out = [], []
-    for pair in _store_pairs(refs, named) if stores else _pairs(refs, models, first):
+    for pair in _pairs(refs, models, first):
         tests = {ref: [test for own, test in tables if own == ref] for ref in pair}
         for test in dict.fromkeys([*tests[pair[1]], *tests[pair[0]]]):
             compared = _compare(pair, test, named, tables, pooled=pooled)
@@ -79,14 +74,11 @@ def compare(
     if not comparisons:
         name = models[0] if models else refs[0].model
         nothing = f"no model to compare with {name}. Add a run or a model"
-        if stores:
-            nothing = "no model to compare. Add each_store = true to an experiment, and run it"
         raise ExperimentError(left_out[0].text if left_out else nothing)
     ranked = Comparisons(
-        _adjust(comparisons, stores=stores),
+        _adjust(comparisons),
         metric or first.record.main_metric,
         tuple(dict.fromkeys(left_out)),
-        stores,
         pooled,
     )
     ranked.select(metric)  # raises for an unknown metric
@@ -105,7 +97,7 @@ def _refer(name: str, run: Run, model: str, *, several: bool) -> ModelRef:
     """Return a `ModelRef` for a run's model. Its title names the run if there are several."""
     about = run.record.models[model]
     title = f"{name}: {about.title}" if several else about.title
-    return ModelRef(name, model, title, tuple(about.stores))
+    return ModelRef(name, model, title)
 
 
 def _check_items(runs: Sequence[Run]) -> None:
@@ -145,32 +137,11 @@ def _pairs(refs: Sequence[ModelRef], models: Sequence[str], run: Run) -> list[Pa
     ]
 
 
-def _store_pairs(refs: Sequence[ModelRef], runs: Mapping[str, Run]) -> list[Pair]:
-    """Pair each model that reads several stores with its variants that read only some of them."""
-    return [
-        (first, second)
-        for first in refs
-        for second in refs
-        if first.run == second.run
-        and first.model == runs[second.run].record.models[second.model].variant_of
-    ]
-
-
-def _adjust(comparisons: Sequence[Comparison], *, stores: bool) -> list[Comparison]:
-    """Adjust the p-values of each metric for the number of comparisons, by Holm's method.
-
-    If `stores` is True, only comparisons of all stores with all stores but one keep a p-value.
-    """
+def _adjust(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Adjust the p-values of each metric for the number of comparisons, by Holm's method."""
     adjusted = [replace(own, scores=dict(own.scores)) for own in comparisons]
-    tested = []
-    for own in adjusted:
-        if stores and len(own.model.stores) - len(own.reference.stores) > 1:
-            untested = {key: replace(score, p_value=None) for key, score in own.scores.items()}
-            own.scores.update(untested)
-        else:
-            tested.append(own)
-    for key in dict.fromkeys(key for own in tested for key in own.scores):
-        scored = [own for own in tested if key in own.scores]
+    for key in dict.fromkeys(key for own in adjusted for key in own.scores):
+        scored = [own for own in adjusted if key in own.scores]
         p_values = holm([own.scores[key].p_value for own in scored])
         for own, p_value in zip(scored, p_values, strict=True):
             own.scores[key] = replace(own.scores[key], p_value=p_value)

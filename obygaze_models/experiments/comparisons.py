@@ -18,21 +18,15 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 SIGNIFICANT = 0.05
-STORE_COLUMNS = ("", "alone", "all without it", "adds", "95%", "p")
-ADDS = (
-    "adds: the score on all stores minus the score without this store. Clips that a store lacks "
-    'are left out (with missing = "mean", they get the mean of the training clips).'
-)
 
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model in a run, and the stores it reads. With several runs, `name` includes the run."""
+    """A model in a run. With several runs, `name` includes the run."""
 
     run: str
     model: str
     name: str
-    stores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,8 +90,6 @@ class Comparisons:
         The score that models are ranked by.
     left_out
         Warnings about models or test sets that could not be compared.
-    stores
-        True if the comparisons show what each store adds.
     pooled
         True if all clips are scored together, False if scores are means over films.
     """
@@ -105,7 +97,6 @@ class Comparisons:
     comparisons: list[Comparison]
     metric: str
     left_out: tuple[RunWarning, ...] = ()
-    stores: bool = False
     pooled: bool = False
 
     def __str__(self) -> str:
@@ -152,17 +143,12 @@ class Comparisons:
         """Return the comparisons as text, with a ranked table for each test set."""
         selected = self.select(metric)
         parts = []
-        if self.stores:
-            for (test, model, score), rows in self.stores_by_model(metric).items():
-                head = f"{test}\n{model} on all stores: {score}"
-                parts.append(f"{head}\n{align(STORE_COLUMNS, rows, width=WIDTH)}")
-        else:
-            by_test = group_by(selected, lambda pair: _describe_test(*pair))
-            for head, pairs in by_test.items():
-                parts.append(f"{head}\n{_ranked_table(pairs)}")
-                beside = dict.fromkeys(line for own, _ in pairs for line in own.beside)
-                if beside:
-                    parts.append("\n".join(fill(line, WIDTH) for line in beside))
+        by_test = group_by(selected, lambda pair: _describe_test(*pair))
+        for head, pairs in by_test.items():
+            parts.append(f"{head}\n{_ranked_table(pairs)}")
+            beside = dict.fromkeys(line for own, _ in pairs for line in own.beside)
+            if beside:
+                parts.append("\n".join(fill(line, WIDTH) for line in beside))
         return "\n\n".join([*parts, fill(self._legend(selected), WIDTH)])
 
     def _legend(self, selected: Sequence[tuple[Comparison, str]]) -> str:
@@ -186,34 +172,7 @@ class Comparisons:
             )
         else:
             text += "."
-        return f"{ADDS} {text}" if self.stores else text
-
-    def stores_by_model(
-        self, metric: str | None = None
-    ) -> dict[tuple[str, str, str], list[list[str]]]:
-        """Return rows on what each store adds, by test set, model and score on all stores.
-
-        The cells of a row are the store, the score on this store alone, the score on all other
-        stores, what the store adds to them, the interval, and the p-value.
-        """
-        tables = {}
-        selected = self.select(metric)
-        by_model = group_by(selected, lambda pair: (_describe_test(*pair), pair[0].model.name))
-        for (test, model), pairs in by_model.items():
-            all_stores, key = pairs[0]
-            by_stores = {pair.reference.stores: pair for pair, _ in pairs}
-            rows = []
-            for name in all_stores.model.stores:
-                rest = tuple(store for store in all_stores.model.stores if store != name)
-                alone, without = by_stores.get((name,)), by_stores.get(rest)
-                cells = ["-"] * 4
-                if without:
-                    score = without.scores[key]
-                    cells = [_format(score.reference.value), *_difference_cells(without, key)]
-                own = _format(alone.scores[key].reference.value) if alone else "-"
-                rows.append([name, own, *cells])
-            tables[test, model, _format(all_stores.scores[key].model.value)] = rows
-        return tables
+        return text
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per comparison and metric, for `pandas.DataFrame`."""

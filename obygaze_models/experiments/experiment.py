@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import sys
@@ -25,7 +24,7 @@ from obygaze_features.manifests import LabelScheme
 from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.data.stores import MISSING, POOLINGS, name_stores
+from obygaze_models.data.stores import name_stores
 from obygaze_models.data.targets import NEGATIVES, TARGETS, Classes, Number, Ordered
 from obygaze_models.data.tasks import (
     Problem,
@@ -37,7 +36,6 @@ from obygaze_models.data.tasks import (
     two_classes,
     with_own_keys,
 )
-from obygaze_models.estimators.fusion import FUSIONS
 from obygaze_models.estimators.registry import NO_PIPELINE, REGRESSORS
 from obygaze_models.experiments.spec import AGAINST, CUT, EstimatorSpec, folder_name
 
@@ -89,7 +87,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A folder. The manifest with the labelled items.", examples=["mine"])]
     store: Annotated[_Name | _Names, Meta(
         description="A folder, a zip file or a URL. The store with the features, or a list of "
-        "stores, which are joined as set by `fusion`. This key can also be called `stores`.",
+        "stores, whose features are joined side by side. This key can also be called `stores`.",
         examples=["stores/xclip.zarr"])]
     split: Annotated[str | None, Meta(
         description='`""` for new folds, or the name of a split. The fold column to use.',
@@ -128,9 +126,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "manifest's default label set is used.", examples=["paper"])] = None
     array: Annotated[_Name, Meta(
         description="The name of an array. The features to use.", examples=["native"])] = "native"
-    pooling: Annotated[_Name | None, Meta(
-        description="The name of a pooling. How to pool an array with several tokens into one "
-        "vector: `max`, `mean` or `first`.", examples=["max"])] = None
     frames: Annotated[_Name, Meta(
         description="The name of an array. The array for models that read sequences of frames.",
         examples=["frames_temporal"])] = "frames"
@@ -162,19 +157,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "training; by default `undersample` (`none` for the target `number`), "
         "unless the protocol fixes the training clips.",
         examples=["weights"])] = None
-    missing: Annotated[_Name, Meta(
-        description='`"drop"` or `"mean"`. What to do with clips that one of several stores '
-        "lacks: leave them out, or use the mean of the training clips.",
-        examples=["mean"])] = "drop"
-    fusion: Annotated[_Name, Meta(
-        description='`"early"` or `"late"`. How to join several stores. `early` fits one model to '
-        "all; `late` fits one to each and combines the log-odds.", examples=["late"])] = "early"
-    each_store: Annotated[bool, Meta(
-        description="`true` or `false`. Whether to also fit each estimator on each store alone, "
-        "and on all stores but one.", examples=[True])] = False
-    concept_stores: Annotated[dict[_Name, _Name], Meta(
-        description="A table that maps concepts to stores. Bottlenecks learn each of these "
-        "concepts from its store only.", examples=[{"Voice": "clap"}])] = {}
     predictions: Annotated[tuple[_Name, ...], Meta(
         description="A list of tables. The predictions of your own models.",
         examples=[["mine.csv"]])] = ()
@@ -237,7 +219,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             self._misfits(),
             self._unknown_names(),
             self._protocol_slips(),
-            self._store_slips(),
             self._task_slips(),
             self._target_slips(),
         )
@@ -266,12 +247,9 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         target = TARGETS.get(self.target, Classes())
         for kind, value, names in (
             ("protocol", self.protocol_name, PROTOCOLS),
-            ("pooling", self.pooling, POOLINGS),
             ("balance", self.balance, BALANCES),
             ("set of negatives", self.negatives, NEGATIVES),
             ("target", self.target, TARGETS),
-            ("missing", self.missing, MISSING),
-            ("fusion", self.fusion, FUSIONS),
             (
                 "score of several classes" if several else "score",
                 self.score,
@@ -296,16 +274,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         yield from self._option_slips()
         if self.protocol_name == "paper" and self.levels:
             yield f"the paper's protocol is for two classes (got {len(self.levels)}). Use leak-free"
-
-    def _store_slips(self) -> Iterator[str]:
-        """Yield a sentence for each key that conflicts with the stores."""
-        for store in self.concept_stores.values():
-            if store not in self.store_names:
-                yield f"concept_stores: {unknown_name('store', store, self.store_names)}"
-        joins = {"missing": "drop", "fusion": "early", "each_store": False, "concept_stores": {}}
-        keys = [key for key, default in joins.items() if getattr(self, key) != default]
-        if keys and len(self.stores) < 2:
-            yield f"{' or '.join(keys)} needs several stores. Omit it, or list several stores"
 
     def _task_slips(self) -> Iterator[str]:
         """Yield a sentence for each conflict between classes or negatives."""
@@ -416,23 +384,13 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 )
             with errors_as(ExperimentError, repr(self.name)):
                 negatives, cut = str(options.pop(AGAINST, "a")), options.pop(CUT, None)
-                use, how = options.pop("stores", ()), options.pop("fusion", self.fusion)
+                use = options.pop("stores", ())
                 for store in set(use) - {*stores}:
                     raise ExperimentError(unknown_name("store", str(store), stores))
-                senses = self.concept_stores
                 numbers = self.target in (Ordered.key, Number.key)
-                spec = EstimatorSpec(
-                    name, options, negatives, cut, tuple(use), how, senses, numbers=numbers
+                specs[listed] = EstimatorSpec(
+                    name, options, negatives, cut, tuple(use), numbers=numbers
                 )
-                specs[listed] = spec
-                variants = {}
-                if self.each_store and spec.fuses and not use:
-                    variants = _store_variants(listed, stores)
-                for other, names in variants.items():
-                    if (folder := folder_name(other).casefold()) in folders:
-                        raise self._called_twice(other, name)
-                    folders.add(folder)
-                    specs[other] = dataclasses.replace(spec, use=names, variant_of=listed)
         for name, spec in specs.items():
             if slip := self._estimator_slip(name, spec):
                 raise ExperimentError(f"{self.name!r}: {slip}")
@@ -459,19 +417,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                     yield f"the title {title!r} is used twice. Change one of them"
 
     def title_of(self, model: str) -> str:
-        """Return a model's name for use in tables: its title, or its name if it has no title.
-
-        The name of a variant, which reads only some stores, consists of the model's and the
-        stores' titles.
-        """
-        spec = self.learners.get(model)
-        if model in self.titles or spec is None or not spec.variant_of:
-            return self.titles.get(model, model)
-        base, stores = spec.variant_of, self.store_names
-        names = [*_store_variants(base, stores)]
-        titles = [self.titles.get(store, store) for store in stores]
-        titled = [*_store_variants(self.titles.get(base, base), titles)]
-        return titled[names.index(model)]
+        """Return a model's name for use in tables: its title, or its name if it has no title."""
+        return self.titles.get(model, model)
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -526,9 +473,10 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     @property
     def feature(self) -> str:
-        """A description of the array, its pooling, and the frame array if any."""
-        text = f"{self.array}, {self.pooling} over tokens" if self.pooling else self.array
-        return f"{text} and {self.frame_array} (sequences)" if self.frame_array else text
+        """A description of the array, and the frame array if any."""
+        if self.frame_array:
+            return f"{self.array} and {self.frame_array} (sequences)"
+        return self.array
 
     @property
     def frame_array(self) -> str | None:
@@ -546,7 +494,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             codes: dict[str, Any] = {key: coded(getattr(self, key)) for key in _LEVEL_KEYS}
             default = default_negatives(scheme) if self.concepts else "a"
             codes["negatives"] = self.negatives or default
-            codes["concept_stores"] = {scheme.concept(n): s for n, s in self.concept_stores.items()}
             tests = tuple(map(coded, self.test_negatives))
             return replace(self, test_negatives=tests, **codes).check()
 
@@ -575,13 +522,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         against = self.negatives or default_negatives(scheme)
         tasks = [concept_task(scheme.name_of, name, against) for name in names]
         return [Problem(task, (task,)) for task in tasks]
-
-
-def _store_variants(model: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return a model's variants by name: on each store alone, and on all stores but one."""
-    others = {name: tuple(rest for rest in names if rest != name) for name in names}
-    variants: dict[str, tuple[str, ...]] = {f"{model} on {name} alone": (name,) for name in names}
-    return variants | {f"{model} without {n}": rest for n, rest in others.items() if len(rest) > 1}
 
 
 def _as_held(key: str, value: Any) -> Any:

@@ -350,10 +350,7 @@ def _make_model(
         model,
         dict(data.stores),
         use=[*spec.use] or None,
-        how=spec.fusion,
-        class_weight="balanced" if weights else None,
         random_state=seed,
-        concept_stores=dict(spec.concept_stores) or None,
     )
     return fusion, accepted | {"groups", "order"}, reads
 
@@ -406,9 +403,8 @@ def _fit_model(
 
 def _features(data: ClipDataset, model: Any, reads: str) -> Array:
     """Return the input of a model: one vector per clip, or the frames of each clip."""
-    if reads != "frames":  # only a fusion gets NaN for missing features
-        keeps_nan = isinstance(model, StoreFusion) or not data.stores
-        return data.X if keeps_nan else np.nan_to_num(data.X)
+    if reads != "frames":
+        return data.X
     if data.frames is None:
         raise ExperimentError("the model reads frames. Load the clips with frames=True")
     return data.frames

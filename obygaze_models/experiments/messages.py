@@ -56,7 +56,6 @@ FOLLOWS = {
     "leak": "Do not compare these scores with others. See Methods for the numbers of clips.",
     "neighbours": "Clips this close are often alike, so expect lower scores on other files.",
     "zeros": "Predictions for these clips come without reasons.",
-    "missing": "Clips that are kept are predicted from the other stores only.",
     "inner-folds": "Tuned settings may suit the training {group}s better than others.",
     "skipped": "Scores are over fewer fits than planned.",
     "films": "The other clips have no scores.",

@@ -304,7 +304,7 @@ class Outcome:
     """The results of training and testing.
 
     `fits` are the rows of ``fits.csv``, and `saved` the paths of the saved models. `explained` has
-    the results to explain, for experiments with concepts or late fusion. `seen` maps task and fold
+    the results to explain, for experiments with concepts. `seen` maps task and fold
     to the rows that models used besides training and validation rows. `warnings` has the warnings
     of estimators from other packages, and warnings about inner folds.
     """
@@ -364,7 +364,7 @@ class Outcome:
     def _explains(self) -> bool:
         """True if the run explains its models, which are then kept in memory."""
         learners = self.plan.experiment.learners.values()
-        return any(spec.has_bank or spec.fusion == "late" for spec in learners)
+        return any(spec.has_bank for spec in learners)
 
     @cached_property
     def leaked(self) -> set[str]:
@@ -460,7 +460,6 @@ def _about_models(plan: Plan) -> dict[str, ModelRecord]:
             title=experiment.title_of(name),
             estimator=spec.name,
             stores=[*(spec.use or experiment.store_names)],
-            variant_of=spec.variant_of,
         )
         for name, spec in experiment.learners.items()
     }

@@ -218,8 +218,6 @@ class Plan:
             "preprocessing": attributes["preprocessing"],
             "array": array,
             "shape": next(list(spec.shape) for spec in self.store.specs if spec.name == array),
-            "pooling": None if frames else experiment.pooling,
-            **({"missing": experiment.missing} if experiment.missing != "drop" else {}),
         }
 
     @cached_property
@@ -306,13 +304,6 @@ def make_plan(experiment: Experiment | str | Path) -> Plan:
     """Plan an experiment; raise `ExperimentError` if no model could be trained."""
     plan = plan_clips(experiment)
     experiment = plan.experiment
-    specs = [spec for spec in experiment.learners.values() if spec.has_bank]
-    read = {store for spec in specs for store in spec.use or experiment.store_names}
-    if unread := {*experiment.concept_stores.values()} - read:
-        raise ExperimentError(
-            f"{experiment.name!r}: concept_stores: no estimator learns concepts from "
-            f"{min(unread)}. Add an estimator such as pcbm-logistic, or remove the store's entries"
-        )
     near = _near(plan)
     for problem in plan.problems:
         try:
@@ -424,7 +415,7 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
     annotators = [name for name in merged.merged_annotators if name in manifest.label_names]
     experiment = experiment.in_codes(scheme)
     problems = experiment.problems(scheme)
-    store = open_stores(experiment.store, experiment.missing)
+    store = open_stores(experiment.store)
     outside = [model for path in experiment.predictions for model in read_outside(Path(path))]
     names = [*experiment.learners, *(model.name for model in outside)]
     experiment.check_models(names)
@@ -450,22 +441,20 @@ def plan_clips(experiment: Experiment | str | Path) -> Plan:
         levels_of(tasks, merged, scheme),
         labels=experiment.label_set,
         array=experiment.array,
-        pooling=experiment.pooling,
         frames=experiment.frame_array,
         fold_of=division.fold_of,
         among=division.ids,
-        concepts={*experiment.concepts, *experiment.concept_stores} - {ALL},
+        concepts={*experiment.concepts} - {ALL},
         annotators=annotators,
         groups=experiment.groups or "film",
     )
-    _check_features(data, experiment)
+    _check_features(data)
     return Plan(experiment, manifest, store, problems, division, outside, data, join)
 
 
-def _check_features(data: ClipDataset, experiment: Experiment) -> None:
+def _check_features(data: ClipDataset) -> None:
     """Raise `ExperimentError` if a clip has features that are not finite numbers."""
-    absent = np.isnan(data.X) & (experiment.missing == "mean")
-    broken = np.flatnonzero(~(np.isfinite(data.X) | absent).all(axis=1))
+    broken = np.flatnonzero(~np.isfinite(data.X).all(axis=1))
     if len(broken):
         named = ", ".join(data.ids[row] for row in broken[:5])
         clips = counted(len(broken), f"clip ({named}) has", f"clips (such as {named}) have")

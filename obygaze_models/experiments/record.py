@@ -121,17 +121,14 @@ class StoreRecord(_Part, frozen=True, kw_only=True):
 class Features(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """A description of the features that a model was trained on, to reject other features.
 
-    `frames` is the array for models that read sequences of frames. `missing` is the treatment of
-    clips that one of several stores lacks.
+    `frames` is the array for models that read sequences of frames.
     """
 
     backbone: dict[str, Any]
     preprocessing: dict[str, Any]
     array: str
     shape: list[int]
-    pooling: str | None
     frames: str | None = None
-    missing: str = "drop"
 
 
 class Official(_Part, frozen=True, kw_only=True):
@@ -216,14 +213,11 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
         The name of the estimator; empty for an external model.
     stores
         The names of the stores that the model reads.
-    variant_of
-        The model that this model is a variant of, with fewer stores; "" if it is not a variant.
     """
 
     title: str
     estimator: str = ""
     stores: list[str] = []
-    variant_of: str = ""
 
 
 class TestSet(_Part, frozen=True, kw_only=True):

@@ -40,9 +40,8 @@ def folder_name(text: str) -> str:
 class EstimatorSpec:
     """An entry in the list of estimators: its name, its options and the data that it uses.
 
-    The estimator reads the stores in `use` (by default all), joined by `fusion`. Concepts in
-    `concept_stores` are learned from the store named there. A variant reads fewer stores than the
-    entry named in `variant_of`. If `numbers` is True, the estimator can be a regressor.
+    The estimator reads the stores in `use`, by default all. If `numbers` is True, it can be a
+    regressor.
     """
 
     name: str
@@ -50,9 +49,6 @@ class EstimatorSpec:
     negatives: str = "a"
     threshold: str | None = None
     use: tuple[str, ...] = ()
-    fusion: str = "early"
-    concept_stores: Mapping[str, str] = field(default_factory=dict)
-    variant_of: str = ""
     numbers: bool = False
 
     def __post_init__(self) -> None:
@@ -127,6 +123,5 @@ class EstimatorSpec:
     def table(self) -> dict[str, Any]:
         """The options as written in an experiment's table."""
         keys = {AGAINST: self.negatives, CUT: self.threshold, "stores": [*self.use]}
-        keys["fusion"] = self.fusion
-        defaults: dict[str, Any] = {AGAINST: "a", CUT: None, "stores": [], "fusion": "early"}
+        defaults: dict[str, Any] = {AGAINST: "a", CUT: None, "stores": []}
         return {k: v for k, v in keys.items() if v != defaults[k]} | dict(self.options)

@@ -368,11 +368,7 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     main = "auroc"
     if record.task(test).target.is_numeric:
         main = record.ranking_metric
-    models = [
-        scores
-        for scores in record.scores
-        if scores.test == test and not record.models[scores.model].variant_of
-    ]
+    models = [scores for scores in record.scores if scores.test == test]
     films = dict.fromkeys(film for scores in models for film in scores.groups)
     titles, noun = record.films.titles, group_noun(record.films.by)
     area, counts = METRICS[main].title, counted(len(films), noun)

@@ -5,7 +5,7 @@
 class is empty if the clip's features are all zero, as in a clip without speech. The row of an
 intercept has no value. Trees have no parts. They have a row for each question on a clip's path: the
 number of the ``step``, and whether the value was ``above`` the ``threshold``. Numbers have six
-significant digits. For a late fusion, the stores take the place of the concepts.
+significant digits.
 """
 
 from __future__ import annotations
@@ -115,21 +115,19 @@ COLUMNS = {
 }  # fmt: skip
 """The columns of ``reasons.csv`` and their types."""
 NUMBERS = ["value", "part", "threshold"]
-KINDS = {"sum", "path", "sensitivity", "stores"}
+KINDS = {"sum", "path", "sensitivity"}
 """The kinds of reasons. Only earlier versions wrote ``sensitivity``: a network's derivatives."""
 
 
 def explain_models(data: ClipDataset, results: Sequence[FitResult]) -> pd.DataFrame:
-    """Return a table of the reasons that models with concepts and late fusions give."""
-    from obygaze_models.estimators.fusion import StoreFusion
+    """Return a table of the reasons that models with concepts give."""
     from obygaze_models.explain.attributions import attribute, bank_of
 
     tables = list[pd.DataFrame]()
     read = [(r.planned, r.fit) for r in results if r.fit is not None and r.fit.reads == "features"]
     for planned, fit in progress(read, "explain", unit="model"):
         model, task, fold = fit.estimator, planned.task, planned.fold
-        is_late = isinstance(model, StoreFusion) and model.stacker_ is not None
-        if not is_late and bank_of(model) is None:
+        if bank_of(model) is None:
             continue  # random directions explain nothing
         X = data.X[fold.test_rows]
         attribution = attribute(model, X, classes=task.class_keys, cut=fit.cut)

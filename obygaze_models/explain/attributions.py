@@ -17,7 +17,7 @@ from obygaze_models.data.stores import Stores
 from obygaze_models.estimators.bottlenecks import ConceptBottleneck
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.concepts import RandomDirections
-from obygaze_models.estimators.fusion import StoreFusion, unfuse
+from obygaze_models.estimators.fusion import unfuse
 from obygaze_models.estimators.trees import TreeArrays, as_tree
 from obygaze_models.saved.about import seen_in_training
 from obygaze_models.saved.inference import (
@@ -28,7 +28,7 @@ from obygaze_models.saved.inference import (
 from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import Array
 
-Kind = Literal["sum", "path", "stores"]
+Kind = Literal["sum", "path"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class Attribution:
     ----------
     kind
         ``sum`` if weights times values, plus the intercept, add up to the logit. ``path`` if the
-        model asks a tree's questions. ``stores`` for a late fusion, a sum of the log-odds from
-        each store. There, stores take the place of concepts.
+        model asks a tree's questions.
     concepts
         The names of the concepts.
     labels
@@ -96,7 +95,7 @@ def attribute(
     classes: Sequence[str] | None = None,
     cut: float = 0.5,
 ) -> Attribution | None:
-    """Attribute predictions for clips X [N, D] to concepts or stores; None for other models.
+    """Attribute predictions for clips X [N, D] to concepts; None for models without concepts.
 
     Parameters
     ----------
@@ -120,14 +119,6 @@ def attribute(
             return Attribution("path", concepts, labels, measured, steps=steps, leaves=leaves)
         if hasattr(model.head_, "coef_"):  # other kinds of heads have no contributions to show
             return _sums(model, measured, X, names, cut)
-    if isinstance(model, StoreFusion) and len(names) == 2:
-        logits, head = model.logits_of(model.models_, X), model.stacker_
-        weights = np.where(model.lacks(X), 0, head.coef_[0])  # 0 if a store lacks the clip
-        intercept = logits @ head.coef_[0] + head.intercept_[0] - log_odds(cut)
-        total, stores = intercept.copy(), tuple(model.use or model.stores)
-        intercept -= (weights * logits).sum(axis=1)
-        labels = names[-1:] * len(X)
-        return Attribution("stores", stores, labels, logits, weights, intercept, logit=total)
     return None
 
 
@@ -266,8 +257,8 @@ def explain_rows(
     list of dict
         For each clip, the predicted ``label``, the ``probabilities`` of the classes, and ``why``.
         For a tree, ``why`` has the ``steps`` of the path from the root, the last node (``leaf``),
-        and the ``shares`` of the classes in that node. For a sum over concepts or stores, ``why``
-        has the ``label`` of the logit (the second of two classes, or else the predicted class), the
+        and the ``shares`` of the classes in that node. For a sum over concepts, ``why`` has the
+        ``label`` of the logit (the second of two classes, or else the predicted class), the
         ``contributions``, largest first, the ``intercept``, and their sum, the ``logit``. For other
         models, such as networks, ``why`` is None.
     """

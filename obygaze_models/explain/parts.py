@@ -98,7 +98,7 @@ def mean_parts(reasons: pd.DataFrame, ids: list[str]) -> MeanParts:
     A clip's parts are NaN if no fit explains the clip, or if the clip's fits explain different
     classes (of more than two).
     """
-    sums = reasons[reasons["kind"].isin(["sum", "stores"])]
+    sums = reasons[reasons["kind"] == "sum"]
     concepts = values_of(sums)["concept"].unique().tolist()
     own = sums[(sums["class"] != "") & sums["id"].isin(ids)]
     of_clip = own.groupby("id", observed=True)

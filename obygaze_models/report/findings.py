@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.page.html import Html, html, joined, number
-from obygaze_models.experiments.compare import compare
 from obygaze_models.experiments.comparisons import SIGNIFICANT
 from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.report.annotators import MIN_MARKED
 from obygaze_models.report.headline import Headline
-from obygaze_models.report.runs import ReportRun, ScoreRow
+from obygaze_models.report.runs import ScoreRow
 from obygaze_models.report.score_figure import human_against_human
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
@@ -423,18 +422,3 @@ def beside_annotators(head: Headline) -> list[Html]:
             html(text, "the annotators’ own kappa over all levels", number(own.agreement.value))
         )
     return [Html(" ".join(lines))]
-
-
-def store_tables(
-    head: Headline, runs: Sequence[ReportRun]
-) -> dict[tuple[str, str, str], list[list[str]]]:
-    """Return tables of each store's contribution to each model, for runs that compare stores."""
-    tables = {}
-    for run in runs:
-        if run.record.experiment.each_store:
-            compared = compare(run.run, stores=True)
-            scored = {key for comparison in compared.comparisons for key in comparison.scores}
-            own = compared.stores_by_model(head.metric if head.metric in scored else None)
-            for (test, model, score), rows in own.items():
-                tables[test, f"{run.name}: {model}" if len(runs) > 1 else model, score] = rows
-    return tables

@@ -149,9 +149,9 @@ def _terms(sources: Sequence[Source]) -> Iterator[tuple[str, str]]:
         for metric in map(METRICS.__getitem__, metrics_of(run.record)):
             yield metric.title, metric.sentence
     for run in runs:
-        for feature in (run.record.experiment.array, run.record.experiment.pooling):
-            if feature in FEATURES:
-                yield feature, FEATURES[feature]
+        array = run.record.experiment.array
+        if array in FEATURES:
+            yield array, FEATURES[array]
     yield from _model_terms(runs)
 
 

@@ -143,9 +143,7 @@ def _seen(source: Source) -> tuple[str, str]:
     return f"is {top}", top
 
 
-NOT_SEEN = (
-    "they cannot be seen; a bottleneck learns them only from a separate store (concept_stores)"
-)
+NOT_SEEN = "they cannot be seen, and a bottleneck learns only visual concepts"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from obygaze_features.common.text import counted, for_shell, format_time
 from obygaze_features.errors import ExperimentError
 from obygaze_features.page.html import Html, document, number, read_thumbnails, script_json
 from obygaze_models.data.protocols import PROTOCOLS
-from obygaze_models.experiments.comparisons import STORE_COLUMNS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
 from obygaze_models.experiments.summary import UNCALIBRATED
@@ -30,7 +29,7 @@ from obygaze_models.report.concepts import concept_figures, concept_tables
 from obygaze_models.report.explorer import explorer_data, in_scene_order
 from obygaze_models.report.film_timelines import film_timelines, video_data
 from obygaze_models.report.films import film_strips
-from obygaze_models.report.findings import beside_annotators, findings, store_tables
+from obygaze_models.report.findings import beside_annotators, findings
 from obygaze_models.report.glossary import about, citation, eyebrow, glossary, page_title
 from obygaze_models.report.headline import Headline, headline
 from obygaze_models.report.limits import alarms, cautions, concept_notes, limits
@@ -210,8 +209,6 @@ def _models(
     return {
         "runs": runs,
         "tables": tables,
-        "store_tables": store_tables(head, runs),
-        "store_columns": STORE_COLUMNS,
         "concept_figures": concept_figures(head, runs),
         "concepts": concept_tables(runs),
         "concept_notes": concept_notes(runs),

@@ -234,10 +234,8 @@ def prepare_runs(runs: Sequence[Run]) -> list[ReportRun]:
         ]
     features, fingerprints = [], dict[str, set[str]]()
     for record in (run.record for run in runs):
-        array, pooling = record.experiment.array, record.experiment.pooling
-        words = f"{array}, {pooling}" if pooling else array
         frames = f" and {record.features.frames}" if record.features.frames else ""
-        features.append(f"{record.store.backbone['name']} {words}{frames}")
+        features.append(f"{record.store.backbone['name']} {record.experiment.array}{frames}")
         fingerprints.setdefault(features[-1], set()).add(record.store.fingerprint)
     features = [
         f"{feature} ({run.record.store.name})" if len(fingerprints[feature]) > 1 else feature

@@ -32,9 +32,6 @@ _SETTINGS = (
     ("paper", "paper", False, "Paper: the text of version 1, appendix 8, on all clips"),
     ("leak-free", "leak-free", False, "Leak-free, on all clips"),
 )
-# With one token per frame, the maximum over frames equals the maximum over all tokens.
-_ONE_TOKEN_A_FRAME = ("xclip", "lsmdc")
-
 
 Runs = Mapping[Any, Run]
 """The runs of a table, by the keys of the table's experiments."""
@@ -197,18 +194,17 @@ class ReproductionContext:
         Parameters
         ----------
         slot, feature
-            See `feature`.
+            The backbone, and the array to read: ``native`` or ``max``.
         suffix
             The end of the run folder's name.
         options
             The other fields of `Experiment`.
         """
-        array, pooling = self.feature(slot, feature)
+        self.require_feature(slot, feature)
         experiment = Experiment(
             manifest=str(self.manifest_folder),
             store=str(self._paths[slot]),
-            array=array,
-            pooling=pooling,
+            array=feature,
             labels=setting.labels,
             protocol=setting.protocol,
             seed=self.seed,
@@ -266,8 +262,8 @@ class ReproductionContext:
         backbone = self.stores[slot].attributes["backbone"]
         return self.has_papers_clips and is_checkpoint_of_paper(backbone)
 
-    def feature(self, slot: str, name: str) -> tuple[str, str | None]:
-        """Return the array and the pooling for a feature (``native`` or ``max``) of a slot."""
+    def require_feature(self, slot: str, name: str) -> None:
+        """Raise `Unavailable` unless a slot has a store with the array."""
         backbone = BACKBONES[slot]
         if slot not in self.stores:
             raise Unavailable(
@@ -275,11 +271,7 @@ class ReproductionContext:
             )
         arrays = {spec.name for spec in self.stores[slot].specs}
         if name in arrays:
-            return name, None
-        tokens = ("tokens", "frames") if slot in _ONE_TOKEN_A_FRAME else ("tokens",)
-        for array in tokens if name == "max" else ():
-            if array in arrays:
-                return array, "max"
+            return
         remedy = f"Extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
             others = "".join(f"{array}=FILE " for array in sorted(arrays))

@@ -66,8 +66,6 @@ class Features(msgspec.Struct, frozen=True):
     preprocessing: dict[str, Any] = {}
     array: str = ""
     shape: list[int] | None = None
-    pooling: str | None = None
-    missing: str = "drop"
 
     @property
     def stores(self) -> int:
@@ -321,7 +319,7 @@ def model_card(
     features = info.features
     backbone = features.backbone or Backbone()
     weights = [f"`{part.weights_sha256}`" for part in backbone.each]
-    reading = f", {features.pooling} over its tokens" if features.pooling else ""
+    reading = ""
     if info.reads == "frames" and features.shape:
         reading = f", the sequence of {features.shape[0]} frames of a clip"
     options = ", ".join(f"{key} = {value}" for key, value in info.options.items())

@@ -493,7 +493,7 @@ def require_clips(store: Store, ids: Sequence[str]) -> None:
 
 def open_for(about: Mapping[str, Any], store: Stores) -> Store:
     """Open the store or stores for a model, treating clips that a store lacks as in training."""
-    return open_stores(store, description_of(about).features.missing)
+    return open_stores(store)
 
 
 def features_of(
@@ -517,7 +517,7 @@ def features_of(
     features = info.features
     if info.reads == "frames":
         return read_frames(store, ids, features.array)
-    return read_features(store, ids, features.array, features.pooling)
+    return read_features(store, ids, features.array)
 
 
 def feature_blocks(
@@ -525,13 +525,13 @@ def feature_blocks(
 ) -> Iterator[tuple[list[str], Array]]:
     """Yield the results of `features_of` block by block, or a single block if there are few clips.
 
-    Frame sequences and pooled arrays are always a single block.
+    Frame sequences are always a single block.
     """
     check_features(about, store)
     info = description_of(about)
     spec = next(spec for spec in store.specs if spec.name == info.features.array)
     step = max(1, len(ids))
-    if info.reads != "frames" and info.features.pooling is None:
+    if info.reads != "frames":
         step = max(1, BLOCK_VALUES // spec.shape[-1])
     for start in range(0, max(1, len(ids)), step):
         yield features_of(about, store, ids[start : start + step])
@@ -560,13 +560,12 @@ def _differences(
         for key in sorted({*preprocessing, *stored})
         if preprocessing.get(key) != stored.get(key)
     ]
-    array, pooling, shape = features.array, features.pooling, features.shape
+    array, shape = features.array, features.shape
     spec = next((spec for spec in store.specs if spec.name == array), None)
     if spec is None:
         differences.append(f"the store has no array {array!r} (it has {', '.join(store.arrays)})")
-    elif info.reads != "frames" and (pooling is None) != (len(spec.shape) == 1):
-        read = f"pooled by {pooling}" if pooling else "as one vector"
-        differences.append(f"the model reads {array!r} {read}, but its shape is {list(spec.shape)}")
+    elif info.reads != "frames" and len(spec.shape) != 1:
+        differences.append(f"{array!r} has shape {list(spec.shape)} per clip, not one vector")
     elif shape is not None and shape != list(spec.shape):
         differences.append(f"{array!r} has shape {list(spec.shape)} per clip, not {list(shape)}")
     return differences

@@ -109,7 +109,7 @@ def save_model(
     path
         The folder to create. It appears only when it is complete.
     about
-        A description as JSON values, such as the features (backbone, array, pooling) and the task.
+        A description as JSON values, such as the features (backbone and array) and the task.
     durable
         Flush the files to disk. Pass False within a folder from `new_folder`, which flushes all
         files itself.

@@ -110,13 +110,12 @@ def test_sets_are_named_by_columns_ids_levels_or_a_file(eat, images, prompts, tm
     assert (row["p_is"], row["partitions"]) == ("sampled", 999)
 
 
-def test_arrays_are_pooled_and_missing_items_named(eat, images):
+def test_missing_items_are_named(eat, images):
     options = sets(
         x="gender:woman", y="gender:man,profession:science", a="business-man-0", b="business-man-1"
     )
-    frames = ("--array", "frames", "--pooling", "mean")
-    row = only_row(eat(*options, *frames, "--json", texts=None))
-    vectors = {item: values.astype(np.float16) for item, values in images.by_id.items()}
+    row = only_row(eat(*options, "--json", texts=None))
+    vectors = images.by_id
     x = [values for item, values in vectors.items() if "woman" in item]
     y = [values for item, values in vectors.items() if item.startswith("science-man")]
     correct = associate(x, y, [vectors["business-man-0"]], [vectors["business-man-1"]])

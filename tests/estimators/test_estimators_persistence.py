@@ -36,7 +36,7 @@ from obygaze_models.experiments.spec import EstimatorSpec
 from tests.estimators.test_estimators_learners import DATA, LABELS, LEVELS, TRAIN, VALIDATION
 from tests.kit.store import contents
 
-ABOUT = {"features": {"backbone": "tiny", "array": "native", "pooling": None}, "run": 3}
+ABOUT = {"features": {"backbone": "tiny", "array": "native"}, "run": 3}
 FILES = ("model.json", "model.safetensors")
 FOREIGN = "a classifier from elsewhere"
 X = DATA.X
@@ -55,25 +55,18 @@ def models():
     rows, labels, bank = X[TRAIN], LABELS[TRAIN], by_name["pcbm-tree"].bank_
     weighted = om.MLPProbe(class_weight={0: 1.0, 1: 2.5}, max_iter=1, random_state=0)
     halves = {"see": X.shape[1] - 1, "hear": 1}
-    fused = {
-        f"{way} fusion": om.StoreFusion(om.LogisticProbe(), halves, how=way, random_state=0)
-        for way in ("early", "late")
+    fused = om.StoreFusion(om.LogisticProbe(), halves, random_state=0)
+    fused.fit(rows, labels, groups=DATA.groups[TRAIN])
+    return by_name | {
+        "fusion": fused,
+        "texts": om.LogisticProbe().fit(rows, LEVELS[TRAIN]),
+        FOREIGN: GaussianNB().fit(rows, LEVELS[TRAIN]),
+        "weights": weighted.fit(rows, labels),
+        "bank": bank,
+        "random bank": om.RandomDirections(3, random_state=0).fit(X),
+        "a frozen bank": om.ConceptBottleneck(FrozenEstimator(bank)).fit(rows, labels),
+        "foreign parts": om.ConceptBottleneck(PCA(2), GaussianNB()).fit(rows, labels),
     }
-    for model in fused.values():
-        model.fit(rows, labels, groups=DATA.groups[TRAIN])
-    return (
-        by_name
-        | fused
-        | {
-            "texts": om.LogisticProbe().fit(rows, LEVELS[TRAIN]),
-            FOREIGN: GaussianNB().fit(rows, LEVELS[TRAIN]),
-            "weights": weighted.fit(rows, labels),
-            "bank": bank,
-            "random bank": om.RandomDirections(3, random_state=0).fit(X),
-            "a frozen bank": om.ConceptBottleneck(FrozenEstimator(bank)).fit(rows, labels),
-            "foreign parts": om.ConceptBottleneck(PCA(2), GaussianNB()).fit(rows, labels),
-        }
-    )
 
 
 @pytest.fixture(scope="module")
@@ -353,14 +346,13 @@ FORGERIES = [
     ("mlp", "a narrower layer", cut("model.coefs_.1")),
     ("bank", "fewer names", lambda h, a: learned(h, names_=["Look"])),
     ("knn", "fewer labels", cut("model._y")),
-    ("late fusion", "a scale of 0", lambda h, a: a["model.models_.0.scales_"].__setitem__(0, 0)),
-    *((f"{way} fusion", f"{key} {value}", partial(forge_parameters, **{key: value}))
-      for way in ("early", "late")
+    ("fusion", "a scale of 0", lambda h, a: a["model.scales_"].__setitem__(0, 0)),
+    *(("fusion", f"{key} {value}", partial(forge_parameters, **{key: value}))
       for key, value in (("stores", []), ("stores", {"mapping": []}), ("use", ["nope"]),
                          ("use", [["see"]]), ("stores", {"mapping": [["see", 10**9]]}))),
-    ("early fusion", "classes that are no numbers of rows", lambda h, a: a.update(
+    ("fusion", "classes that are no numbers of rows", lambda h, a: a.update(
         {"model.models_.0.classes_": a["model.models_.0.classes_"].astype("float64")})),
-    ("late fusion", "one model", lambda h, a: h["model"]["fitted"]["models_"].pop()),
+    ("fusion", "no model", lambda h, a: h["model"]["fitted"]["models_"].pop()),
     # Changes that would crash a process or exhaust its memory.
     ("knn", "labels", manhattan),
     ("majority", "a text", lambda h, a: learned(h, more_={"texts": ["a" * 10**6, *"b" * 10**6]})),

@@ -1,9 +1,6 @@
 """`load_dataset`, splitters in scikit-learn's tools, and sequences of frames."""
 
 import json
-import os
-import shutil
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
-import obygaze_features as of
 import obygaze_models as om
 from obygaze_features import manifests, open_store
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_features.manifests import Manifest
 from obygaze_features.store import ArraySpec, commit
-from obygaze_features.store.finalise import finalise
 from obygaze_models.experiments.plan import make_plan
 from tests.conftest import run_obygaze
 from tests.fuzz.kinds import read_files, seal_run, write_files
@@ -172,105 +167,6 @@ def test_invalid_folds_are_refused(data, split, fact):
     with pytest.raises(ValueError) as caught:
         list(split(data))
     assert fact in str(caught.value)
-
-
-IDS = [f"clip-{row:02}" for row in range(23)]
-TOKENS = replace(
-    RECIPE,
-    arrays=(
-        ArraySpec("native", (3,), "float32", "one vector a clip"),
-        ArraySpec("frames", (5, 3), "float16", "one vector a frame", padded=True),
-        ArraySpec("tokens", (2, 4, 3), "float16", "patches of frames"),
-    ),
-)
-POOLINGS = {
-    "max": np.nanmax,
-    "mean": lambda values, axis: np.nanmean(values, axis=axis, dtype=np.float64),
-    "first": lambda values, axis: values[:, 0],
-}
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache/obygaze/pooled"
-
-
-def draw(seed=0):
-    """Return frames that end early in every third clip, and tokens that never do."""
-    chance = np.random.default_rng(seed)
-    frames = chance.normal(size=(len(IDS), 5, 3)).astype(np.float16)
-    frames[::3, 3:] = np.nan
-    tokens = chance.normal(size=(len(IDS), 2, 4, 3)).astype(np.float16)
-    return {"native": frames[:, 0].astype(np.float32), "frames": frames, "tokens": tokens}
-
-
-def pooled(path, array, pooling):
-    clips = om.load_dataset(labelled(IDS[::-2], ["S"] * 12), path, array=array, pooling=pooling)
-    return dict(zip(clips.ids, clips.X, strict=True))
-
-
-def write_tokens(path, arrays):
-    return write_rows(path, labelled(IDS, ["S"] * 23), arrays, TOKENS, block_rows=4)
-
-
-@pytest.mark.parametrize(("array", "final"), [("frames", False), ("tokens", True)])
-def test_pooling_equals_numpy_on_the_whole_array(tmp_path, cache, monkeypatch, array, final):
-    arrays, path = draw(), tmp_path / "a.zarr"
-    write_tokens(path, arrays)
-    if final:
-        finalise(path)
-    complete = arrays[array].reshape(len(IDS), -1, 3).astype(np.float32)
-    for pooling, pool in POOLINGS.items():
-        expected = pool(complete, axis=1)
-        before, remaining = {*cache.glob("*")}, cache
-        for damage in (None, None, b"", b"PK" + bytes(300)):
-            if damage is not None:
-                remaining.write_bytes(damage)
-            actual = pooled(path, array, pooling)
-            assert sorted(actual) == sorted(IDS[::2])
-            for clip, row in actual.items():
-                assert row.dtype == np.float32
-                assert row == close(expected[IDS.index(clip)])
-            [remaining] = {*cache.iterdir()} - before
-    monkeypatch.setattr("obygaze_models.data.stores.POOLINGS", {"max": None, "mean": None})
-    assert pooled(path, array, "mean").keys() == actual.keys()  # it is not read again
-    monkeypatch.undo()
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", os.fspath(tmp_path / "file"))
-    assert pooled(path, array, "first").keys() == actual.keys()
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_forged_store_cannot_change_another_stores_features(tmp_path, cache, in_place):
-    """The forged store copies a list of checksums with other frames, also at the same path."""
-    path, forged = tmp_path / "a.zarr", tmp_path / "forged.zarr"
-    for store, seed in ((path, 1), (tmp_path / "b.zarr", 2)):
-        finalise(write_tokens(store, draw(seed)))
-    shutil.copytree(path, forged)
-    shutil.rmtree(forged / "frames")
-    shutil.copytree(tmp_path / "b.zarr/frames", forged / "frames")
-    sound = path.rename(tmp_path / "sound.zarr") if in_place else path
-    for seed, store in ((2, forged), (1, sound)):
-        if in_place:  # both are asked about at one path, one after the other
-            shutil.rmtree(path, ignore_errors=True)
-            store = store.rename(path)
-        expected = np.nanmean(draw(seed)["frames"], axis=1, dtype=np.float64)
-        for clip, row in pooled(store, "frames", "mean").items():
-            assert row == close(expected[IDS.index(clip)], eps=1e-6)
-
-
-def test_pooling_holds_one_block_in_memory(tmp_path, cache):
-    manifest = labelled([f"c{row:03}" for row in range(128)], ["S"] * 128)
-    recipe = replace(RECIPE, arrays=(ArraySpec("tokens", (256, 64), "float16", "many"),))
-    row = np.ones((256, 64), np.float16)
-    path = write_rows(tmp_path / "b.zarr", manifest, {"tokens": [row] * 128}, recipe, block_rows=8)
-    store = of.open_store(path)
-    tracemalloc.start()
-    om.load_dataset(manifest, store, array="tokens", pooling="max")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 128 * row.nbytes / 4
 
 
 CLIPS, FOLDS, FRAMES, SIZE, SHOWN = 80, 4, 32, 8, 3

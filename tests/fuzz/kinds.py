@@ -58,7 +58,7 @@ ESTIMATOR_LISTS: tuple[Any, ...] = (
     ["svm", "svm"], [{"name": "mlp", "max_iter": -1}], [{"name": "mlp", "x": 1}], [{"as": "a"}],
     ["sklearn.svm:SVC"], ["os:system"], [{"name": "pcbm-tree", "negatives": "d"}], ["Look"],
 )  # fmt: skip
-KEYS = ("levels", "concepts", "labels", "pooling", "protocol", "balance", "seeds", "frames",
+KEYS = ("levels", "concepts", "labels", "protocol", "balance", "seeds", "frames",
         "groups", "gap", "x")  # fmt: skip
 TEXTS = (".json", ".jsonl", ".csv", ".toml", ".eaf", ".txt", ".md", ".list.mp4")
 #: Where files of sound have numbers: of WAV, MP4, Matroska, Ogg and FLAC.
@@ -396,15 +396,12 @@ KINDS: dict[str, Kind] = {
         )
         for name in SAVED
     },
-    **{
-        f"fused {way}": Kind(
-            f"fused/{way}",
-            (f"models predict {{x}} {SENSES} -o {{out}}/x.csv",
-             f"models explain {{x}} {SENSES} film0-000"),
-            100, ("model",), seal_model,
-        )
-        for way in ("logistic", "late")
-    },
+    "fused": Kind(
+        "fused",
+        (f"models predict {{x}} {SENSES} -o {{out}}/x.csv",
+         f"models explain {{x}} {SENSES} film0-000"),
+        100, ("model",), seal_model,
+    ),
     "run": Kind(
         "run",
         ("report {x} -o {out}/x.html", "models compare {x} --model mlp --model pcbm-tree",
@@ -533,13 +530,11 @@ def write_subtitles(data: Path) -> None:
 
 
 def save_fusions(data: Path) -> None:
-    """Save models of three stores, on all columns and on those of each store."""
+    """Save a model of three stores."""
     (data / "senses").mkdir()
     write_senses(data / "senses")
-    toml = experiment(data / "senses", missing="mean")
-    run_obygaze("models", "run", toml, "-o", data / "senses/run", code=0)
-    for way in ("logistic", "late"):
-        shutil.copytree(data / f"senses/run/models/{way}/EN-vs-S-0", data / f"fused/{way}")
+    run_obygaze("models", "run", experiment(data / "senses"), "-o", data / "senses/run", code=0)
+    shutil.copytree(data / "senses/run/models/logistic/EN-vs-S-0", data / "fused")
 
 
 def save_models(data: Path) -> None:
@@ -556,7 +551,7 @@ def save_models(data: Path) -> None:
         shape = next(spec.shape for spec in store.specs if spec.name == array)
         X = dice.normal(size=(40, *shape)).astype(np.float32)
         model.fit(X, y, **({"concepts": concepts} if "concepts" in keywords(model.fit) else {}))
-        features = {"array": array, "shape": list(shape), "pooling": None} | {
+        features = {"array": array, "shape": list(shape)} | {
             key: store.attributes[key] for key in ("backbone", "preprocessing")
         }
         about = {"model": name, "estimator": name, "task": "EN vs S", "classes": ["EN", "S"],

@@ -232,7 +232,7 @@ def test_numbers_of_every_kind_can_be_forged(kind):
 #: Keys of JSON under which a file names something.
 NAMING = {
     "array", "backbone", "class", "estimator", "family", "folder", "frozen", "kind", "manifest",
-    "model", "models", "name", "package", "path", "pooling", "protocol", "revision", "scheme",
+    "model", "models", "name", "package", "path", "protocol", "revision", "scheme",
     "skops", "source", "split", "store", "task",
 }  # fmt: skip
 

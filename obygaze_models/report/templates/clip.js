@@ -91,10 +91,8 @@ function why_parts(clip, marked) {
       make("span", { class: amounts[at] < 0 ? "against" : "for", style: { width: `${(Math.abs(amounts[at]) / most) * 50}%` } }))));
   rows.push(make("tr", { class: "sum" }, make("th", { scope: "row" }, why.of), make("td"),
     make("td", {}, digits_at(why.total, row, true)), make("td")));
-  const [noun, measures] = why.kind === "stores" ? ["store", "the log-odds of the model that reads only this store"]
-    : ["concept", "how far the clip is on the concept’s side of the boundary that the model learned; below 0, it is on the other side"];
-  const titles = [`${noun[0].toUpperCase()}${noun.slice(1)}`, "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
-  const table = make("table", { class: "why" }, make("caption", {}, `Each ${noun}’s part in the ${why.of}: parts above 0 count for the class, and parts below 0 against it. Apart from rounding, the parts add up to the total. “Measures”: ${measures}.`),
+  const titles = ["Concept", "measures", "part", "against · for"].map((title) => make("th", { scope: "col" }, title));
+  const table = make("table", { class: "why" }, make("caption", {}, `Each concept’s part in the ${why.of}: parts above 0 count for the class, and parts below 0 against it. Apart from rounding, the parts add up to the total. “Measures”: how far the clip is on the concept’s side of the boundary that the model learned; below 0, it is on the other side.`),
     make("thead", {}, make("tr", {}, titles)), make("tbody", {}, rows));
   return view.fits[row] > 1 ? [table, soft(`Means over the ${view.fits[row]} fits that tested this clip.`)] : [table];
 }
