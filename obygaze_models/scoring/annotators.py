@@ -69,23 +69,26 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self, model: str, *, name: str = "", minus: str = "-") -> str:
         """Describe a model's agreement with annotators next to their agreement with each other.
 
-        `name` replaces the model's name. The result is "" if kappa is undefined.
+        `name` replaces the model's name, and `minus` the minus sign of numbers. The result is "" if
+        kappa is undefined.
         """
         [rater] = [own for own in self.raters if (own.name, own.kind) == (model, "model")]
-        if self.agreement is None or rater.difference is None:
+        if self.agreement is None or rater.difference is None or None in rater.kappa.values():
             return ""
 
-        kappas = [f"{who} (kappa {rater.kappa[who]:.2f})" for who in self.annotators]
-        others = f"each other (kappa {self.agreement:.2f})"
+        annotators = [_with_kappa(who, rater.kappa[who], minus) for who in self.annotators]
+        others = _with_kappa("each other", self.agreement, minus)
 
         difference = format_signed(rater.difference)
         if rater.interval is not None and not self.too_few:
             low, high = map(format_signed, rater.interval)
             difference += f" (95% {low} to {high})"
+        difference = difference.replace("-", minus)
 
         return (
-            f"{name or model} agrees with {' and '.join(kappas)}, and they agree with {others}, "
-            f"on {self.which_clips}. Mean difference {difference}: {self._conclusion(rater)}."
+            f"{name or model} agrees with {' and '.join(annotators)}, and they agree with "
+            f"{others}, on {self.which_clips}. "
+            f"Mean difference {difference}: {self._conclusion(rater)}."
         )
 
     def _conclusion(self, rater: Rater) -> str:
@@ -100,6 +103,11 @@ class AnnotatorComparison(msgspec.Struct, frozen=True, kw_only=True):
         if low > 0:
             return "the model agrees more"
         return "inconclusive"
+
+
+def _with_kappa(who: str, kappa: float | None, minus: str) -> str:
+    number = f"{kappa:.2f}".replace("-", minus)
+    return f"{who} (kappa {number})"
 
 
 def compare_with_annotators(
