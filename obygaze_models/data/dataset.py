@@ -71,8 +71,8 @@ class ClipDataset:
     grouped_by
         The column of the items that `groups` comes from.
     stores
-        If there are several stores, their names and the number of columns of X from each, in order. See
-        `StoreFusion`.
+        If there are several stores, their names and the number of columns of X from each, in order.
+        See `StoreFusion`.
     scheme
         The label scheme, which defines the levels and concepts.
     numbers

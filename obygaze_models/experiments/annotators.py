@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +22,12 @@ from obygaze_models.experiments.predictions import (
 from obygaze_models.experiments.record import MAKE, RunRecord
 from obygaze_models.scoring.annotators import (
     AnnotatorComparison,
-    compare_ordered,
     compare_with_annotators,
+    nominal_kappa,
 )
+from obygaze_models.scoring.values import weighted_kappa
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.agreement import LabelSetAgreement
     from obygaze_models.experiments.plan import Plan
     from obygaze_models.experiments.run_folder import Run
 
@@ -88,46 +87,35 @@ def _vote(task: Task, code: int, level: str) -> str:
 
 def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, AnnotatorComparison]:
     """Compare the models with each annotator on each test set; {} if there are no annotators."""
-    data, row_of = plan.data, {clip: row for row, clip in enumerate(plan.data.ids)}
+    data = plan.data
+    if not data.annotators:
+        return {}
+
+    row_of = {clip: row for row, clip in enumerate(data.ids)}
     compared = {}
-    for task in plan.tests if data.annotators else ():
-        tables, crossed = {}, False
-        for model, fits in split_by(predictions[predictions["test"] == task.key], "model").items():
+    for task in plan.tests:
+        is_ordered = task.target.is_numeric
+        of_test = predictions[predictions["test"] == task.key]
+        values = {}
+        crossed = False
+        for model, fits in split_by(of_test, "model").items():
             crossed |= is_cross_validated(fits)
             mean = average_over_fits(fits)
-            probabilities = probabilities_of(mean)
-            table = np.full((len(data), *probabilities.shape[1:]), np.nan)
-            table[[row_of[clip] for clip in mean["id"]]] = probabilities
-            tables[model] = table
-        votes = dict(zip(data.annotators, data.votes(task), strict=True))
-        films = data.groups.tolist()
-        compare = compare_ordered if task.target.is_numeric else compare_with_annotators
-        comparison = compare(votes, tables, films, task.class_titles, cross_validated=crossed)
+            rows = [row_of[clip] for clip in mean["id"]]
+            values[model] = np.full(len(data), np.nan)
+            values[model][rows] = probabilities_of(mean) if is_ordered else mean["called"]
+
+        comparison = compare_with_annotators(
+            dict(zip(data.annotators, data.votes(task), strict=True)),
+            values,
+            data.groups.tolist(),
+            task.class_titles,
+            weighted_kappa if is_ordered else nominal_kappa,
+            cross_validated=crossed,
+        )
         if comparison is not None:
             compared[task.key] = comparison
     return compared
-
-
-def annotators_f1(
-    record: RunRecord, test: str, pairs: Sequence[LabelSetAgreement] = ()
-) -> tuple[float | None, float | None]:
-    """Return the mean F1 between pairs of annotators, on a run's test clips and on all clips.
-
-    The first number is from `RunRecord.annotators`. The second is the mean over `pairs` of label
-    sets, as in `annotations agreement`.
-    """
-    compared = record.annotators.get(test)
-    return compared.f1 if compared else None, _mean_f1(pairs, record.task(test))
-
-
-def _mean_f1(pairs: Sequence[LabelSetAgreement], task: Task) -> float | None:
-    """Return the mean F1 over pairs of label sets; None if undefined or the task is not binary."""
-    if not task.is_binary:
-        return None
-    negatives, positives = task.classes
-    scores = [pair.f1(positives.levels, negatives.levels) for pair in pairs]
-    defined = [score for score in scores if score == score]
-    return fmean(defined) if defined else None
 
 
 def find_differing(labels_of: Mapping[str, Collection[str]]) -> dict[str, bool]:

@@ -188,12 +188,6 @@ def _compare(
         differences=tuple(_differences(reference_first, test)),
         notes=tuple(_notes(reference_first, test, labels[::-1], ids)),
         leaks=tuple(dict.fromkeys(_leaks(reference_first, test, ids))),
-        beside=tuple(
-            sentence
-            for ref, (run, _) in zip(pair, sides, strict=True)
-            if (compared := run.record.annotators.get(test))
-            and (sentence := compared.f1_sentence(ref.model, ref.name))
-        ),
         noun=group_noun(by),
     )
 

@@ -46,9 +46,6 @@ class Comparison:
     differences, notes, leaks
         Warnings about settings that differ, about clips that are left out, and about scored clips
         that either model was trained on.
-    beside
-        A sentence per model on its F1 against each annotator, if labels were merged from several
-        annotators.
     noun
         The unit that clips are grouped by, such as "film".
     """
@@ -62,7 +59,6 @@ class Comparison:
     differences: tuple[RunWarning, ...] = ()
     notes: tuple[RunWarning, ...] = ()
     leaks: tuple[RunWarning, ...] = ()
-    beside: tuple[str, ...] = ()
     noun: str = "film"
 
     def certainty(self, key: str) -> str:
@@ -146,9 +142,6 @@ class Comparisons:
         by_test = group_by(selected, lambda pair: _describe_test(*pair))
         for head, pairs in by_test.items():
             parts.append(f"{head}\n{_ranked_table(pairs)}")
-            beside = dict.fromkeys(line for own, _ in pairs for line in own.beside)
-            if beside:
-                parts.append("\n".join(fill(line, WIDTH) for line in beside))
         return "\n\n".join([*parts, fill(self._legend(selected), WIDTH)])
 
     def _legend(self, selected: Sequence[tuple[Comparison, str]]) -> str:

@@ -12,7 +12,6 @@ from obygaze_features.common.tables import align, fill
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.record import ModelScores, RunRecord
-from obygaze_models.scoring.annotators import ESTIMATE
 from obygaze_models.scoring.intervals import MIN_GROUPS, estimate_mean, holm, too_few
 from obygaze_models.scoring.metrics import METRICS, column_titles
 from obygaze_models.scoring.values import NUMBER
@@ -29,7 +28,6 @@ BALANCED = {
     "weights": "all are used, with each class weighted by the inverse of its size",
     "none": "all are used, and classes are not balanced",
 }
-UNCALIBRATED = "; balancing classes makes probabilities differ from the shares of labels"
 _OTHER_BALANCE = {"undersample": "none", "none": "undersample", "weights": "undersample"}
 
 
@@ -313,27 +311,16 @@ def _score_table(record: RunRecord, test: str) -> str:
 
 
 def describe_annotators(record: RunRecord, test: str) -> str:
-    """Describe each rater's losses and agreement with the annotators of a test set."""
+    """Return a table of each rater's kappa with each annotator of a test set."""
     comparison = record.annotators[test]
-    names = {name: str(number) for number, name in enumerate(comparison.annotators, start=1)}
-    columns = [("kappa", name, f"kappa {short}") for name, short in names.items()]
-    columns.append(("kappa", ESTIMATE, "kappa truth"))
-    if any(rater.auroc for rater in comparison.raters):
-        columns += [("auroc", name, f"AUROC {short}") for name, short in names.items()]
     rows = []
-    models = [rater.name for rater in comparison.raters if rater.kind == "model"]
-    named = {name: record.title_of(name) for name in models}
-    losses = {"brier": "Brier", "cross_entropy": "log loss"}
-    if record.task(test).target.is_numeric:
-        columns, losses = columns[: len(names)], {}
     for rater in comparison.raters:
-        cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
-        cells += [getattr(rater, loss) for loss in losses]
-        rows.append([named.get(rater.name, rater.name), *map(_format, cells)])
-    titles = ["", *(title for _, _, title in columns), *losses.values()]
+        title = record.title_of(rater.name) if rater.kind == "model" else rater.name
+        kappas = [_format(rater.kappa.get(who)) for who in comparison.annotators]
+        rows.append([title, *kappas])
+    columns = [f"kappa {number}" for number, _ in enumerate(comparison.annotators, start=1)]
     head = f"{record.task(test).title}: compared with annotators, on {comparison.which_clips}"
-    sentences = filter(None, map(comparison.f1_sentence, named, named.values()))
-    return "\n".join([head, align(titles, rows, width=WIDTH), *(fill(s, WIDTH) for s in sentences)])
+    return f"{head}\n{align(['', *columns], rows, width=WIDTH)}"
 
 
 def _legend(record: RunRecord) -> list[str]:
@@ -342,19 +329,12 @@ def _legend(record: RunRecord) -> list[str]:
         return []
     names = next(iter(record.annotators.values())).annotators
     named = ", ".join(f"{number} is {name}" for number, name in enumerate(names, start=1))
+    text = f"Annotators: {named}. Kappa is over all these clips together."
     if record.task(record.scores[0].test).target.is_numeric:
-        text = (
-            f"Annotators: {named}. Kappa is weighted by the squared distance between levels, over "
-            "all these clips together. Predictions between two levels are not rounded."
+        text += (
+            " It is weighted by the squared distance between levels. Predictions between two "
+            "levels are not rounded."
         )
-        return [fill(text, WIDTH)]
-    nouns = f"{group_noun(record.films.by)}s"
-    text = (
-        f"Annotators: {named}. Truth is Dawid and Skene's estimate from these labels. AUROC is a "
-        f"mean over {nouns}; kappa and F1 are over all these clips together. Brier and log loss "
-        "are means over all annotators' labels"
-        f"{UNCALIBRATED if record.balance != 'none' else ''}."
-    )
     return [fill(text, WIDTH)]
 
 

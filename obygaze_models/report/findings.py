@@ -12,7 +12,6 @@ from obygaze_models.experiments.summary import metrics_of
 from obygaze_models.report.annotators import MIN_MARKED
 from obygaze_models.report.headline import Headline
 from obygaze_models.report.runs import ScoreRow
-from obygaze_models.report.score_figure import human_against_human
 from obygaze_models.scoring.intervals import MIN_GROUPS, Estimate, holm
 from obygaze_models.scoring.metrics import METRICS
 
@@ -46,9 +45,7 @@ def findings(head: Headline) -> list[Html]:
         return [_concepts_found(head), _annotated(head), *_named(head)]
     if not (verdict := _verdict(head)):
         return [_model(head, _who(head.row)), *_named(head), _annotated(head)]
-    text, human = "{} reaches an F1 of {}, on all clips together.", head.human
-    others = [] if human is None else [html(text, human_against_human(head), number(human))]
-    return [verdict, _annotated(head), _model(head, "The model"), *_named(head), *others]
+    return [verdict, _annotated(head), _model(head, "The model"), *_named(head)]
 
 
 def _named(head: Headline) -> list[Html]:
@@ -411,7 +408,7 @@ def beside_annotators(head: Headline) -> list[Html]:
     if not compared:
         return []
     who = head.row.subject
-    sentence = compared.sentence(head.row.model, head.run.group_noun, name=who, minus="\u2212")
+    sentence = compared.sentence(head.row.model, name=who, minus="\u2212")
     if not sentence:
         return []
     where = f"{head.row.task.title}: " if head.run.kind == "concepts" else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from obygaze_models.experiments.annotators import annotators_f1
 from obygaze_models.report.annotation import Annotation, Source, labelled_by
 from obygaze_models.report.annotators import Annotators
 from obygaze_models.report.runs import ReportRun, ScoreRow, ScoreTable
@@ -60,19 +59,6 @@ class Headline:
     def interval(self) -> tuple[float, float] | None:
         """The interval of the headline score; None if there are too few clips or films."""
         return self.row.interval(self.metric)
-
-    @property
-    def human(self) -> float | None:
-        """The F1 of annotators against each other.
-
-        None if there are no annotators, if the score is not the F1 of levels, or if models are
-        compared with each annotator.
-        """
-        if self.annotators is None or self.run.kind != "levels" or self.metric != "f1":
-            return None
-        record, test = self.row.run.record, self.row.entry.test
-        beside_models, of_all = annotators_f1(record, test, self.annotators.pairs)
-        return of_all if beside_models is None else None
 
 
 def headline(

@@ -75,11 +75,6 @@ def limits(head: Headline) -> list[str]:
             record.films.also_trained > 0,
         ),
         (
-            "that the model judges clips as well as an annotator: it is scored against merged "
-            "labels, but annotators are scored against each other",
-            head.human is not None,
-        ),
-        (
             f"how the model does on {head.run.noun} that are {_untested(head)}",
             _untested(head),
         ),

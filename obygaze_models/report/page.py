@@ -16,7 +16,6 @@ from obygaze_features.page.html import Html, document, number, read_thumbnails, 
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.experiments.messages import leaks_by_test
 from obygaze_models.experiments.run_folder import AnyRun, Clip, Run, as_run
-from obygaze_models.experiments.summary import UNCALIBRATED
 from obygaze_models.report.annotation import Annotation, Source, labelled_by, open_annotation
 from obygaze_models.report.annotators import (
     gamma_figure,
@@ -213,7 +212,6 @@ def _models(
         "concepts": concept_tables(runs),
         "concept_notes": concept_notes(runs),
         "leaks_by_test": leaks_by_test,
-        "uncalibrated": UNCALIBRATED,
     }
 
 

@@ -1,9 +1,8 @@
-"""The first figure of a page: the best models beside annotators and guesses, or level shares."""
+"""The first figure of a page: the best models beside guesses, or level shares."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from obygaze_features.common.figures import inline_svg
 from obygaze_features.common.text import group_by
@@ -20,7 +19,6 @@ from obygaze_models.figures.dots import (
 )
 from obygaze_models.figures.sheet import Dot
 from obygaze_models.report.headline import Headline
-from obygaze_models.scoring.annotators import ALL_POSITIVE
 from obygaze_models.scoring.metrics import METRICS
 
 MAX_MODELS = 12
@@ -28,20 +26,13 @@ MAX_MODELS = 12
 
 
 def score_figure(head: Headline) -> Html:
-    """Draw the best models, annotators against each other, and the best guess on one axis.
+    """Draw the best models and the best guess on one axis.
 
     Each kind of average has a separate heading.
     """
     if not head.rows:
         return _level_figure(head)
-    beside = _beside_annotators(head)
-    models, lines = _model_points(head, beside)
-    points = [*models, *beside]
-    if head.human is not None:
-        group = f"{human_against_human(head)}, on all clips together"
-        points.append(
-            Point("annotator against annotator", head.human, group=group, kind="annotators")
-        )
+    points, lines = _model_points(head)
     title = METRICS[head.metric].title
     if head.run.kind != "concepts":
         title += f", {head.row.task.title}"
@@ -82,7 +73,7 @@ def _level_figure(head: Headline) -> Html:
     return Html(inline_svg(figure))
 
 
-def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point], list[Line]]:
+def _model_points(head: Headline) -> tuple[list[Point], list[Line]]:
     """Return the points of the best models and the best guess, and the lines to compare with."""
     differ = {
         name: len({getattr(row, name) for row in head.rows}) > 1 for name in ("title", "told_apart")
@@ -90,9 +81,6 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
     features = len({row.run.feature for row in head.rows}) > 1
     # Runs may differ in a setting that is not shown, such as balance.
     alike = Counter((row.title, row.told_apart, row.run.feature) for row in head.rows)
-    against = ""
-    if beside or (head.human is not None and head.annotators and head.annotators.merged):
-        against = ", against the merged labels"
     points = []
     for row in head.rows[:MAX_MODELS]:
         parts = [row.title] if differ["title"] else []
@@ -105,10 +93,9 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
         low, high = row.interval(head.metric) or (None, None)
         paper = row.published.get(head.metric)
         mean, reference = row.entry.mean[head.metric], paper.mean if paper else None
-        group = row.average + against
-        points.append(Point(", ".join(parts), mean, low, high, reference, group=group))
+        points.append(Point(", ".join(parts), mean, low, high, reference, group=row.average))
     lines = []
-    group = head.row.average + against
+    group = head.row.average
     if head.metric == "auroc":
         lines.append(Line(0.5, "chance"))
     elif head.run.kind != "concepts" and (guess := head.row.best_guess(head.metric)):
@@ -116,37 +103,3 @@ def _model_points(head: Headline, beside: Sequence[Point]) -> tuple[list[Point],
         lines.append(Line(guess[1], "best guess", group))
     by_group = group_by(points, lambda point: point.group)
     return [point for same in by_group.values() for point in same], lines
-
-
-def _beside_annotators(head: Headline) -> list[Point]:
-    """Return the F1 of the headline model, the annotators and a guess against each annotator."""
-    compared = head.compared
-    if compared is None or compared.f1 is None or head.metric != "f1":
-        return []
-    group = f"On {compared.clips:,} {head.run.noun} together, with each annotator"
-    if head.run.kind == "concepts":
-        group = f"{head.row.concept}: {group[0].lower()}{group[1:]}"
-    raters = {(rater.name, rater.kind): rater for rater in compared.raters}
-    model = raters[head.row.model, "model"]
-    who = head.row.who.removeprefix("the ")
-    together = " with ".join(compared.annotators)
-    rows = {
-        f"{who} with {name}": (model.f1[name], model.f1_interval.get(name), "model")
-        for name in compared.annotators
-    }
-    name = together if len(compared.annotators) == 2 else "annotators with each other"
-    rows[name] = compared.f1, compared.f1_interval, "annotators"
-    points = []
-    if guess := [r for r in compared.raters if (r.name, r.kind) == (ALL_POSITIVE, "guess")]:
-        f1 = guess[0].f1
-        rows |= {f"guess with {who}": (f1[who], None, "guess") for who in compared.annotators}
-    for label, (value, interval, kind) in rows.items():
-        low, high = (None if compared.too_few else interval) or (None, None)
-        points.append(Point(label, value, low, high, group=group, kind=kind))
-    return points
-
-
-def human_against_human(head: Headline) -> str:
-    """Return a phrase for the annotators who are scored against each other."""
-    count = len(head.annotators.levels) if head.annotators else 2
-    return f"One annotator scored against {'the other' if count == 2 else 'another'}"

@@ -446,28 +446,18 @@ def _calibration_error(labels: Array, probabilities: Array, weights: Array) -> A
     return _ratio(np.abs(weights @ gaps).sum(axis=1), weights.sum(axis=1))
 
 
-def clip_losses(labels: Array, table: Array) -> dict[str, Array]:
-    """Return the Brier score and log loss of each clip, as defined by scikit-learn.
-
-    Parameters
-    ----------
-    labels
-        The class code of each clip [N], or by annotator and clip [A, N].
-    table
-        The probabilities [N, classes].
-    """
-    classes = table.shape[1]
-    squares = ((np.eye(classes)[labels] - table) ** 2).sum(axis=-1)
-    true_class = np.maximum(table[np.arange(len(table)), labels], np.finfo(np.float64).eps)
-    return {"brier": squares / 2 if classes == 2 else squares, "log_loss": -np.log(true_class)}
-
-
 def _losses(labels: Array, probabilities: Array, weights: Array) -> dict[str, Array]:
-    binary = probabilities.ndim == 1
-    table = np.column_stack([1 - probabilities, probabilities]) if binary else probabilities
+    """Return the Brier score and log loss, as defined by scikit-learn."""
+    is_binary = probabilities.ndim == 1
+    table = np.column_stack([1 - probabilities, probabilities]) if is_binary else probabilities
+    squares = ((np.eye(table.shape[1])[labels] - table) ** 2).sum(axis=1)
+    if is_binary:
+        squares /= 2
+    true_class = np.maximum(table[np.arange(len(table)), labels], np.finfo(np.float64).eps)
     total = weights.sum(axis=1)
     return {
-        key: _ratio(weights @ losses, total) for key, losses in clip_losses(labels, table).items()
+        "brier": _ratio(weights @ squares, total),
+        "log_loss": _ratio(weights @ -np.log(true_class), total),
     }
 
 

@@ -8,14 +8,12 @@ import pytest
 from pympi.Elan import Eaf
 
 import obygaze_models as om
-from obygaze_features.annotations.agreement import compare_label_sets, sure_task
+from obygaze_features.annotations.agreement import sure_task
 from obygaze_features.annotations.measures import distances_of
 from obygaze_features.manifests import LabelScheme, Level, Manifest, obygaze_scheme
 from obygaze_features.manifests.labels import parse_concepts
-from obygaze_models.experiments.annotators import annotators_f1
 from tests.conftest import run_obygaze
 from tests.kit.files import csv_rows
-from tests.kit.floats import close
 from tests.kit.predicted import fits_of
 from tests.kit.run import LEVELS as PAPER
 from tests.kit.world2 import ANNOTATORS, CONCEPTS, FILMS, LEVELS, SCENES, SECONDS, make_world2
@@ -139,20 +137,6 @@ def test_the_explorer_counts_annotators_of_the_level_shown(tab, pages, page_of, 
     alone = sum(levels.count("A+") == 1 for levels in rows)
     tab.run("document.getElementById('show-all').click()")
     assert len(tab.texts("#clips-body .open")) == alone > 0
-
-
-def test_annotators_are_compared_on_the_levels_of_the_test(runs, world2):
-    manifest = Manifest.load(world2.manifest)
-    first, second = (manifest.labels(name).level_of for name in ANNOTATORS)
-    pairs = [(first[clip], second[clip]) for clip in world2.ids]
-    pairs = [pair for pair in pairs if {*pair} <= {"A", "very-high", "A+"}]
-    hits = sum(a == b == "A+" for a, b in pairs)
-    total = sum((a == "A+") + (b == "A+") for a, b in pairs)
-    assert hits < total / 2  # they differ
-    _, of_all = annotators_f1(
-        runs["levels"].record, WIDE, [compare_label_sets(manifest, *ANNOTATORS)]
-    )
-    assert of_all == close(2 * hits / total)
 
 
 @pytest.fixture(scope="module")

@@ -243,7 +243,7 @@ def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
         loaded = load({name: path})
         assert (list(loaded.stores), loaded.is_published("xclip")) == (["xclip"], True)
     with pytest.raises(ExperimentError, match=r"Import all arrays again.* native=FILE max=FILE"):
-        load({"xclip": imported}).feature("xclip", "max")
+        load({"xclip": imported}).require_feature("xclip", "max")
     with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
         load({"xclip": older, "xclip-kinetics": imported})
     with pytest.raises(ExperimentError, match="--store xclip-kinetics="):
