@@ -66,7 +66,7 @@ FIRST_SCREEN = (1080, 1120, "", ".explorer, nav, .terms, #theme", [])
 SHOTS: dict[str, tuple[int, int, str, str, list[str]]] = {
     "readme": (1200, 1340, "", ".explorer, nav, .terms", []),
     "real-report-beside": (
-        1080, 560, "", f"header, nav, main > :not({AGREEMENT}), {AGREEMENT} > :not("
+        1080, 360, "", f"header, nav, main > :not({AGREEMENT}), {AGREEMENT} > :not("
         "h3:nth-last-of-type(1)):not(h3:nth-last-of-type(1) ~ *)", [],
     ),
     "scholars-report-top": (
