@@ -18,7 +18,6 @@ from obygaze_models.data.targets import (
     TARGETS,
     Classes,
     Number,
-    Ordered,
     Target,
 )
 from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC, Array
@@ -163,15 +162,6 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
         )
     classes = tuple(_class_of(level_key(level), [level], names) for level in levels)
     return Task(" / ".join(levels), " / ".join(kind.words for kind in classes), classes)
-
-
-def ordered_levels(scheme: LabelScheme, levels: Sequence[str]) -> Task:
-    """Return the task of predicting positions on a scale of three or more ordered levels."""
-    in_order = sorted(levels, key=scheme.codes.index)
-    task = level_classes(scheme.name_of, in_order)
-    key = " < ".join(in_order)
-    words = " < ".join(kind.words for kind in task.classes)
-    return msgspec.structs.replace(task, key=key, title=words, target_key=Ordered.key)
 
 
 def number_task(column: str) -> Task:

@@ -23,7 +23,6 @@ from obygaze_models.experiments.predictions import (
 from obygaze_models.experiments.record import MAKE, RunRecord
 from obygaze_models.scoring.annotators import (
     AnnotatorComparison,
-    compare_ordered,
     compare_with_annotators,
 )
 
@@ -101,8 +100,9 @@ def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Annotator
             tables[model] = table
         votes = dict(zip(data.annotators, data.votes(task), strict=True))
         films = data.groups.tolist()
-        compare = compare_ordered if task.target.is_numeric else compare_with_annotators
-        comparison = compare(votes, tables, films, task.class_titles, cross_validated=crossed)
+        comparison = compare_with_annotators(
+            votes, tables, films, task.class_titles, cross_validated=crossed
+        )
         if comparison is not None:
             compared[task.key] = comparison
     return compared

@@ -176,14 +176,11 @@ class _PredictionText(NamedTuple):
 def _describe_prediction(
     target: Target, classes: Sequence[Class], value: Any, called: Any
 ) -> _PredictionText:
-    """Describe a prediction: probabilities, a position on a scale, or a number."""
+    """Describe a prediction: probabilities, or a number."""
     if target.is_numeric:
         [column] = target.columns([])
         cells, details = {column: f"{value:.6f}"}, {column: f"{value:.3f}"}
-        if target.key == NUMBER:
-            return _PredictionText(f"{value:.4g}", f"{value:.4g}", cells, details)
-        kind = classes[min(called, len(classes) - 1)]
-        return _PredictionText(kind.title, kind.words, cells, details)
+        return _PredictionText(f"{value:.4g}", f"{value:.4g}", cells, details)
     kind = classes[called]
     is_two = np.ndim(value) == 0
     share = value if is_two else value[called]

@@ -324,8 +324,6 @@ def describe_annotators(record: RunRecord, test: str) -> str:
     models = [rater.name for rater in comparison.raters if rater.kind == "model"]
     named = {name: record.title_of(name) for name in models}
     losses = {"brier": "Brier", "cross_entropy": "log loss"}
-    if record.task(test).target.is_numeric:
-        columns, losses = columns[: len(names)], {}
     for rater in comparison.raters:
         cells = [getattr(rater, kind).get(name) for kind, name, _ in columns]
         cells += [getattr(rater, loss) for loss in losses]
@@ -342,12 +340,6 @@ def _legend(record: RunRecord) -> list[str]:
         return []
     names = next(iter(record.annotators.values())).annotators
     named = ", ".join(f"{number} is {name}" for number, name in enumerate(names, start=1))
-    if record.task(record.scores[0].test).target.is_numeric:
-        text = (
-            f"Annotators: {named}. Kappa is weighted by the squared distance between levels, over "
-            "all these clips together. Predictions between two levels are not rounded."
-        )
-        return [fill(text, WIDTH)]
     nouns = f"{group_noun(record.films.by)}s"
     text = (
         f"Annotators: {named}. Truth is Dawid and Skene's estimate from these labels. AUROC is a "
@@ -362,8 +354,7 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     """Return a table of each model's AUROC on each film, or the range over films if there are many.
 
     F1 is not used, because even guesses can have a high F1 on films with many positive clips. For
-    ordered levels and numbers, the table shows the metric by which models are ranked, instead of
-    AUROC.
+    numbers, the table shows the metric by which models are ranked, instead of AUROC.
     """
     main = "auroc"
     if record.task(test).target.is_numeric:

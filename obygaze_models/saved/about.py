@@ -27,7 +27,7 @@ from obygaze_features.manifests.splits import meet_in_time
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.scoring.metrics import CLASSES
-from obygaze_models.scoring.values import NUMBER, ORDERED
+from obygaze_models.scoring.values import NUMBER
 
 T = TypeVar("T")
 FORMAT = "obygaze-model"
@@ -94,7 +94,6 @@ class Description(msgspec.Struct):
     seen_groups: dict[str, list[str]] = {}
     warnings: list[RunWarning] = []
     cut: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
-    spread: tuple[float, float] = (1.0, 0.0)
 
 
 class Header(msgspec.Struct):
@@ -125,8 +124,8 @@ class About(dict[str, Any]):
 
     @property
     def is_numeric(self) -> bool:
-        """True if the model predicts numbers or positions of ordered levels."""
-        return self.target_key in (NUMBER, ORDERED)
+        """True if the model predicts numbers."""
+        return self.target_key == NUMBER
 
     def require_classes(self, operation: str) -> None:
         """Raise `ExperimentError` if an operation needs classes, but the model predicts none."""
@@ -333,7 +332,7 @@ def model_card(
         f'"{positive}" means that annotators of these films gave a clip this label, by their\n'
         f'  definition. "{negative}" does not mean that everything else is absent.'
     )
-    if info.learns.get("target_key") in (NUMBER, ORDERED):
+    if info.learns.get("target_key") == NUMBER:
         does = f"Predicts {info.task}, a number for each clip,"
         meaning = "The numbers are on the scale of the annotators of these films."
     facts = describe_facts(info.facts)

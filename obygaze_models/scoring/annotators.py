@@ -25,7 +25,7 @@ from obygaze_models.scoring.intervals import (
     weigh_groups,
 )
 from obygaze_models.scoring.metrics import Array, auroc, clip_losses, predicted_classes
-from obygaze_models.scoring.values import none_if_nan, weighted_kappa
+from obygaze_models.scoring.values import none_if_nan
 
 ESTIMATE = "estimated truth"
 """The name of Dawid and Skene's estimate in a rater's scores."""
@@ -370,60 +370,6 @@ def _mean_auroc(labels: Array, scores: Array, films: Array) -> float | None:
 
 def _number(value: float | None, minus: str = "-") -> str:
     return "undefined" if value is None else f"{value:.2f}".replace("-", minus)
-
-
-def compare_ordered(
-    votes: Mapping[str, Array],
-    models: Mapping[str, Array],
-    films: Sequence[str],
-    classes: Sequence[str],
-    *,
-    cross_validated: bool = False,
-) -> AnnotatorComparison | None:
-    """Compare models with each annotator, and annotators with each other, by weighted kappa.
-
-    Parameters and result are as in `compare_with_annotators`, but a model's predictions [N] are
-    positions on the scale of levels. Only clips that all annotators labelled and all models
-    predicted are compared.
-    """
-    answered = [labels >= 0 for labels in votes.values()]
-    answered += [np.isfinite(values) for values in models.values()]
-    rows = np.flatnonzero(np.logical_and.reduce(answered))
-    if not len(rows) or len(votes) < 2:
-        return None
-    columns, count = group_columns([films[row] for row in rows.tolist()])
-    weights = weigh_groups(count)[:, columns]
-    own = {name: labels[rows].astype(np.float64) for name, labels in votes.items()}
-    ratings = {("model", name): values[rows] for name, values in models.items()}
-    ratings |= {("annotator", name): values for name, values in own.items()}
-    kappas = {
-        rater: {who: weighted_kappa(truth, values, weights) for who, truth in own.items()}
-        for rater, values in ratings.items()
-    }
-    pairs = [kappas["annotator", first][second] for first, second in combinations(own, 2)]
-    agreement = np.mean(pairs, axis=0)
-    raters = []
-    for name in models:
-        own_kappas = kappas["model", name]
-        difference = np.mean([*own_kappas.values()], axis=0) - agreement
-        estimate = estimate_weighted(difference, cross_validated=cross_validated)
-        beside, interval = _firsts(own_kappas), estimate.interval
-        rater = Rater(name=name, kind="model", clips=len(rows), kappa=beside, interval=interval)
-        raters.append(msgspec.structs.replace(rater, difference=estimate.value))
-    for name in own:
-        mutual = {who: kappa for who, kappa in kappas["annotator", name].items() if who != name}
-        rater = Rater(name=name, kind="annotator", clips=len(rows), kappa=_firsts(mutual))
-        raters.append(rater)
-    counts = [np.bincount(labels[rows], minlength=len(classes)) for labels in votes.values()]
-    return AnnotatorComparison(
-        annotators=[*votes],
-        classes=[*classes],
-        clips=len(rows),
-        films=count,
-        too_few=too_few(np.min(counts, axis=0).tolist(), count),
-        agreement=estimate_weighted(agreement).value,
-        raters=raters,
-    )
 
 
 def _firsts(scores: Mapping[str, Array]) -> dict[str, float | None]:
