@@ -30,7 +30,6 @@ from obygaze_models.estimators.classes import (
 )
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import DIVIDED, whole_groups
-from obygaze_models.estimators.logistic import NotConverged
 from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.estimators.registry import (
     best_of,
@@ -366,13 +365,9 @@ def _fit_model(
         warnings.catch_warnings(record=True) as raised,
     ):
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("error", NotConverged)
-        try:
-            strata = np.zeros(len(y)) if fit.target == Number.key else y
-            with whole_groups(model, strata, *inner_groups, random_state=seed) as divided:
-                model.fit(X, y, **arguments)
-        except NotConverged as problem:
-            raise ExperimentError(str(problem)) from None
+        strata = np.zeros(len(y)) if fit.target == Number.key else y
+        with whole_groups(model, strata, *inner_groups, random_state=seed) as divided:
+            model.fit(X, y, **arguments)
         model = best_of(model)
         if isinstance(model, StoreFusion):
             model.set_params(estimator=best_of(model.estimator))  # do not save the search itself

@@ -30,6 +30,7 @@ from sklearn.tree import DecisionTreeClassifier
 import obygaze_models as om
 from obygaze_features.errors import ExperimentError, OutputExists
 from obygaze_models.estimators.classes import keywords, reads_frames
+from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.registry import ESTIMATORS
 from obygaze_models.experiments.fit import fit_estimator
 from obygaze_models.experiments.spec import EstimatorSpec
@@ -56,7 +57,7 @@ def models():
     weighted = om.MLPProbe(class_weight={0: 1.0, 1: 2.5}, max_iter=1, random_state=0)
     halves = {"see": X.shape[1] - 1, "hear": 1}
     fused = {
-        f"{way} fusion": om.StoreFusion(om.LogisticProbe(), halves, how=way, random_state=0)
+        f"{way} fusion": om.StoreFusion(LogisticProbe(), halves, how=way, random_state=0)
         for way in ("early", "late")
     }
     for model in fused.values():
@@ -65,7 +66,7 @@ def models():
         by_name
         | fused
         | {
-            "texts": om.LogisticProbe().fit(rows, LEVELS[TRAIN]),
+            "texts": LogisticProbe().fit(rows, LEVELS[TRAIN]),
             FOREIGN: GaussianNB().fit(rows, LEVELS[TRAIN]),
             "weights": weighted.fit(rows, labels),
             "bank": bank,
@@ -136,7 +137,7 @@ def test_a_pipeline_is_saved_step_by_step(tmp_path):
     make_pipeline(StandardScaler(), make_pipeline("passthrough", PCA(3)), memory="cache"),
     LinearSVC(random_state=0, fit_intercept=False),
     make_pipeline(RobustScaler(with_centering=False), LinearDiscriminantAnalysis()),
-    GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]}, cv=2),  # its best estimator
+    GridSearchCV(LogisticProbe(), {"C": [0.1, 1.0]}, cv=2),  # its best estimator
     KNeighborsClassifier(3, algorithm="kd_tree", metric="chebyshev", weights="distance"),
 ], ids=["nested", "alone", "discriminant", "search", "neighbours"])  # fmt: skip
 def test_scikit_learn_estimators_can_be_saved(tmp_path, monkeypatch, model):
@@ -174,7 +175,7 @@ def fitted(kind, **options):
 NOT_SAVED = [
     (om.MLPProbe, "the MLPProbe is not fitted"),
     (object, r"model cannot be saved \(got a builtins\.object"),
-    (lambda: make_pipeline(om.ConceptBank(), om.LogisticProbe()), "the Pipeline is not fitted"),
+    (lambda: make_pipeline(om.ConceptBank(), LogisticProbe()), "the Pipeline is not fitted"),
     # A forged file could read and write memory, or is too complex to check.
     *(
         (lambda kind=kind: fitted(kind), "which cannot be loaded safely")

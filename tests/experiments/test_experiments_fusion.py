@@ -19,6 +19,7 @@ import obygaze_models as om
 from obygaze_features.errors import ExperimentError
 from obygaze_features.manifests import Concept, Manifest
 from obygaze_features.store import ArraySpec
+from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.explain.parts import concept_quality
 from obygaze_models.explain.tcav import random_label_cavs
 from tests.conftest import run_obygaze
@@ -184,7 +185,7 @@ def test_scales_come_from_training_clips_alone(senses, alone, tmp_path):
     assert out.read_text(encoding="utf-8") == predicted.to_csv()
     shares = predicted.probabilities
     np.testing.assert_allclose(shares, oracle.predict_proba(scaled), atol=1e-3)
-    fused = om.StoreFusion(om.LogisticProbe(), data.stores).fit(data.X[seen], truth[seen])
+    fused = om.StoreFusion(LogisticProbe(), data.stores).fit(data.X[seen], truth[seen])
     np.testing.assert_allclose(fused.predict_proba(data.X), shares, atol=1e-6)
     np.testing.assert_allclose(fit.probabilities, shares[np.isin(ids, fit.ids), 1], atol=1e-6)
     answer = run_obygaze("models", "evaluate", model, *stores, folder / "manifest", "--json")
@@ -214,7 +215,7 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
     y = np.where(films == 0, chance.integers(0, classes, 120), 0)
     X = chance.normal(size=(120, 6)) + 3 * y[:, None]
     X[films > 0, 3:] = np.nan
-    model = om.StoreFusion(om.LogisticProbe(), {"see": 3, "hear": 3}, how="late")
+    model = om.StoreFusion(LogisticProbe(), {"see": 3, "hear": 3}, how="late")
     assert (model.fit(X, y, groups=films).predict(X) == y).mean() > 0.9
     assert model.predict_proba(X).sum(axis=1) == close(1)
     assert "clips of films that were also in training" in model.warnings_[0].text
@@ -222,7 +223,7 @@ def test_a_class_of_one_film_is_learned_by_late_fusion_too(classes):
 
 def test_searching_clips_without_films_is_warned_of():
     X, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 2
-    search = GridSearchCV(om.LogisticProbe(), {"C": [0.1, 1.0]})
+    search = GridSearchCV(LogisticProbe(), {"C": [0.1, 1.0]})
     for kind in ("early", "late"):
         model = om.StoreFusion(search, {"see": 3, "hear": 3}, how=kind, random_state=0)
         for film, count in (("", 0), ("one", 1)):
