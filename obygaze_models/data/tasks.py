@@ -259,33 +259,6 @@ def make_task(
     return None
 
 
-class _EarlierTask(msgspec.Struct):
-    """The task of a model in format version 2: two sets of levels, several levels, or a concept."""
-
-    positives: list[str] = []
-    negatives: list[str] | str = []
-    classes: list[str] = []
-    concept: str = ""
-
-
-def learned_task(about: Mapping[str, Any]) -> Task:
-    """Return the task of a saved model. Format version 2 is supported as well."""
-    learns, names = about["learns"], about.get("levels", {})
-    try:
-        if "key" in learns:
-            return msgspec.convert(learns, Task)
-        learned = msgspec.convert(learns, _EarlierTask)
-    except msgspec.ValidationError as problem:
-        raise ExperimentError(
-            f"the model's task is damaged or was edited ({problem}). Train the model again"
-        ) from None
-    if learned.concept:
-        return concept_task(names, learned.concept, str(learned.negatives))
-    if learned.classes:
-        return level_classes(names, learned.classes)
-    return two_classes(names, learned.positives, list(learned.negatives))
-
-
 def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:
     """Return the levels that take part in any of the tasks."""
     levels: set[str] = set()

@@ -32,7 +32,7 @@ from obygaze_models.data.stores import (
     read_frames,
 )
 from obygaze_models.data.targets import TARGETS, Target
-from obygaze_models.data.tasks import learned_task, official_measure
+from obygaze_models.data.tasks import official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import move_cut
 from obygaze_models.estimators.outputs import predict_outputs
@@ -348,7 +348,7 @@ def evaluate(
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_for(about, store)
     require_same_clips(opened.items, manifest.items)
-    task = learned_task(about)
+    task = about.learned_task
     if task.target_key == NUMBER:
         manifest = with_numbers(manifest, task.key)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
@@ -405,11 +405,11 @@ def _in_seen_groups(
     return column, np.isin(groups, [*recorded, *groups[seen]]) & (groups != "")
 
 
-def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:
+def _level_warnings(about: About, scheme: LabelScheme) -> Iterator[RunWarning]:
     """Yield warnings about levels of a model's task that have another name in the scored labels."""
     names = scheme.name_of
-    used = learned_task(about).levels
-    for code, name in description_of(about).levels.items():
+    used = about.learned_task.levels
+    for code, name in about.description.levels.items():
         if code in used and name_key(names.get(code, name)) != name_key(name):
             text = f"level {code} is {name!r} for the model, but {names[code]!r} in these labels."
             yield RunWarning("levels", code, text)
