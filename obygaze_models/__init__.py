@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     )
     from obygaze_models.estimators.concepts import ConceptBank, RandomDirections
     from obygaze_models.estimators.fusion import StoreFusion
-    from obygaze_models.estimators.logistic import LogisticProbe
     from obygaze_models.estimators.mlp import MLPProbe
     from obygaze_models.estimators.registry import make_estimator
     from obygaze_models.estimators.svm import LinearSVMProbe
@@ -77,7 +76,6 @@ _NAMES = {
     "estimators.bottlenecks": ["ConceptBottleneck"],
     "estimators.concepts": ["ConceptBank", "RandomDirections"],
     "estimators.fusion": ["StoreFusion"],
-    "estimators.logistic": ["LogisticProbe"],
     "estimators.mlp": ["MLPProbe"],
     "estimators.registry": ["make_estimator"],
     "estimators.svm": ["LinearSVMProbe"],

@@ -154,6 +154,13 @@ def test_films_page_runs(page: Page) -> None:
 
 
 @pytest.mark.gate
+def test_ordered_levels_are_predicted_as_numbers(page: Page) -> None:
+    page.console("$ obygaze models example mobygaze")
+    _, _, levels = read("how-to/targets").partition("## Ordered levels")
+    page.run(levels.partition("\n## ")[0])
+
+
+@pytest.mark.gate
 def test_real_result_tutorial_runs(page: Page) -> None:
     """The scores equal those of plain scikit-learn with each film left out."""
     assert page.run(read("tutorials/real")).splitlines()[-2:] == ["0.67", "0.59"]

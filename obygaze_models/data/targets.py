@@ -18,11 +18,11 @@ from obygaze_models.scoring.metrics import (
     Array,
     Scores,
     baselines,
+    number_keys,
     predicted_classes,
     ranking_keys,
-    value_keys,
 )
-from obygaze_models.scoring.values import NUMBER, ORDERED, score_constant
+from obygaze_models.scoring.values import NUMBER, score_constant
 
 if TYPE_CHECKING:
     from obygaze_models.data.dataset import ClipDataset
@@ -32,6 +32,8 @@ UNUSED = -1
 """The label of clips that are left out."""
 PROBABILITY = "probability"
 """The prefix of the names of probability columns."""
+VALUE = "value"
+"""The name of the column of predicted numbers."""
 TOLERANCE = 1e-6
 """The tolerance for probabilities below 0 or above 1."""
 NUMBERED = "number"
@@ -45,7 +47,7 @@ NEGATIVES = {"a": "EN", "b": "all without", "c": "HN+S without"}
 class Counts(NamedTuple):
     """The number of all clips, of clips in each class, and of positives if there are two classes.
 
-    Ordered levels count as classes. For numbers, all clips count as a single class.
+    For numbers, all clips count as a single class.
     """
 
     clips: int
@@ -152,77 +154,11 @@ class Classes:
         return "auroc" if task.is_binary else "f1_macro"
 
 
-class _Numeric(Classes):
-    """The base class of targets whose predictions are one number per clip."""
-
-    is_numeric = True
-    column: ClassVar[str]
-    main: ClassVar[str]
-
-    def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the name of the single column of predictions."""
-        return [self.column]
-
-    def columns_in(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the columns that have predictions."""
-        return [name for name in names if name == self.column]
-
-    def to_columns(self, outputs: Array) -> Array:
-        """Return the predictions unchanged."""
-        return outputs
-
-    def from_columns(self, values: Array) -> Array:
-        """Return the values of the column unchanged."""
-        return values
-
-    def allows(self, values: Array) -> Array:
-        """Return a mask of the values that are valid predictions."""
-        return np.isfinite(values)
-
-    def count(self, task: Task, labels: Array) -> Counts:
-        """Count all clips, and the clips of each level."""
-        return super().count(task, labels)._replace(positives=None)
-
-    def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
-        """Score two guesses on a film: the mean of all other clips, and the film's own mean."""
-        means = {"mean of the other films": others, "mean of the film": labels}
-        return {
-            name: score_constant(labels, float(labels_of.mean()), self.key)
-            for name, labels_of in means.items()
-            if len(labels_of)
-        }
-
-    def ranking_scores(self, *, several: bool) -> list[str]:
-        """Return the keys of the scores that can rank models."""
-        return value_keys(self.key)
-
-    def default_score(self, task: Task) -> str:
-        """Return the score that ranks models, unless an experiment sets another."""
-        return self.main
-
-
-class Ordered(_Numeric):
-    """The target of ordered levels. A label is the rank of a level, from 0.
-
-    A prediction is a position on the scale from the lowest level (0) to the highest. It can be
-    slightly outside this range.
-    """
-
-    key = ORDERED
-    column = "position"
-    main = "weighted_kappa"
-
-    def called(self, values: Array) -> Array:
-        """Return the nearest rank, which can be above the rank of the highest level."""
-        return np.maximum(np.rint(values), 0).astype(np.int64)
-
-
-class Number(_Numeric):
+class Number(Classes):
     """The target of a number for each clip, such as a rating. Clips with NaN are left out."""
 
     key = NUMBER
-    column = "value"
-    main = "spearman"
+    is_numeric = True
     label_type = np.float64
 
     def encode(self, task: Task, data: ClipDataset) -> Array:
@@ -255,14 +191,51 @@ class Number(_Numeric):
         """Return a description of what is missing if there are fewer than two clips."""
         return [f"{task.title} (two are needed)"] if len(labels) < 2 else []
 
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Return the name of the single column of predictions."""
+        return [VALUE]
+
+    def columns_in(self, names: Iterable[str]) -> list[str]:
+        """Return the names of the columns that have predictions."""
+        return [name for name in names if name == VALUE]
+
+    def to_columns(self, outputs: Array) -> Array:
+        """Return the predictions unchanged."""
+        return outputs
+
+    def from_columns(self, values: Array) -> Array:
+        """Return the values of the column unchanged."""
+        return values
+
+    def allows(self, values: Array) -> Array:
+        """Return a mask of the values that are valid predictions."""
+        return np.isfinite(values)
+
     def called(self, values: Array) -> Array:
         """Return the predicted numbers."""
         return values
 
+    def guesses(self, labels: Array, others: Array) -> dict[str, Scores]:
+        """Score two guesses on a film: the mean of all other clips, and the film's own mean."""
+        means = {"mean of the other films": others, "mean of the film": labels}
+        return {
+            name: score_constant(labels, float(labels_of.mean()))
+            for name, labels_of in means.items()
+            if len(labels_of)
+        }
+
+    def ranking_scores(self, *, several: bool) -> list[str]:
+        """Return the keys of the scores that can rank models."""
+        return number_keys()
+
+    def default_score(self, task: Task) -> str:
+        """Return the score that ranks models, unless an experiment sets another."""
+        return "spearman"
+
 
 Target = Classes
 """The type of all targets."""
-TARGETS: dict[str, Target] = {target.key: target for target in (Classes(), Ordered(), Number())}
+TARGETS: dict[str, Target] = {target.key: target for target in (Classes(), Number())}
 """All targets, by key."""
 
 

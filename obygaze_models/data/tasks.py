@@ -18,7 +18,6 @@ from obygaze_models.data.targets import (
     TARGETS,
     Classes,
     Number,
-    Ordered,
     Target,
 )
 from obygaze_models.scoring.metrics import ACCURACY, METRICS, TREC, Array
@@ -165,15 +164,6 @@ def level_classes(names: Mapping[str, str], levels: Sequence[str]) -> Task:
     return Task(" / ".join(levels), " / ".join(kind.words for kind in classes), classes)
 
 
-def ordered_levels(scheme: LabelScheme, levels: Sequence[str]) -> Task:
-    """Return the task of predicting positions on a scale of three or more ordered levels."""
-    in_order = sorted(levels, key=scheme.codes.index)
-    task = level_classes(scheme.name_of, in_order)
-    key = " < ".join(in_order)
-    words = " < ".join(kind.words for kind in task.classes)
-    return msgspec.structs.replace(task, key=key, title=words, target_key=Ordered.key)
-
-
 def number_task(column: str) -> Task:
     """Return the task of predicting the number in a column."""
     kind = Class(level_key(NUMBERED), column, column, (NUMBERED,))
@@ -267,33 +257,6 @@ def make_task(
                 raise ExperimentError(f"{missing} is missing. Pass both positives and negatives")
             return two_classes(scheme.name_of, codes(positives), codes(negatives))
     return None
-
-
-class _EarlierTask(msgspec.Struct):
-    """The task of a model in format version 2: two sets of levels, several levels, or a concept."""
-
-    positives: list[str] = []
-    negatives: list[str] | str = []
-    classes: list[str] = []
-    concept: str = ""
-
-
-def learned_task(about: Mapping[str, Any]) -> Task:
-    """Return the task of a saved model. Format version 2 is supported as well."""
-    learns, names = about["learns"], about.get("levels", {})
-    try:
-        if "key" in learns:
-            return msgspec.convert(learns, Task)
-        learned = msgspec.convert(learns, _EarlierTask)
-    except msgspec.ValidationError as problem:
-        raise ExperimentError(
-            f"the model's task is damaged or was edited ({problem}). Train the model again"
-        ) from None
-    if learned.concept:
-        return concept_task(names, learned.concept, str(learned.negatives))
-    if learned.classes:
-        return level_classes(names, learned.classes)
-    return two_classes(names, learned.positives, list(learned.negatives))
 
 
 def levels_of(tasks: Iterable[Task], labels: LabelSet, scheme: LabelScheme) -> set[str]:

@@ -10,52 +10,23 @@ import numpy as np
 from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import check_probabilities
 from obygaze_models.scoring.metrics import CLASSES, Array
-from obygaze_models.scoring.values import NUMBER, ORDERED
-
-_LEAST_DEVIATION = 1e-9
-"""The standard deviation below which predictions count as the same for all clips."""
+from obygaze_models.scoring.values import NUMBER
 
 
 def predict_outputs(
     estimator: Any, X: Any, kind: str, classes: int, where: str = "", **arguments: Any
 ) -> Array:
-    """Return the probability of each class, [N, classes], or numbers, [N, 1].
-
-    For ordered levels, the prediction of a classifier is the mean level; see `fit_spread`.
-    """
+    """Return the probability of each class, [N, classes], or numbers, [N, 1]."""
     start = f"{where}: " if where else ""
-    if kind in (NUMBER, ORDERED) and not hasattr(estimator, "predict_proba"):
+    if kind == NUMBER:
         values = np.asarray(estimator.predict(X), dtype=np.float64).reshape(-1, 1)
         check_outputs(values, (len(X), 1), kind, f"{start}predict")
         return values
     shares = np.asarray(estimator.predict_proba(X, **arguments), dtype=np.float64)
     check_probabilities(shares, (len(X), len(estimator.classes_)), f"{start}predict_proba")
-    if kind == ORDERED:
-        return np.asarray(shares @ estimator.classes_).reshape(-1, 1)
     table = np.zeros((len(X), classes))
     table[:, estimator.classes_] = shares
     return table
-
-
-def fit_spread(table: Array, labels: Array) -> tuple[float, float]:
-    """Return the factor and the offset that give predictions the labels' mean and deviation.
-
-    Predicted means vary less than the levels that annotators give, especially if the features are
-    hardly informative, and this lowers the kappa. If all predictions are the same, they are left
-    unchanged.
-    """
-    values = table[:, 0]
-    deviation = float(values.std())
-    if deviation < _LEAST_DEVIATION:
-        return 1.0, 0.0
-    factor = float(labels.std()) / deviation
-    return factor, float(labels.mean() - factor * values.mean())
-
-
-def move_spread(table: Array, spread: tuple[float, float]) -> Array:
-    """Multiply predictions by the factor of `fit_spread`, and add the offset."""
-    factor, offset = spread
-    return table if spread == (1.0, 0.0) else table * factor + offset
 
 
 def check_outputs(table: Array, shape: tuple[int, int], kind: str, where: str = "predict") -> None:

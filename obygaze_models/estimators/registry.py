@@ -88,9 +88,6 @@ ESTIMATORS = {
     ),
     "svm": Entry(f"{_OWN}svm:LinearSVMProbe", "A linear SVM, with C chosen on validation clips."),
     "logistic": Entry(f"{_OWN}logistic:LogisticProbe", "Logistic regression."),
-    "ordered": Entry(
-        f"{_OWN}ordered:OrderedProbe", "Proportional odds: one direction for ordered levels."
-    ),
     "knn": Entry(
         "sklearn.neighbors:KNeighborsClassifier",
         "A vote of the nearest training clips.",
@@ -138,7 +135,7 @@ REGRESSORS = {
         {"early_stopping": True},
     ),
 }
-"""The estimators that predict numbers, or positions of ordered levels."""
+"""The estimators that predict numbers."""
 
 
 def plugins() -> tuple[list[Plugin], list[Plugin]]:

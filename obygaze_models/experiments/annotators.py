@@ -16,16 +16,13 @@ from obygaze_models.data.tasks import Task, level_key
 from obygaze_models.experiments.predictions import (
     average_over_fits,
     is_cross_validated,
-    probabilities_of,
     split_by,
 )
 from obygaze_models.experiments.record import MAKE, RunRecord
 from obygaze_models.scoring.annotators import (
     AnnotatorComparison,
     compare_with_annotators,
-    nominal_kappa,
 )
-from obygaze_models.scoring.values import weighted_kappa
 
 if TYPE_CHECKING:
     from obygaze_models.experiments.plan import Plan
@@ -94,7 +91,9 @@ def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Annotator
     row_of = {clip: row for row, clip in enumerate(data.ids)}
     compared = {}
     for task in plan.tests:
-        is_ordered = task.target.is_numeric
+        if task.target.is_numeric:
+            continue
+
         of_test = predictions[predictions["test"] == task.key]
         values = {}
         crossed = False
@@ -103,14 +102,13 @@ def compare_models(plan: Plan, predictions: pd.DataFrame) -> dict[str, Annotator
             mean = average_over_fits(fits)
             rows = [row_of[clip] for clip in mean["id"]]
             values[model] = np.full(len(data), np.nan)
-            values[model][rows] = probabilities_of(mean) if is_ordered else mean["called"]
+            values[model][rows] = mean["called"]
 
         comparison = compare_with_annotators(
             dict(zip(data.annotators, data.votes(task), strict=True)),
             values,
             data.groups.tolist(),
             task.class_titles,
-            weighted_kappa if is_ordered else nominal_kappa,
             cross_validated=crossed,
         )
         if comparison is not None:

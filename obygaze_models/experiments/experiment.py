@@ -25,14 +25,13 @@ from obygaze_features.store.location import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import name_stores
-from obygaze_models.data.targets import NEGATIVES, TARGETS, Classes, Number, Ordered
+from obygaze_models.data.targets import NEGATIVES, TARGETS, Classes, Number
 from obygaze_models.data.tasks import (
     Problem,
     concept_task,
     default_negatives,
     level_classes,
     number_task,
-    ordered_levels,
     two_classes,
     with_own_keys,
 )
@@ -102,8 +101,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         description="A list of lists of levels. The negative levels of each test set; by default "
         "the same as in training.", examples=[[["EN"], ["EN", "HN"]]])] = ()
     levels: Annotated[tuple[_Name, ...], Meta(
-        description="A list of levels. Each level is a separate class, unless `target` is "
-        "`ordered`. Use this key instead of `positives`.", examples=[["EN", "HN", "S"]])] = ()
+        description="A list of levels. Each level is a separate class. Use this key instead of "
+        "`positives`.", examples=[["EN", "HN", "S"]])] = ()
     concepts: Annotated[tuple[_Name, ...], Meta(
         description='`"all"` (all visual concepts), or a list of concepts. The concepts to detect, '
         "instead of levels. Each concept is a separate task.", examples=[["Look", "Body"]])] = ()
@@ -113,9 +112,8 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "`c` Hard Negative and Sure clips without it. The default is `a` with ObyGaze's levels, "
         "and `b` with your own levels.", examples=["b"])] = None
     target: Annotated[_Name, Meta(
-        description='`"classes"`, `"ordered"` or `"number"`. What to predict: classes, a position '
-        "on the scale of three or more `levels`, or the number in a `column`.",
-        examples=["ordered"])] = Classes.key
+        description='`"classes"` or `"number"`. What to predict: classes, or the number in a '
+        "`column`.", examples=["number"])] = Classes.key
     column: Annotated[_Name | None, Meta(
         description='The name of a column. With `target = "number"`, the column of the labels or '
         "of `items.csv` that has each clip's number. Clips with an empty cell are left out.",
@@ -171,8 +169,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
         "chosen before the test; by default the first of `estimators`.", examples=["mlp"])] = None
     score: Annotated[_Name | None, Meta(
         description="The name of a score. The score that ranks models; by default `auroc` for two "
-        "classes, `f1_macro` for more, `weighted_kappa` for ordered levels and `spearman` for "
-        "numbers.", examples=["f1"])] = None
+        "classes, `f1_macro` for more, and `spearman` for numbers.", examples=["f1"])] = None
     seed: Annotated[_Seed, Meta(
         description="A whole number from 0 up. The seed for all random choices: drawing folds, "
         "drawing clips, and the estimators.", examples=[1])] = 0
@@ -302,22 +299,17 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
 
     def _target_slips(self) -> Iterator[str]:
         """Yield a sentence for each key that conflicts with the target."""
-        needs = {Ordered.key: "levels", Number.key: "column"}
-        need = needs.get(self.target)
-        if need and not getattr(self, need):
-            yield f'target = "{self.target}" needs {need}. Add {need} = {_example(need)}'
+        if self.target == Number.key and not self.column:
+            yield f'target = "{self.target}" needs column. Add column = {_example("column")}'
         if self.column and self.target != Number.key:
             yield f'column is for numbers. Add target = "{Number.key}", or leave column out'
         if self.target == Classes.key:
             return
         if self.protocol_name in ("paper", "released"):
             yield f"the protocol {self.protocol_name} is for two classes. Use leave-film-out"
-        if self.target == Ordered.key:
-            return
-        if self.labels and self.column:
+        if self.labels:
             yield f'target = "{self.target}" cannot be combined with labels. Leave that key out'
-        weighs = self.balance == "weights" and not self.column
-        if self.balance not in (None, "none") and not weighs:
+        if self.balance not in (None, "none"):
             yield f'balance = "{self.balance}" works only for classes. Leave balance out'
         if len(self.stores) > 1:
             yield f'target = "{self.target}" needs one store. Name one, or set target = "classes"'
@@ -329,11 +321,10 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 f"{name} predicts classes, not numbers. Use {', '.join(REGRESSORS)}, or any "
                 "scikit-learn regressor as package.module:Class"
             )
-        tells_apart = self.target == Classes.key or len(self.stores) > 1
-        if spec.predicts_numbers and tells_apart:
+        if spec.predicts_numbers and self.target == Classes.key:
             return (
                 f"{name} predicts numbers, not classes. Use a classifier, such as logistic, or "
-                'a single store with target = "ordered" or "number"'
+                'target = "number"'
             )
         if spec.threshold and self.target != Classes.key:
             return f'{CUT} works only with target = "classes". Leave it out of {name}'
@@ -387,7 +378,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
                 use = options.pop("stores", ())
                 for store in set(use) - {*stores}:
                     raise ExperimentError(unknown_name("store", str(store), stores))
-                numbers = self.target in (Ordered.key, Number.key)
+                numbers = self.target == Number.key
                 specs[listed] = EstimatorSpec(
                     name, options, negatives, cut, tuple(use), numbers=numbers
                 )
@@ -463,7 +454,7 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             names = "all visual concepts" if ALL in self.concepts else ", ".join(self.concepts)
             return f"{names} (against {NEGATIVES[self.negatives]})" if self.negatives else names
         if self.levels:
-            return (" < " if self.target == Ordered.key else " / ").join(self.levels)
+            return " / ".join(self.levels)
         if self.column:
             return f"the number in {self.column}"
         positives = "+".join(self.positives)
@@ -504,8 +495,6 @@ class Experiment(msgspec.Struct, frozen=True, dict=True, metaclass=_Checked):
             return [Problem(task, (task,))]
         if self.levels:
             task = level_classes(scheme.name_of, self.levels)
-            if self.target == Ordered.key:
-                task = ordered_levels(scheme, self.levels)
             return [Problem(task, (task,))]
         if not self.concepts:
             negatives = [self.train_negatives, *(self.test_negatives or [self.train_negatives])]

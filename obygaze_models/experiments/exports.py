@@ -28,7 +28,7 @@ from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Items
 from obygaze_features.manifests.labels import format_concepts
 from obygaze_models.data.targets import PROBABILITY, Target
-from obygaze_models.data.tasks import Class, learned_task
+from obygaze_models.data.tasks import Class
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.experiments.annotators import LABEL_OF
 from obygaze_models.experiments.elan_documents import Row, annotate, elan_documents
@@ -36,7 +36,6 @@ from obygaze_models.experiments.predictions import average_over_fits, probabilit
 from obygaze_models.experiments.run_folder import Clip, Run, clips_by_id
 from obygaze_models.explain.parts import mean_parts, name_log_odds
 from obygaze_models.saved.inference import Predictions
-from obygaze_models.scoring.metrics import CLASSES
 from obygaze_models.scoring.values import NUMBER
 
 HELD_OUT = "held-out prediction"
@@ -69,11 +68,12 @@ def model_rows(predictions: Predictions, items: Items) -> list[Row]:
     """Return a model's predictions as rows, in the order of the items."""
     tier = f"{predictions.about.description.estimator}: {predictions.about.description.task}"
     titles = film_titles(items)
-    words = model_words(predictions.about)
+    task = predictions.about.description.learns
+    words = []
+    if task and not task.target.is_numeric:
+        words = [kind.words for kind in task.classes]
     codes = predictions.probabilities.argmax(axis=1).tolist()
     names = [f"probability of {name}" for name in predictions.classes]
-    if predictions.about.target_key != CLASSES:
-        words = []
     if predictions.about.is_numeric:
         names = predictions.columns
     rows = []
@@ -176,14 +176,11 @@ class _PredictionText(NamedTuple):
 def _describe_prediction(
     target: Target, classes: Sequence[Class], value: Any, called: Any
 ) -> _PredictionText:
-    """Describe a prediction: probabilities, a position on a scale, or a number."""
+    """Describe a prediction: probabilities, or a number."""
     if target.is_numeric:
         [column] = target.columns([])
         cells, details = {column: f"{value:.6f}"}, {column: f"{value:.3f}"}
-        if target.key == NUMBER:
-            return _PredictionText(f"{value:.4g}", f"{value:.4g}", cells, details)
-        kind = classes[min(called, len(classes) - 1)]
-        return _PredictionText(kind.title, kind.words, cells, details)
+        return _PredictionText(f"{value:.4g}", f"{value:.4g}", cells, details)
     kind = classes[called]
     is_two = np.ndim(value) == 0
     share = value if is_two else value[called]
@@ -239,11 +236,6 @@ def export_files(
                 "unknown"
             )
     return files, lines
-
-
-def model_words(about: Mapping[str, Any]) -> list[str]:
-    """Return the names of a model's classes, as in the annotators' tiers."""
-    return [kind.words for kind in learned_task(about).classes] if "learns" in about else []
 
 
 def _without_prediction(run: Run, rows: Sequence[Row]) -> Iterator[Row]:

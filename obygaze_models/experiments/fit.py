@@ -19,7 +19,7 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Fold
-from obygaze_models.data.targets import Classes, Number, Ordered, clip_targets
+from obygaze_models.data.targets import Classes, Number, clip_targets
 from obygaze_models.data.tasks import Problem, Task, default_negatives
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.estimators.classes import (
@@ -30,8 +30,7 @@ from obygaze_models.estimators.classes import (
 )
 from obygaze_models.estimators.fusion import StoreFusion
 from obygaze_models.estimators.inner_folds import DIVIDED, whole_groups
-from obygaze_models.estimators.logistic import NotConverged
-from obygaze_models.estimators.outputs import fit_spread, move_spread, predict_outputs
+from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.estimators.registry import (
     best_of,
     find_entry,
@@ -66,8 +65,6 @@ class Fit:
         are shifted so that this threshold becomes 0.5.
     target
         The key of the target.
-    spread
-        For ordered levels, the result of `fit_spread`.
     """
 
     estimator: Any
@@ -78,7 +75,6 @@ class Fit:
     warnings: list[RunWarning] = field(default_factory=list)
     cut: Annotated[float, Meta(gt=0, lt=1)] = 0.5
     target: str = Classes.key
-    spread: tuple[float, float] = (1.0, 0.0)
 
     def probabilities(self, data: ClipDataset, rows: Array) -> Array:
         """Return class probabilities [n, classes] for some rows, or predicted numbers [n, 1]."""
@@ -88,7 +84,7 @@ class Fit:
         with plugin_errors(modules_of(self.estimator)):
             X = _features(data, self.estimator, self.reads)[rows]
             table = predict_outputs(self.estimator, X, self.target, self.classes, **arguments)
-        return move_spread(move_cut(table, self.cut), self.spread)
+        return move_cut(table, self.cut)
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,9 +276,8 @@ def fit_estimator(
     with plugin_errors(modules_of(model)):
         X = _features(data, model, reads)
     all_train, all_validation = rows_of_same_folds(data, train, validation)
-    pool = all_train[target.takes_part(labels[all_train])]
     if find_entry(spec.name).before_balancing:
-        train = pool
+        train = all_train[target.takes_part(labels[all_train])]
     learn, choose = train, validation
     if "labelled" in accepted:
         learn, choose = all_train, all_validation
@@ -312,25 +307,15 @@ def fit_estimator(
     fit = _fit_model(fit, spec.name, X[learn], labels[learn], inner_groups, arguments, seed)
     if "labelled" in accepted and "concepts" in fit.facts:
         fit = replace(fit, facts={"negatives": _negatives(spec, data), **fit.facts})
-    return _settle(fit, spec, data, validation, pool, labels)
+    if spec.threshold:
+        scores = fit.probabilities(data, validation)[:, 1]
+        fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))
+    return fit
 
 
 def _negatives(spec: EstimatorSpec, data: ClipDataset) -> str:
     """Return the set of negatives that a bottleneck's concepts were learned from."""
     return spec.negatives if data.scheme.is_obygaze else default_negatives(data.scheme)
-
-
-def _settle(
-    fit: Fit, spec: EstimatorSpec, data: ClipDataset, validation: Array, pool: Array, labels: Array
-) -> Fit:
-    """Choose the threshold on validation clips, or fit the spread of ordered levels."""
-    if fit.target == Ordered.key:
-        spread = fit_spread(fit.probabilities(data, pool), labels[pool])
-        return replace(fit, spread=spread, seen=np.union1d(fit.seen, pool))
-    if spec.threshold:
-        scores = fit.probabilities(data, validation)[:, 1]
-        fit = replace(fit, cut=best_cut(scores, labels[validation] == 1))
-    return fit
 
 
 def _make_model(
@@ -377,13 +362,9 @@ def _fit_model(
         warnings.catch_warnings(record=True) as raised,
     ):
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("error", NotConverged)
-        try:
-            strata = np.zeros(len(y)) if fit.target == Number.key else y
-            with whole_groups(model, strata, *inner_groups, random_state=seed) as divided:
-                model.fit(X, y, **arguments)
-        except NotConverged as problem:
-            raise ExperimentError(str(problem)) from None
+        strata = np.zeros(len(y)) if fit.target == Number.key else y
+        with whole_groups(model, strata, *inner_groups, random_state=seed) as divided:
+            model.fit(X, y, **arguments)
         model = best_of(model)
         if isinstance(model, StoreFusion):
             model.set_params(estimator=best_of(model.estimator))  # do not save the search itself

@@ -75,7 +75,6 @@ from obygaze_models.experiments.record import (
 )
 from obygaze_models.experiments.run_folder import EARLIER, RUN_FILES
 from obygaze_models.saved.about import footage_of
-from obygaze_models.scoring.values import ORDERED
 
 Array = NDArray[Any]
 FORMAT, FORMAT_VERSION = "obygaze-partial-run", 2
@@ -485,7 +484,6 @@ def about_model(plan: Plan, planned: PlannedFit, fit: Fit) -> dict[str, Any]:
         "senses": plan.scheme.senses,
         "facts": fit.facts,
         **({"cut": fit.cut} if planned.spec.threshold else {}),
-        **({"spread": fit.spread} if fit.target == ORDERED else {}),
         "features": plan.about_features(frames=fit.reads == "frames"),
         # The clips that the model has seen, so that users know which clips test it. The footage
         # identifies them even under other ids, and the groups identify clips of the same films.

@@ -3,7 +3,7 @@
 A table of predictions has a row for each model, test set, fit and clip. Its columns are ``model``,
 ``test``, ``fit``, ``id``, ``label`` (the number of the clip's class, or its key in files), and the
 ``probability`` of the second of two classes, or a ``probability_KEY`` for each class. Instead of
-probabilities, ordered levels have a ``position``, and numbers a ``value``.
+probabilities, numbers have a ``value``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def target_of(table: pd.DataFrame) -> Target:
 def probabilities_of(table: pd.DataFrame) -> Array:
     """Return the probabilities of the second of two classes [N], or of all classes [N, C].
 
-    For ordered levels and numbers, return the predictions [N].
+    For numbers, return the predictions [N].
     """
     columns = target_of(table).columns_in(table.columns)
     values = table[columns].to_numpy(dtype=np.float64)
@@ -73,7 +73,7 @@ def probabilities_of(table: pd.DataFrame) -> Array:
 
 
 def called_of(table: pd.DataFrame) -> Array:
-    """Return the predicted class, rank or number of each row."""
+    """Return the predicted class or number of each row."""
     return target_of(table).called(probabilities_of(table))
 
 
@@ -303,8 +303,8 @@ def read_outside(path: Path) -> list[OutsideModel]:
 
     ==================  =====================================================================
     ``id``              the clip
-    ``position``        for ordered levels, from 0; or ``value`` for numbers
     ``probability``     of the positive class; for more classes, ``probability_NAME`` for each
+    ``value``           for numbers, instead of probabilities
     ``fit``             the fold, numbered as in ``predictions.csv``; by default all folds
     ``model``           the model's name in the results; by default the name of the file
     ``task``            as in ``run.json``; required if an experiment learns several tasks

@@ -342,8 +342,7 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
     """Return a table of each model's AUROC on each film, or the range over films if there are many.
 
     F1 is not used, because even guesses can have a high F1 on films with many positive clips. For
-    ordered levels and numbers, the table shows the metric by which models are ranked, instead of
-    AUROC.
+    numbers, the table shows the metric by which models are ranked, instead of AUROC.
     """
     main = "auroc"
     if record.task(test).target.is_numeric:

@@ -25,7 +25,7 @@ from obygaze_features.manifests import LabelScheme, Manifest
 from obygaze_features.manifests.importers.reading import at_row
 from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import Stores, open_stores
-from obygaze_models.data.tasks import learned_task, measure_of, official_measure, uses_external_data
+from obygaze_models.data.tasks import measure_of, official_measure, uses_external_data
 from obygaze_models.experiments.spec import folder_name
 from obygaze_models.saved.about import read_about
 from obygaze_models.saved.inference import Predictions, predict
@@ -103,7 +103,7 @@ def write_run(
     opened = open_stores(store)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
     about = read_about(Path(folder))
-    if official_measure(truth, scheme, [learned_task(about)]) != TREC:
+    if official_measure(truth, scheme, [about.learned_task]) != TREC:
         raise ExperimentError(
             f"the model predicts {about.description.task}, but for a run file it must separate the "
             f"highest level from all others (levels of {truth.name}: {', '.join(scheme.codes)}). "

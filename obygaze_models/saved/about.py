@@ -24,14 +24,15 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import media_stem
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.manifests.splits import meet_in_time
+from obygaze_models.data.tasks import Task
 from obygaze_models.data.warnings import RunWarning
 from obygaze_models.estimators.outputs import Facts
 from obygaze_models.scoring.metrics import CLASSES
-from obygaze_models.scoring.values import NUMBER, ORDERED
+from obygaze_models.scoring.values import NUMBER
 
 T = TypeVar("T")
 FORMAT = "obygaze-model"
-FORMAT_VERSION, EARLIEST = 3, 2
+FORMAT_VERSION = 3
 HEADER, CARD = "model.json", "README.md"
 _CARD = Path(__file__).with_name("model_card.md")
 MAKE = "obygaze models train"
@@ -81,7 +82,7 @@ class Description(msgspec.Struct):
     options: dict[str, Any] = {}
     reads: str = ""
     task: str = ""
-    learns: dict[str, Any] = {}
+    learns: Task | None = None
     classes: list[str] = []
     levels: dict[str, str] = {}
     senses: dict[str, str] = {}
@@ -92,7 +93,6 @@ class Description(msgspec.Struct):
     seen_groups: dict[str, list[str]] = {}
     warnings: list[RunWarning] = []
     cut: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
-    spread: tuple[float, float] = (1.0, 0.0)
 
 
 class Header(msgspec.Struct):
@@ -119,12 +119,13 @@ class About(dict[str, Any]):
     @property
     def target_key(self) -> str:
         """The key of the target that the model predicts."""
-        return str(self.description.learns.get("target_key", CLASSES))
+        task = self.description.learns
+        return task.target_key if task else CLASSES
 
     @property
     def is_numeric(self) -> bool:
-        """True if the model predicts numbers or positions of ordered levels."""
-        return self.target_key in (NUMBER, ORDERED)
+        """True if the model predicts numbers."""
+        return self.target_key == NUMBER
 
     def require_classes(self, operation: str) -> None:
         """Raise `ExperimentError` if an operation needs classes, but the model predicts none."""
@@ -136,6 +137,14 @@ class About(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         raise ExperimentError(f"{self._where} has no {key} in its description; {REMEDY}")
+
+    @property
+    def learned_task(self) -> Task:
+        """The task; raises `ExperimentError` if the description has none."""
+        task = self.description.learns
+        if task is None:
+            raise ExperimentError(f"{self._where} has no task in its description; {REMEDY}")
+        return task
 
     def require(self, *keys: str) -> Description:
         """Return the description; raise `ExperimentError` if one of these keys is missing."""
@@ -167,9 +176,10 @@ def read_header(path: Path) -> tuple[Header, About]:
                     f"(list all: obygaze models list {path})"
                 )
     header = read_format(path / HEADER, FORMAT, FORMAT_VERSION, ExperimentError, make=MAKE)
-    if header["format_version"] < EARLIEST:
+    if header["format_version"] < FORMAT_VERSION:
         raise ExperimentError(
-            f"{path} was saved by obygaze 0.1, whose models are no longer supported; {REMEDY}"
+            f"{path} was saved by an earlier obygaze (format version {header['format_version']}); "
+            f"{REMEDY}"
         )
     if header.pop("sha256", None) != digest_of(header):
         raise damaged(path / HEADER, "its checksum does not match")
@@ -331,7 +341,7 @@ def model_card(
         f'"{positive}" means that annotators of these films gave a clip this label, by their\n'
         f'  definition. "{negative}" does not mean that everything else is absent.'
     )
-    if info.learns.get("target_key") in (NUMBER, ORDERED):
+    if info.learns and info.learns.target.is_numeric:
         does = f"Predicts {info.task}, a number for each clip,"
         meaning = "The numbers are on the scale of the annotators of these films."
     facts = describe_facts(info.facts)

@@ -32,10 +32,10 @@ from obygaze_models.data.stores import (
     read_frames,
 )
 from obygaze_models.data.targets import TARGETS, Target
-from obygaze_models.data.tasks import learned_task, official_measure
+from obygaze_models.data.tasks import official_measure
 from obygaze_models.data.warnings import RunWarning, origin_warnings
 from obygaze_models.estimators.classes import move_cut
-from obygaze_models.estimators.outputs import move_spread, predict_outputs
+from obygaze_models.estimators.outputs import predict_outputs
 from obygaze_models.estimators.registry import modules_of, plugin_errors
 from obygaze_models.saved.about import (
     About,
@@ -269,21 +269,18 @@ def predict(
             kind = about.target_key
             with plugin_errors(modules_of(estimator)):
                 blocks.append(predict_outputs(estimator, features, kind, len(classes), str(folder)))
-    probabilities = move_spread(move_cut(np.concatenate(blocks), info.cut), info.spread)
+    probabilities = move_cut(np.concatenate(blocks), info.cut)
     predicted = name_predictions(about, probabilities).tolist()
     seen, warnings = _describe_clips(about, opened, clips)
     return Predictions(about, clips, probabilities, predicted, seen, warnings)
 
 
 def name_predictions(about: About, table: Array) -> Array:
-    """Return the predicted class, nearest level, or number of each clip, as text."""
-    classes = np.array(about.description.classes, dtype=object)
-    if about.target_key == NUMBER:
-        return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
-    codes = table.argmax(axis=1)
+    """Return the predicted class or number of each clip, as text."""
     if about.is_numeric:
-        codes = np.minimum(TARGETS[about.target_key].called(table[:, 0]), len(classes) - 1)
-    return np.asarray(classes[codes])
+        return np.array([f"{value:.4g}" for value in table[:, 0]], dtype=object)
+    classes = np.array(about.description.classes, dtype=object)
+    return np.asarray(classes[table.argmax(axis=1)])
 
 
 def predict_frames(
@@ -351,7 +348,7 @@ def evaluate(
     manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     opened = open_for(about, store)
     require_same_clips(opened.items, manifest.items)
-    task = learned_task(about)
+    task = about.learned_task
     if task.target_key == NUMBER:
         manifest = with_numbers(manifest, task.key)
     truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
@@ -408,11 +405,11 @@ def _in_seen_groups(
     return column, np.isin(groups, [*recorded, *groups[seen]]) & (groups != "")
 
 
-def _level_warnings(about: Mapping[str, Any], scheme: LabelScheme) -> Iterator[RunWarning]:
+def _level_warnings(about: About, scheme: LabelScheme) -> Iterator[RunWarning]:
     """Yield warnings about levels of a model's task that have another name in the scored labels."""
     names = scheme.name_of
-    used = learned_task(about).levels
-    for code, name in description_of(about).levels.items():
+    used = about.learned_task.levels
+    for code, name in about.description.levels.items():
         if code in used and name_key(names.get(code, name)) != name_key(name):
             text = f"level {code} is {name!r} for the model, but {names[code]!r} in these labels."
             yield RunWarning("levels", code, text)

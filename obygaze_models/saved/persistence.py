@@ -67,14 +67,6 @@ _NEIGHBOURS = "sklearn.neighbors:KNeighborsClassifier"
 _ROWS = ("_fit_X", "_y", "classes_")
 # The saved parameters of a pipeline. Its memory is only for the process that fitted it.
 _PIPELINE = ("steps", "transform_input", "verbose")
-# Options that models in format 2 may have, but that classes no longer accept. An option is dropped
-# if it has this value (... is any value), because predictions are then the same as before.
-_FORMER: dict[str, dict[str, Any]] = {
-    "obygaze_models.estimators.concepts:ConceptBank": {"kind": "svm"},
-    "obygaze_models.estimators.attention:FrameMIL": {
-        "pooling": "top-k", "hidden_layer_sizes": (),
-    },
-}  # fmt: skip
 # The methods that `_try_out` calls, if the model has them.
 _METHODS = (
     "predict_proba", "predict", "decision_function", "transform", "predict_frames",
@@ -289,7 +281,7 @@ _DECODERS: dict[str, Callable[[Any, _Parts], Any]] = {
 
 def _decode_fitted(value: Mapping[str, Any], parts: _Parts) -> Any:
     """Create an estimator from its parameters, and set its fitted attributes."""
-    model = _make(value["class"], _decode_all(value["parameters"], parts))
+    model = _find_class(value["class"])(**_decode_all(value["parameters"], parts))
     names, fitted = model.get_params(deep=False), _decode_all(value["fitted"], parts)
     if fitted and value["class"] == _NEIGHBOURS:  # compiled code would trust its arrays
         clips, codes, classes = (fitted[key] for key in _ROWS)
@@ -316,18 +308,6 @@ def _find_class(path: Any) -> Any:
         raise ExperimentError(f"{str(path)[:60]!r} is not a class that obygaze can load")
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _make(path: Any, parameters: dict[str, Any]) -> Any:
-    """Create an unfitted estimator, dropping options of earlier versions."""
-    kind = _find_class(path)
-    former = _FORMER.get(path, {})
-    current = {
-        name: value
-        for name, value in parameters.items()
-        if name not in former or former[name] not in (value, ...)
-    }
-    return kind(**current)
 
 
 def _encode_foreign(value: Any, name: str, parts: _Parts) -> str:

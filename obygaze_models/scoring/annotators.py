@@ -7,7 +7,7 @@ agreement with each other has an interval over films.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import msgspec
@@ -17,9 +17,6 @@ from obygaze_features.annotations.measures import cohen_kappas
 from obygaze_features.common.text import counted, format_signed
 from obygaze_models.scoring.intervals import estimate_weighted, group_columns, too_few, weigh_groups
 from obygaze_models.scoring.values import Array, none_if_nan
-
-Kappa = Callable[[Array, Array, Array], Array]
-"""A function of labels [N], predictions [N] and weights [draws, N] that returns kappas [draws]."""
 
 
 class Rater(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +112,6 @@ def compare_with_annotators(
     predictions: Mapping[str, Array],
     films: Sequence[str],
     classes: Sequence[str],
-    measure: Kappa,
     *,
     cross_validated: bool = False,
 ) -> AnnotatorComparison | None:
@@ -126,14 +122,11 @@ def compare_with_annotators(
     votes
         Each annotator's class code for each of N clips, from 0; -1 if unlabelled.
     predictions
-        Each model's class codes [N] or, for ordered levels, positions on the scale of levels. NaN
-        for clips without a prediction.
+        Each model's class codes [N]; NaN for clips without a prediction.
     films
         The film of each clip, or "". Clips without a film do not count in intervals.
     classes
         The names of the classes.
-    measure
-        `nominal_kappa` or, for ordered levels, `weighted_kappa`.
     cross_validated
         True if fits of the models are trained on clips that other fits test; see `estimate_mean`.
 
@@ -155,7 +148,7 @@ def compare_with_annotators(
     pairs = []
     with_others: dict[str, dict[str, float | None]] = {name: {} for name in labels}
     for first, second in combinations(labels, 2):
-        kappas = measure(labels[first], labels[second], weights)
+        kappas = nominal_kappa(labels[first], labels[second], weights)
         pairs.append(kappas)
         with_others[first][second] = none_if_nan(kappas[0])
         with_others[second][first] = none_if_nan(kappas[0])
@@ -163,7 +156,7 @@ def compare_with_annotators(
 
     raters = []
     for name, values in predictions.items():
-        own = {who: measure(codes, values[rows], weights) for who, codes in labels.items()}
+        own = {who: nominal_kappa(codes, values[rows], weights) for who, codes in labels.items()}
         differences = np.mean([*own.values()], axis=0) - agreement
         estimate = estimate_weighted(differences, cross_validated=cross_validated)
         raters.append(

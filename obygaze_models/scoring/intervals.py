@@ -34,7 +34,7 @@ from obygaze_models.scoring.metrics import (
     trec_ranks,
     weighted_scores,
 )
-from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan
+from obygaze_models.scoring.values import NUMBER, none_if_nan
 
 LEVEL = 0.95
 MIN_CLIPS, MIN_GROUPS = 10, 5
@@ -97,7 +97,7 @@ class ScoredClips:
     @property
     def is_numeric(self) -> bool:
         """True if labels and predictions are numbers."""
-        return self.kind in (NUMBER, ORDERED)
+        return self.kind == NUMBER
 
     def has_enough(self, rows: Array) -> bool:
         """Return True if rows have clips of every class or, for numbers, two different values."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.errors import ExperimentError
-from obygaze_models.scoring.values import NUMBER, ORDERED, none_if_nan, score_values
+from obygaze_models.scoring.values import NUMBER, none_if_nan, score_values
 
 Array = NDArray[Any]
 CLASSES = "classes"
@@ -44,8 +44,8 @@ class Metric:
         An explanation for readers.
     binary, multiclass
         True if score tables for two classes, or for more classes, have a column for it.
-    kinds
-        The other kinds of targets whose score tables have a column for it.
+    numeric
+        True if score tables for numbers have a column for it.
     official
         True if it can be a benchmark's official measure.
     lower_is_better
@@ -66,7 +66,7 @@ class Metric:
     sentence: str
     binary: bool = False
     multiclass: bool = False
-    kinds: tuple[str, ...] = ()
+    numeric: bool = False
     official: bool = False
     lower_is_better: bool = False
     ranks: bool = False
@@ -164,27 +164,19 @@ METRICS = {
         official=True,
         ranks=True,
     ),
-    "weighted_kappa": Metric(
-        "Weighted kappa",
-        "weighted kappa",
-        "how well predicted levels agree with annotated levels beyond chance. Errors are weighted "
-        "by the square of their distance in levels; 0 is chance, 1 is perfect",
-        kinds=(ORDERED,),
-        bounded=False,
-    ),
     "r2": Metric(
         "R2",
         "R2",
         "the share of the variance within a film that is explained; below 0, the film’s own mean "
         "would be a better prediction",
-        kinds=(NUMBER,),
+        numeric=True,
         bounded=False,
     ),
     "mae": Metric(
         "MAE",
         "mean absolute error",
-        "the mean distance of predictions from the truth, in levels or in the unit of the number",
-        kinds=(ORDERED, NUMBER),
+        "the mean distance of predictions from the truth, in the unit of the number",
+        numeric=True,
         lower_is_better=True,
         bounded=False,
     ),
@@ -192,7 +184,7 @@ METRICS = {
         "Spearman",
         "Spearman’s correlation",
         "how well predictions rank the clips; 0 is chance",
-        kinds=(ORDERED, NUMBER),
+        numeric=True,
         ranks=True,
         bounded=False,
     ),
@@ -200,7 +192,7 @@ METRICS = {
         "Pearson",
         "Pearson’s correlation",
         "how close predictions are to a linear function of the truth; 0 is chance",
-        kinds=(NUMBER,),
+        numeric=True,
         bounded=False,
     ),
 }
@@ -216,9 +208,9 @@ def ranking_keys(*, multiclass: bool) -> list[str]:
     ]
 
 
-def value_keys(kind: str) -> list[str]:
-    """Return the keys of the scores for a kind of target for which higher is better."""
-    return [key for key, own in METRICS.items() if kind in own.kinds and not own.lower_is_better]
+def number_keys() -> list[str]:
+    """Return the keys of the scores of numbers for which higher is better."""
+    return [key for key, own in METRICS.items() if own.numeric and not own.lower_is_better]
 
 
 def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict[str, str]:
@@ -235,7 +227,7 @@ def column_titles(scores: Mapping[str, Any], measure: str | None = None) -> dict
     for key, metric in METRICS.items():
         # Runs made before a metric was added have no scores for it.
         of_classes = metric.binary if "f1" in scores else metric.multiclass
-        if key in scores and (metric.kinds or of_classes):
+        if key in scores and (metric.numeric or of_classes):
             keys.append(key)
     return {key: METRICS[key].title for key in keys}
 
@@ -350,8 +342,8 @@ def weighted_scores(
     scores
         Metric key -> scores [draws], NaN if undefined.
     """
-    if kind in (ORDERED, NUMBER):
-        return score_values(labels, probabilities, weights, kind)
+    if kind == NUMBER:
+        return score_values(labels, probabilities, weights)
     scores = _own_scores(labels, probabilities, weights)
     for key, metric in METRICS.items():
         if metric.compute and (metric.binary if probabilities.ndim == 1 else metric.multiclass):

@@ -1,4 +1,4 @@
-"""Scores of predicted numbers, such as ratings, or positions on a scale of ordered levels."""
+"""Scores of predicted numbers, such as ratings."""
 
 from __future__ import annotations
 
@@ -8,19 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-ORDERED, NUMBER = "ordered", "number"
-"""The kinds of targets whose predictions are numbers."""
-
-
-def weighted_kappa(labels: Array, values: Array, weights: Array) -> Array:
-    """Return Cohen's kappa with quadratic weights, for each row of weights [draws, N].
-
-    For values between levels, it is Lin's concordance correlation, which has the same formula.
-    """
-    moments = _moments(labels, values, weights)
-    apart = (moments["first"] - moments["second"]) ** 2
-    spread = moments["var_first"] + moments["var_second"]
-    return _ratio(2 * moments["covariance"], spread + apart)
+NUMBER = "number"
+"""The kind of target whose predictions are numbers."""
 
 
 def none_if_nan(value: float) -> float | None:
@@ -28,7 +17,7 @@ def none_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def score_values(labels: Array, values: Array, weights: Array, kind: str) -> dict[str, Array]:
+def score_values(labels: Array, values: Array, weights: Array) -> dict[str, Array]:
     """Return all metrics for many weightings: metric key -> scores [draws], NaN if undefined.
 
     Parameters
@@ -37,24 +26,20 @@ def score_values(labels: Array, values: Array, weights: Array, kind: str) -> dic
         The true and the predicted numbers [N].
     weights
         Weights [draws, N], which are not negative.
-    kind
-        `ORDERED` or `NUMBER`.
     """
     total = weights.sum(axis=1)
     errors = {"mae": _ratio(weights @ np.abs(labels - values), total)}
     ranks = _weighted_ranks(labels, weights), _weighted_ranks(values, weights)
     spearman = {"spearman": _correlation(_moments(*ranks, weights))}
-    if kind == ORDERED:
-        return {"weighted_kappa": weighted_kappa(labels, values, weights), **errors, **spearman}
     moments = _moments(labels, values, weights)
     squares = _ratio(weights @ (labels - values) ** 2, total)
     r2 = 1 - _ratio(squares, moments["var_first"])
     return {"r2": r2, **errors, **spearman, "pearson": _correlation(moments)}
 
 
-def score_constant(labels: Array, value: float, kind: str) -> dict[str, float | None]:
+def score_constant(labels: Array, value: float) -> dict[str, float | None]:
     """Return the scores of predicting the same value for every clip."""
-    scores = score_values(labels, np.full(len(labels), value), np.ones((1, len(labels))), kind)
+    scores = score_values(labels, np.full(len(labels), value), np.ones((1, len(labels))))
     # The covariance with a constant is zero except for rounding errors.
     exact = {key: round(float(own[0]), 12) + 0.0 for key, own in scores.items()}
     return {key: None if np.isnan(value) else value for key, value in exact.items()}

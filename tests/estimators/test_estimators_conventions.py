@@ -8,7 +8,6 @@ from sklearn import model_selection as selection
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -20,6 +19,7 @@ import obygaze_models as om
 from examples.plugin.film_lab.centroids import Centroids
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.targets import concept_targets
+from obygaze_models.estimators.logistic import LogisticProbe
 from obygaze_models.estimators.trees import TreeArrays
 from obygaze_models.experiments.spec import EstimatorSpec
 from obygaze_models.scoring.metrics import baselines
@@ -51,7 +51,7 @@ class MarkedBank(Marked, om.ConceptBank):
 INSTANCES = (
     om.MLPProbe(max_iter=20, batch_size=64, learning_rate_init=0.01),
     om.LinearSVMProbe(C=1.0),
-    om.LogisticProbe(),
+    LogisticProbe(),
     om.RandomDirections(),
     Centroids(),
     MarkedBank(C=1.0),
@@ -169,13 +169,13 @@ def test_a_bottleneck_has_the_methods_of_its_head():
     assert (hasattr(forest, "decision_function"), hasattr(forest, "predict_proba")) == (False, True)
 
 
-def test_a_logistic_probe_weighs_clips_and_warns():
-    twice = om.LogisticProbe().fit(np.concatenate([X, X[Y]]), np.concatenate([Y, Y[Y]]))
-    weighed = om.LogisticProbe().fit(X, Y, sample_weight=1 + Y)
+def test_a_logistic_probe_weighs_clips_and_must_converge():
+    twice = LogisticProbe().fit(np.concatenate([X, X[Y]]), np.concatenate([Y, Y[Y]]))
+    weighed = LogisticProbe().fit(X, Y, sample_weight=1 + Y)
     assert weighed.coef_ == pytest.approx(twice.coef_, abs=1e-3)
     steep = np.concatenate([X[:60] * 1e3, -X[:60] * 1e3])
-    with pytest.warns(ConvergenceWarning, match="Lower C"):
-        om.LogisticProbe(1e6, l1_ratio=0.5).fit(steep, np.concatenate([Y[:60], Y[:60]]))
+    with pytest.raises(ExperimentError, match="Lower C"):
+        LogisticProbe(1e6, l1_ratio=0.5).fit(steep, np.concatenate([Y[:60], Y[:60]]))
 
 
 @ROUTING

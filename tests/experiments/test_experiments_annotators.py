@@ -113,7 +113,10 @@ def test_kappas_equal_those_of_scikit_learn(study: Study, run: om.Run) -> None:
 def compare(votes, models, films):
     classes = ("EN", "S")
     return annotators.compare_with_annotators(
-        votes, models, films, classes, annotators.nominal_kappa
+        votes,
+        models,
+        films,
+        classes,
     )
 
 

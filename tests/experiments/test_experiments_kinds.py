@@ -1,7 +1,6 @@
-"""Experiments on ordered levels and on numbers, from the file to a model's predictions."""
+"""Experiments on numbers, from the file to a model's predictions."""
 
 import csv
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,21 +9,17 @@ import pytest
 from msgspec import structs
 from scipy import stats
 from sklearn.linear_model import Ridge
-from sklearn.metrics import cohen_kappa_score, r2_score
+from sklearn.metrics import r2_score
 
 import obygaze_models as om
 from obygaze_features import Manifest
 from obygaze_features.errors import ExperimentError
 from obygaze_models.data.dataset import with_numbers
-from obygaze_models.data.tasks import Task
-from obygaze_models.estimators.outputs import fit_spread, move_spread
 from obygaze_models.experiments.fit import PlannedFit
-from obygaze_models.scoring.values import weighted_kappa
 from tests.kit.files import csv_rows, refused
 from tests.kit.floats import close
 from tests.kit.intervals import cross_validated_interval
-from tests.kit.run import labelled, write_experiment, write_store
-from tests.kit.world2 import make_world2
+from tests.kit.run import write_experiment, write_store
 
 CLIPS, FILMS = 240, 6
 
@@ -184,143 +179,14 @@ def test_drawn_and_named_folds_work_for_numbers(rated, tmp_path):
     assert pooled.comparisons[0].class_counts == (CLIPS - 6,)
 
 
-@pytest.fixture(scope="module")
-def ordered(tmp_path_factory):
-    """The second world's ordered levels by two annotators."""
-    world = make_world2(tmp_path_factory.mktemp("ordered"))
-    experiment = om.Experiment(
-        name="order", manifest=world.manifest, store=world.store, target="ordered",
-        levels=["A+", "not sure", "very-high", "A"], protocol="leave-film-out", min_clips=1,
-        estimators=["ordered", "logistic", "majority", "ridge"],
-    )  # fmt: skip
-    return world, om.run_experiment(experiment, world.folder / "run")
-
-
-def test_levels_are_placed_in_the_order_of_their_scheme(ordered):
-    _, run = ordered
-    [test] = run.record.tests
-    assert test == "very-high < A < not sure < A+"
-    table = run.predictions()
-    codes = table["label"].map(dict(enumerate(["very-high", "A", "not sure", "A+"])))
-    clips = run.clips().set_index("id")["level"]
-    assert (codes.to_numpy() == clips[table["id"]].to_numpy()).all()
-    own = table[(table["model"] == "ordered")]
-    group = run.clips().set_index("id")["group"]
-    by_film = []
-    for _, film in own.groupby(own["id"].map(group)):
-        x, y = film["label"], film["position"]
-        spread = x.var(ddof=0) + y.var(ddof=0) + (x.mean() - y.mean()) ** 2
-        by_film.append(2 * np.cov(x, y, bias=True)[0, 1] / spread)
-    [scores] = [scores for scores in run.record.scores if scores.model == "ordered"]
-    assert scores.mean["weighted_kappa"] == close(np.mean(by_film))
-    assert run.check() == []
-    assert om.load_run(run.folder).record == run.record
-    assert om.load_model(run.folder / run.fits()["folder"][0])[1].target_key == "ordered"
-
-
-def test_models_and_annotators_share_weighted_kappa(ordered):
-    world, run = ordered
-    [compared] = run.record.annotators.values()
-    manifest = Manifest.load(world.manifest)
-    codes = list(manifest.scheme.codes)
-    votes = [[codes.index(level) for level in manifest.labels(name).levels]
-             for name in compared.annotators]  # fmt: skip
-    expected = cohen_kappa_score(*votes, weights="quadratic")
-    assert compared.agreement == close(expected)
-    by_name = {rater.name: rater for rater in compared.raters}
-    assert by_name["anna"].kappa == {"bo": close(expected)}
-    model = by_name["ridge"]
-    mean = np.mean([*model.kappa.values()])
-    assert model.difference == close(mean - expected)
-    assert model.interval[0] < model.difference < model.interval[1]
-
-
-def test_ordered_levels_are_printed_and_predicted(ordered, obygaze, tmp_path):
-    world, run = ordered
-    obygaze("models", "predict", run.folder, "-o", tmp_path / "d.csv", code=0)
-    assert {row["prediction"] for row in csv_rows(tmp_path / "d.csv")} <= {
-        "very-high", "A", "not sure", "A+"}  # fmt: skip
-    folder = run.folder / run.fits()["folder"][0]
-    words = ("models", "predict", folder, world.store, "--json")
-    rows = json.loads(obygaze(*words, code=0).stdout)
-    assert {*rows[0]["probabilities"]} == {"position"}
-    refused(obygaze("models", "explain", folder, world.store, "s0-00"), "predicts classes")
-    scored = om.evaluate(folder, world.store, world.manifest)
-    assert scored.every.scores["weighted_kappa"] is not None
-
-
-def test_a_regressor_is_refused_for_classes(ordered):
-    world, _ = ordered
+def test_a_regressor_is_refused_for_classes(rated):
+    classes = {"target": "classes", "column": None, "positives": ["S"], "train_negatives": ["EN"]}
     with pytest.raises(ExperimentError, match="ridge predicts numbers"):
-        om.Experiment(name="x", manifest=world.manifest, store=world.store, positives=["A"],
-                      train_negatives=["A+"], estimators=["ridge"])  # fmt: skip
-    with pytest.raises(ExperimentError, match='"ordered" needs levels'):
-        om.Experiment(name="x", manifest=world.manifest, store=world.store, target="ordered",
-                      positives=["A"], train_negatives=["A+"])  # fmt: skip
-    assert Task("a", "a", (), target_key="ordered").target.is_numeric
+        numbers(rated[0], **classes)
 
 
-def drawn_levels(folder, strength, seed, films=8, clips=320, levels=4):
-    """Return clips whose level rises with one direction of the features, by `strength`."""
-    chance = np.random.default_rng(seed)
-    X = chance.normal(size=(clips, 8)).astype(np.float32)
-    latent = strength * X[:, 0] + chance.logistic(size=clips)
-    codes = np.searchsorted(np.quantile(latent, np.arange(1, levels) / levels), latent)
-    names = np.array(["EN", "HN", "NS", "S"])
-    ids = [f"tt{row % films}-{row:03}" for row in range(clips)]
-    manifest = labelled(ids, names[codes].tolist())
-    manifest.save(folder / "manifest")
-    write_store(folder / "toy.zarr", manifest, dict(zip(ids, X, strict=True)))
-    return om.Experiment(
-        name="drawn", manifest=folder / "manifest", store=folder / "toy.zarr", target="ordered",
-        levels=names.tolist(), protocol="leave-film-out", min_clips=1, estimators=["ordered"],
-    )  # fmt: skip
-
-
-def test_the_ordered_probe_beats_two_classes_on_ordered_levels(tmp_path):
-    """The two-class probe learns only the lowest and highest level."""
-    experiment = drawn_levels(tmp_path, 1.0, 5)
-    run = om.run_experiment(experiment, tmp_path / "ordered")
-    [scores] = run.record.scores
-    two = structs.replace(
-        experiment, target="classes", levels=(), positives=("S",), train_negatives=("EN",),
-        test_negatives=(("EN", "HN", "NS"),), estimators=("logistic",),
-    )  # fmt: skip
-    table = om.run_experiment(two, tmp_path / "two").predictions()
-    clips = run.clips().set_index("id")
-    labels = clips.loc[table["id"], "level"].map({"EN": 0, "HN": 1, "NS": 2, "S": 3}).to_numpy()
-    groups = clips.loc[table["id"], "group"].to_numpy()
-    for positions in (3 * table["probability"], 3 * (table["probability"] > 0.5)):
-        from obygaze_models.scoring.values import weighted_kappa
-
-        own = [
-            weighted_kappa(labels[groups == g], positions[groups == g].to_numpy(),
-                           np.ones((1, (groups == g).sum())))[0]
-            for g in np.unique(groups)
-        ]  # fmt: skip
-        assert scores.mean["weighted_kappa"] > np.mean(own) + 0.02
-    assert scores.interval["weighted_kappa"][0] > 0
-
-
-def test_moved_predictions_have_the_spread_of_the_labels():
-    chance = np.random.default_rng(0)
-    labels = chance.integers(0, 4, 100)
-    table = (1.4 + 0.1 * labels + 0.1 * chance.normal(size=100)).reshape(-1, 1)
-    moved = move_spread(table, fit_spread(table, labels))[:, 0]
-    assert (moved.mean(), moved.std()) == close((labels.mean(), labels.std()))
-    weights = np.ones((1, 100))
-    assert weighted_kappa(labels, moved, weights) == close(np.corrcoef(labels, table[:, 0])[0, 1])
-    constant = np.full((5, 1), 1.5)
-    assert (move_spread(constant, fit_spread(constant, labels)) == constant).all()
-
-
-@pytest.mark.parametrize("kind", ["number", "ordered"])
-def test_an_interrupted_run_resumes_to_the_same_predictions(
-    kind, rated, ordered, tmp_path, monkeypatch
-):
-    experiment = numbers(rated[0], estimators=["ridge"])
-    if kind == "ordered":
-        experiment = structs.replace(ordered[1].record.experiment, estimators=("ordered",))
+def test_an_interrupted_run_resumes_to_the_same_predictions(rated, tmp_path, monkeypatch):
+    experiment = numbers(rated[0])
     uninterrupted = om.run_experiment(experiment, tmp_path / "whole")
     real, fits = PlannedFit.compute, []
 
@@ -354,10 +220,7 @@ def test_predictions_of_numbers_from_outside_are_scored(rated, run, tmp_path):
         om.run_experiment(experiment, tmp_path / "other")
 
 
-def test_regressors_are_not_fused(rated):
+def test_numbers_need_a_single_store(rated):
     stores = [rated[0] / "toy.zarr", rated[0] / "other.zarr"]
     with pytest.raises(ExperimentError, match="needs one store"):
         numbers(rated[0], store=stores)
-    keys = {"target": "ordered", "column": None, "levels": ["A", "B", "C"]}
-    with pytest.raises(ExperimentError, match="ridge predicts numbers"):
-        numbers(rated[0], store=stores, **keys)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from obygaze_models.data.targets import TARGETS, Classes
-from obygaze_models.data.tasks import Task, concept_task, learned_task
+from obygaze_models.data.tasks import Task, concept_task
 from obygaze_models.experiments.predictions import (
     average_over_fits,
     called_of,
@@ -77,10 +77,3 @@ def test_a_task_of_an_unknown_target_is_refused_by_name():
     content = msgspec.to_builtins(concept_task(NAMES, "Look")) | {"target_key": "clases"}
     with pytest.raises(msgspec.ValidationError, match="did you mean classes"):
         msgspec.convert(content, Task)
-
-
-def test_tasks_saved_before_targets_existed_are_read():
-    task = concept_task(NAMES, "Look", "b")
-    content = msgspec.to_builtins(task)
-    del content["target_key"]
-    assert learned_task({"learns": content | {"target": "concept"}}) == task

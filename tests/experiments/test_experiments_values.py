@@ -1,17 +1,15 @@
-"""Scores of numbers and ordered levels against scikit-learn and scipy, also weighted."""
+"""Scores of numbers against scikit-learn and scipy, also weighted."""
 
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
-from sklearn.metrics import cohen_kappa_score, mean_absolute_error, r2_score
+from sklearn.metrics import mean_absolute_error, r2_score
 
-from obygaze_models.estimators.ordered import OrderedProbe
-from obygaze_models.estimators.outputs import fit_spread, move_spread, predict_outputs
 from obygaze_models.scoring.intervals import ScoredClips, estimate_scores, score_groups
 from obygaze_models.scoring.metrics import CLASSES, column_titles, score, weighted_scores
-from obygaze_models.scoring.values import NUMBER, ORDERED, weighted_kappa
+from obygaze_models.scoring.values import NUMBER
 from tests.kit.floats import close
 
 
@@ -33,35 +31,20 @@ def test_scores_of_numbers_equal_scikit_learn_and_scipy():
     assert [*column_titles(scores)] == ["r2", "mae", "spearman", "pearson"]
 
 
-def test_the_kappa_of_predicted_levels_equals_scikit_learn():
-    labels, values = drawn()
-    called = np.clip(np.rint(values), 0, 3)
-    scores = score(labels, called, kind=ORDERED)
-    assert scores["weighted_kappa"] == close(
-        cohen_kappa_score(labels, called.astype(int), weights="quadratic")
-    )
-    assert [*scores] == ["weighted_kappa", "mae", "spearman"]
-    a, b = labels, values  # Lin (1989), by his formula
-    lin = 2 * np.cov(a, b, bias=True)[0, 1] / (a.var() + b.var() + (a.mean() - b.mean()) ** 2)
-    assert score(a, b, kind=ORDERED)["weighted_kappa"] == close(lin)
-
-
-@pytest.mark.parametrize("kind", [NUMBER, ORDERED])
-def test_weights_count_as_repeated_clips(kind):
+def test_weights_count_as_repeated_clips():
     labels, values = drawn()
     times = np.random.default_rng(1).integers(0, 4, (5, len(labels)))
-    weighted = weighted_scores(labels, values, times.astype(float), kind=kind)
+    weighted = weighted_scores(labels, values, times.astype(float), kind=NUMBER)
     for row, repeat in enumerate(times):
-        expected = score(np.repeat(labels, repeat), np.repeat(values, repeat), kind=kind)
+        expected = score(np.repeat(labels, repeat), np.repeat(values, repeat), kind=NUMBER)
         assert {key: own[row] for key, own in weighted.items()} == close(expected)
 
 
-def test_a_constant_prediction_has_no_correlation_and_no_kappa():
+def test_a_constant_prediction_has_no_correlation():
     labels, _ = drawn()
     scores = score(labels, np.full(len(labels), 1.1), kind=NUMBER)
     assert scores["spearman"] is scores["pearson"] is None
     assert scores["r2"] <= 0
-    assert weighted_kappa(labels, np.full(60, 1.1), np.ones((1, 60))) == pytest.approx(0, abs=1e-9)
 
 
 def test_films_with_a_single_rating_are_left_out_of_the_mean():
@@ -90,17 +73,13 @@ def draw_without_effect(kind, chance):
     X = chance.normal(size=(len(film), 4))
     if kind == NUMBER:
         return film, X, chance.normal(size=len(X))
-    return film, X, chance.integers(0, 4 if kind == ORDERED else 2, len(X))
+    return film, X, chance.integers(0, 2, len(X))
 
 
 def fit_and_predict(kind, X, labels, train):
     if kind == NUMBER:
         return Ridge().fit(X[train], labels[train]).predict(X)
-    if kind == CLASSES:
-        return LinearDiscriminantAnalysis().fit(X[train], labels[train]).predict_proba(X)[:, 1]
-    model = OrderedProbe(C=0.1).fit(X[train], labels[train])
-    table = predict_outputs(model, X, ORDERED, 4)
-    return move_spread(table, fit_spread(table[train], labels[train]))[:, 0]
+    return LinearDiscriminantAnalysis().fit(X[train], labels[train]).predict_proba(X)[:, 1]
 
 
 def estimates_without_effect(kind, in_turn, chance):
@@ -125,8 +104,7 @@ def estimates_without_effect(kind, in_turn, chance):
 
 @pytest.mark.night
 @pytest.mark.parametrize(("kind", "metrics"), [
-    (NUMBER, ["spearman", "pearson"]), (ORDERED, ["weighted_kappa", "spearman"]),
-    (CLASSES, ["auroc"]),
+    (NUMBER, ["spearman", "pearson"]), (CLASSES, ["auroc"]),
 ])  # fmt: skip
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_intervals_cover_chance_in_93_to_97_percent_without_effect(kind, metrics, in_turn):

@@ -12,6 +12,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import obygaze_models as om
 from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_models.estimators.logistic import LogisticProbe
 from tests.kit.run import RECIPE, write_store
 
 CONCEPTS = ("Look", "Body", "Posture")
@@ -23,7 +24,7 @@ def tree_on(bank: om.ConceptBank, **options: Any) -> om.ConceptBottleneck:
 
 
 def logistic_on(bank: om.ConceptBank, **options: Any) -> om.ConceptBottleneck:
-    return om.ConceptBottleneck(FrozenEstimator(bank), om.LogisticProbe(**{"C": 0.1} | options))
+    return om.ConceptBottleneck(FrozenEstimator(bank), LogisticProbe(**{"C": 0.1} | options))
 
 
 def with_output(bank: om.ConceptBank, output: str) -> om.ConceptBank:
