@@ -258,7 +258,8 @@ def format_p(p: float) -> str:
     >>> format_p(0.0142857), format_p(0.00002)
     ('0.0143', '2.0e-05')
     """
-    return f"{p:.4f}" if p >= 0.0001 else f"{p:.1e}"
+    digits = ".4f" if p >= 0.0001 else ".1e"
+    return format(p, digits)
 
 
 def run_battery(

@@ -259,8 +259,10 @@ def _paths(results: ModelResults, ids: list[str]) -> dict[str, Any]:
     for step in questions(results.reasons).itertuples(index=False):
         row = row_of.get(str(step.id), -1)
         if row >= 0 and fit[row] == step.fit:
-            value, threshold = float(f"{step.value:.4g}"), float(f"{step.threshold:.4g}")
-            paths[row].append((concepts.index(step.concept), value, bool(step.above), threshold))
+            concept = concepts.index(step.concept)
+            value = float(format(step.value, ".4g"))
+            threshold = float(format(step.threshold, ".4g"))
+            paths[row].append((concept, value, bool(step.above), threshold))
     return {
         "kind": "path",
         "concepts": concepts,
@@ -283,6 +285,6 @@ def number_column(
         largest = float(finite.max()) if finite.size else 0.0
         unit = 10.0 ** (math.floor(math.log10(largest)) - 2) if largest > 0 else 1.0
     return {
-        "unit": float(f"{unit:.1g}"),
+        "unit": float(format(unit, ".1g")),
         "of": [None if math.isnan(value) else round(value / unit) for value in values.tolist()],
     }
