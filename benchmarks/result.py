@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from obygaze_features.common.files import to_json, write_text
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 
 __all__ = ["Result", "Results", "side_by_side"]
 

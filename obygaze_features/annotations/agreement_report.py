@@ -34,7 +34,8 @@ from obygaze_features.annotations.measures import (
 from obygaze_features.annotations.remarks import Remark
 from obygaze_features.common.files import new_folder, write_text
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import align, fill, format_rows
+from obygaze_features.common.printer import align, fill
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, format_time
 from obygaze_features.items.films import film_titles
 from obygaze_features.items.items import format_seconds

@@ -26,7 +26,7 @@ from obygaze_features.common.cli import (
     json_option,
     output_options,
 )
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted, for_shell, format_time, join_some
 from obygaze_features.errors import AnnotationError, UsageError
 

@@ -20,7 +20,7 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
 )
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import UsageError
 

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from obygaze_features.backbones.devices import MAX_WORKERS, default_workers, try_device
 from obygaze_features.common.cli import emit, exit_if, json_option
 from obygaze_features.common.package import usable_cores
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted, first_line, join_some
 
 #: The purpose of each extra. The empty name stands for the core, which is always installed.

@@ -24,7 +24,7 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
 )
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted
 from obygaze_features.errors import UsageError, VideoError
 

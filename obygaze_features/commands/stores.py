@@ -33,7 +33,7 @@ from obygaze_features.common.cli import (
     output_options,
     store_argument,
 )
-from obygaze_features.common.tables import align, describe_facts
+from obygaze_features.common.printer import align, describe
 from obygaze_features.common.text import counted, for_shell, join_some, redact_url
 from obygaze_features.errors import StoreError
 
@@ -133,7 +133,7 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
         "size": sum(path.stat().st_size for path in files),
         "already": already,
     }
-    emit(facts, as_json, lambda facts: describe_facts({**facts, "size": f"{facts['size']:,} B"}))
+    emit(facts, as_json, lambda facts: describe({**facts, "size": f"{facts['size']:,} B"}))
 
 
 @stores.command("set")
@@ -155,7 +155,7 @@ def set_(store: Path, **texts: str | None) -> None:
     from obygaze_features.store import open_store
 
     facts = open_store(store).set(**texts).attributes
-    echo(describe_facts({key: facts[key] or NOT_STATED for key in texts if key in facts}))
+    echo(describe({key: facts[key] or NOT_STATED for key in texts if key in facts}))
 
 
 @stores.command()
@@ -333,7 +333,7 @@ def _describe_info(path: object, facts: dict[str, Any]) -> str:
         **{f"weights {key}": backbone.get(key) for key in CREDITS},
     }
     lines = [f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}"]
-    lines += [describe_facts(about), "arrays"]
+    lines += [describe(about), "arrays"]
     for name, array in facts["arrays"].items():
         shape = " x ".join(map(str, array["shape"]))
         size = f"{array['bytes']:,} B"
@@ -380,7 +380,7 @@ def _print_repair(result: Repair) -> None:
 def _report_new_store(store: Store, as_json: bool) -> None:
     rows = store.info()["rows"]
     counts = {key: rows[key] for key in ("done", "failed", "to_do")}
-    emit({"path": str(store.path), **counts}, as_json, describe_facts)
+    emit({"path": str(store.path), **counts}, as_json, describe)
     if not (rows["to_do"] or as_json):
         echo(f"next: obygaze stores finalise {for_shell(store.path)}")
 

@@ -17,7 +17,7 @@ from obygaze_features.common.cli import (
     json_option,
     output_options,
 )
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import for_shell, format_time
 from obygaze_features.errors import UsageError
 

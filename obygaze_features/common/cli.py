@@ -18,6 +18,7 @@ from click.exceptions import NoSuchCommand
 
 from obygaze_features.common.files import DESCRIBE_USAGE
 from obygaze_features.common.package import missing_extra
+from obygaze_features.common.printer import Result, describe
 from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
 
@@ -48,6 +49,14 @@ def echo(
 def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
     """Print a result as JSON if `as_json` is true, otherwise as text."""
     echo_json(result) if as_json else echo(describe(result))
+
+
+def show(result: Result, as_json: bool = False) -> None:
+    """Print a command's result: as JSON for scripts, or as facts and tables for people."""
+    if as_json:
+        echo_json(result)
+    else:
+        echo(describe(result))
 
 
 def echo_json(value: Any) -> None:

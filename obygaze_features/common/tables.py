@@ -9,7 +9,6 @@ import codecs
 import csv
 import io
 import re
-import textwrap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from obygaze_features.common.files import describe_absent
-from obygaze_features.common.text import counted, join_some, shorten, terminal_width, unknown_name
+from obygaze_features.common.text import counted, join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: The number of rows, or of characters, that are turned into columns at a time, so that a table is
@@ -26,8 +25,6 @@ CHUNK_ROWS, CHUNK_CHARS = 128, 1 << 16
 #: A column is no longer searched for equal cells if it has more distinct cells than this, and than
 #: a quarter of its rows.
 MAX_DISTINCT = 4096
-#: Text columns, wrapped columns and row names are not made narrower than this for a terminal.
-MIN_TEXT, MIN_WRAPPED, MAX_NAME = 10, 30, 44
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 #: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -436,107 +433,6 @@ def escape_formula(text: str) -> str:
 def unescape_formula(text: str) -> str:
     """Return a text as it was before `escape_formula`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
-
-
-def describe_facts(facts: Mapping[str, object]) -> str:
-    """Format labels and values for a terminal, one per line, leaving out empty values.
-
-    Examples
-    --------
-    >>> print(describe_facts({"to_do": 12000, "licence": "CC-BY-4.0", "paper": "", "new": True}))
-    to do    12,000
-    licence  CC-BY-4.0
-    new      yes
-    """
-    lines = {}
-    for label, value in facts.items():
-        if isinstance(value, bool):
-            value = "yes" if value else ""
-        if value not in (None, ""):
-            text = f"{value:,}" if isinstance(value, int) else str(value)
-            lines[label.replace("_", " ")] = text
-    width = max(map(len, lines), default=0)
-    return "\n".join(f"{label:<{width}}  {text}" for label, text in lines.items())
-
-
-def align(
-    header: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
-    left: int = 1,
-    width: int | None = None,
-    fit: bool = True,
-) -> str:
-    """Format rows for a terminal: the first `left` columns left-aligned, the others right-aligned.
-
-    If the table is wider than `width` (or, with `fit`, than the terminal), texts are made narrower:
-    the last column is wrapped, and other columns are cut. Row names next to numbers are only cut if
-    they are very long. If the table is still too wide, it is split into several tables, one below
-    another, which all have the first columns.
-
-    Examples
-    --------
-    >>> print(align(["film", "clips", "wrong"], [["Juno", 74, 9]], width=12))
-    film  clips
-    ----  -----
-    Juno     74
-    <BLANKLINE>
-    film  wrong
-    ----  -----
-    Juno      9
-    """
-    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    first = list(range(min(left, len(header))))
-    if fit and (widest := terminal_width()):
-        width = min(width or widest, widest)
-        least = [max(MIN_TEXT, len(name)) for name in header]
-        wrapped = len(first) == len(header)
-        if not wrapped and first:  # split the table rather than cut the names of rows
-            least[0] = max(least[0], min(widths[0], MAX_NAME))
-        while sum(widths) + 2 * len(widths) - 2 > width:
-            wide = [column for column in first if widths[column] > least[column]]
-            if not wide:
-                break
-            last = wrapped and widths[-1] > max(MIN_WRAPPED, least[-1])
-            widths[-1 if last else max(wide, key=widths.__getitem__)] -= 1
-        cells = [line for row in cells for line in _fit_row(row, widths, wrapped=wrapped)]
-    parts: list[list[int]] = [[]]
-    for column in range(len(first), len(header)):
-        table = [*first, *parts[-1], column]
-        if parts[-1] and width is not None and sum(widths[c] + 2 for c in table) - 2 > width:
-            parts.append([])
-        parts[-1].append(column)
-    texts = []
-    for part in parts:
-        columns = [*first, *part]
-        lines = [
-            "  ".join(
-                row[column].ljust(widths[column])
-                if column < left
-                else row[column].rjust(widths[column])
-                for column in columns
-            ).rstrip()
-            for row in cells
-        ]
-        lines.insert(1, "  ".join("-" * widths[column] for column in columns))
-        texts.append("\n".join(lines))
-    return "\n\n".join(texts)
-
-
-def fill(text: str, width: int = 100, **options: Any) -> str:
-    """Wrap text at `width`, or at the terminal's width if that is narrower."""
-    return textwrap.fill(text, min(width, terminal_width() or width), **options)
-
-
-def _fit_row(row: list[str], widths: list[int], *, wrapped: bool) -> Iterator[list[str]]:
-    """Yield a row cut to these widths; with `wrapped`, the last cell continues on further lines."""
-    cut = [
-        cell if len(cell) <= width else f"{cell[: width - 1].rstrip()}…"
-        for cell, width in zip(row, widths, strict=True)
-    ]
-    for number, text in enumerate((wrapped and textwrap.wrap(row[-1], widths[-1])) or cut[-1:]):
-        yield [*(cut[:-1] if number == 0 else [""] * (len(row) - 1)), text]
 
 
 def _has_mark(path: Path) -> bool:

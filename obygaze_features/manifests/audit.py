@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.manifest import Manifest

@@ -23,7 +23,7 @@ from obygaze_features.common.figures import (
     name_rows,
     text_width,
 )
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests.labels import LabelScheme

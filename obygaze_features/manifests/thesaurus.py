@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import to_builtins
 
 from obygaze_features.common.package import reference_json
-from obygaze_features.common.tables import fill, format_spreadsheet
+from obygaze_features.common.printer import fill
+from obygaze_features.common.tables import format_spreadsheet
 from obygaze_features.manifests.labels import Concept, LabelScheme
 
 WIDTH = 96

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.tables import Table, align, read_table
+from obygaze_features.common.printer import align
+from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import counted, shorten, unknown_name
 from obygaze_features.errors import BiasError, ManifestError, translate
 from obygaze_features.items.items import require_same_clips

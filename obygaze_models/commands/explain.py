@@ -25,7 +25,7 @@ from obygaze_features.common.files import (
     require_folder_name,
     write_files,
 )
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option

@@ -20,7 +20,7 @@ from obygaze_features.common.cli import (
     overwrite_option,
 )
 from obygaze_features.common.figures import check_figure_path, save_figure
-from obygaze_features.common.tables import align, fill
+from obygaze_features.common.printer import align, fill
 from obygaze_features.common.text import counted, for_shell, redact_url
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import (

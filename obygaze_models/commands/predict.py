@@ -20,7 +20,7 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.elan import refuse_edited
 from obygaze_features.common.files import refuse_to_overwrite, write_files
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option, stores_argument

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from obygaze_features.common.cli import echo, echo_json, json_option, output_options
-from obygaze_features.common.tables import fill
+from obygaze_features.common.printer import fill
 from obygaze_features.common.text import format_duration
 from obygaze_models.commands._shared import (
     PARTLY_DONE,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.common.tables import align, fill
+from obygaze_features.common.printer import align, fill
 from obygaze_features.common.text import counted, format_signed, group_by, unknown_name
 from obygaze_features.errors import UsageError
 from obygaze_models.data.warnings import RunWarning
@@ -239,7 +239,7 @@ def _ranked_table(pairs: Sequence[tuple[Comparison, str]]) -> str:
     sign = 1 if metric.lower_is_better else -1
     rows.sort(key=lambda row: (row[0] is None, sign * (row[0] or 0.0)))
     columns = ["", metric.title, "95%", f"minus {name}", "95%", "p"]
-    return align(columns, [row for _, row in rows], width=WIDTH)
+    return align(columns, [row for _, row in rows])
 
 
 def _difference_cells(comparison: Comparison, key: str) -> list[str]:

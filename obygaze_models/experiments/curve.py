@@ -12,8 +12,8 @@ import pandas as pd
 from msgspec import structs
 from threadpoolctl import threadpool_limits
 
+from obygaze_features.common.printer import align
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import align
 from obygaze_features.common.text import counted, format_signed
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
@@ -82,7 +82,7 @@ class Curve:
             f"{counted(self.draws, 'draw')} of annotated {self.noun}s. Each change is from the "
             f"previous row, paired by {self.noun}."
         )
-        return f"{align(head, rows, width=WIDTH, left=2)}\n{note}"
+        return f"{align(head, rows, left=2)}\n{note}"
 
     def figure(self) -> Figure:
         """Draw the points and their intervals, with a row for each number of films."""

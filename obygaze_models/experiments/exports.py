@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from obygaze_features.annotations.grid import number_stretches
-from obygaze_features.common.tables import align, format_rows
+from obygaze_features.common.printer import align
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import (
     counted,
     format_signed,

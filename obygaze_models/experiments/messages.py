@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from obygaze_features.common.tables import align, fill
+from obygaze_features.common.printer import align, fill
 from obygaze_features.common.text import counted, for_shell, group_by, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_features.manifests import Manifest

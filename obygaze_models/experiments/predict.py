@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.tables import align
+from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted
 from obygaze_models.data.stores import Stores
 from obygaze_models.data.warnings import RunWarning

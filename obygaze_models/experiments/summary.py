@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_features.common.tables import align, fill
+from obygaze_features.common.printer import align, fill
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.items.items import group_noun
 from obygaze_models.experiments.record import ModelScores, RunRecord
@@ -279,7 +279,7 @@ def _concept_table(record: RunRecord) -> str:
     head = f"{record.title_of(record.headline_model)}: {counted(len(own), 'concept')}; p is for "
     head += "AUROC = 0.5, adjusted by Holm's method"
     columns = ["", "clips", *titles.values(), "AUROC, 95%", "p"]
-    return f"{head}\n{align(columns, rows, width=WIDTH)}"
+    return f"{head}\n{align(columns, rows)}"
 
 
 def _score_table(record: RunRecord, test: str) -> str:
@@ -306,7 +306,7 @@ def _score_table(record: RunRecord, test: str) -> str:
         clips = ", ".join(f"{count} {called[key]}" for key, count in test_set.classes.items())
     else:
         clips = f"{test_set.positives} of {test_set.clips} positive"
-    table = align(["", *titles.values(), f"{titles[main]}, 95%"], rows, width=WIDTH)
+    table = align(["", *titles.values(), f"{titles[main]}, 95%"], rows)
     return f"{record.task(test).title}: {clips}\n{table}"
 
 
@@ -320,7 +320,7 @@ def describe_annotators(record: RunRecord, test: str) -> str:
         rows.append([title, *kappas])
     columns = [f"kappa {number}" for number, _ in enumerate(comparison.annotators, start=1)]
     head = f"{record.task(test).title}: compared with annotators, on {comparison.which_clips}"
-    return f"{head}\n{align(['', *columns], rows, width=WIDTH)}"
+    return f"{head}\n{align(['', *columns], rows)}"
 
 
 def _legend(record: RunRecord) -> list[str]:
@@ -359,9 +359,7 @@ def _films(record: RunRecord, test: str, *, verbose: bool) -> str:
             + [_format(s.groups[film][main]) if film in s.groups else "-" for s in models]
             for film in films
         ]
-        return (
-            f"{head}\n{align(['', *(record.title_of(s.model) for s in models)], rows, width=WIDTH)}"
-        )
+        return f"{head}\n{align(['', *(record.title_of(s.model) for s in models)], rows)}"
     lines = [f"{head}; -v prints each"]
     for scores in models:
         values = {

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from obygaze_features.common.tables import align, format_spreadsheet, read_table
+from obygaze_features.common.printer import align
+from obygaze_features.common.tables import format_spreadsheet, read_table
 from obygaze_features.common.text import counted, format_time, shorten
 from obygaze_features.errors import UsageError
 from obygaze_features.items.films import film_titles, known_titles

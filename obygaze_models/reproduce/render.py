@@ -8,7 +8,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from obygaze_features.common.files import to_json
-from obygaze_features.common.tables import align, format_rows
+from obygaze_features.common.printer import align
+from obygaze_features.common.tables import format_rows
 from obygaze_features.common.text import counted, format_signed, group_by
 from obygaze_models.data.warnings import RunWarning
 
@@ -216,7 +217,7 @@ def to_text(table: Table) -> str:
         parts.append("\n".join(f"MISSING: {item}" for item in table.missing))
     for block in table.blocks:
         rows = _rows(table, block.lines)
-        parts.append(f"{block.heading}\n{align(['', *table.columns], rows, fit=False)}")
+        parts.append(f"{block.heading}\n{align(['', *table.columns], rows)}")
     if table.notes:
         parts.append("Before you compare\n" + "\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
@@ -238,7 +239,7 @@ def to_screen(table: Table) -> str:
         columns = zip(("", *table.columns), zip(*rows, strict=True), strict=True)
         used = [(name, *cells) for name, cells in columns if not name or any(cells)]
         header, *cells = zip(*used, strict=True)
-        parts.append(f"{block.heading}\n{align(header, cells, width=WIDTH)}")
+        parts.append(f"{block.heading}\n{align(header, cells)}")
     if starred:
         parts.append("*: the 95% interval does not include 0")
     return "\n\n".join(parts) + "\n"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_features.common.tables import align, format_table, read_table
+from obygaze_features.common.printer import align
+from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import are_ids, id_problem
 

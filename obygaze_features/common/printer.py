@@ -1,0 +1,113 @@
+"""Print results for people: facts in two columns, and rows as tables."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from obygaze_features.common.text import join_some, terminal_width
+
+Result = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""The result of a command: facts and rows, or only rows."""
+
+
+def describe(result: Result) -> str:
+    """Return a result as text: its facts in two columns, and its lists of rows as tables.
+
+    Empty facts and empty tables are left out. A value that a row lacks is a dash.
+
+    Examples
+    --------
+    >>> print(describe({"to_do": 12000, "paper": "", "films": [{"film": "Juno", "auroc": 0.6149}]}))
+    to do  12,000
+    <BLANKLINE>
+    film  auroc
+    ----  -----
+    Juno  0.615
+    """
+    if not isinstance(result, Mapping):
+        return align_rows(result)
+
+    facts = {}
+    tables = []
+    for name, value in result.items():
+        if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+            tables.append(align_rows(value))
+        elif value not in (None, "", [], (), {}):
+            facts[name.replace("_", " ")] = to_cell(value)
+
+    width = max(map(len, facts), default=0)
+    lines = [f"{name:<{width}}  {text}" for name, text in facts.items()]
+    return "\n\n".join(filter(None, ["\n".join(lines), *tables]))
+
+
+def align_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as an aligned table with the columns of all rows; numbers are right-aligned."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    texts = [
+        name
+        for name in names
+        if not all(isinstance(row.get(name), int | float | None) for row in rows)
+    ]
+    header = [name.replace("_", " ") for name in names]
+    cells = [[to_cell(row.get(name)) for name in names] for row in rows]
+    return align(header, cells, left=[name in texts for name in names])
+
+
+def to_cell(value: Any) -> str:
+    """Return a value as text for people: a dash for None, and at most three digits of a fraction.
+
+    Examples
+    --------
+    >>> [to_cell(value) for value in (None, True, 12000, 0.61493, ["a", "b"], {"EN": 3, "S": 4})]
+    ['-', 'yes', '12,000', '0.615', 'a, b', 'EN 3, S 4']
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {to_cell(own)}" for name, own in value.items())
+    if isinstance(value, list | tuple):
+        return join_some([to_cell(own) for own in value])
+    return str(value)
+
+
+def align(
+    header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int | Sequence[bool] = 1
+) -> str:
+    """Format rows for a terminal, under a header and a rule.
+
+    `left` says how many of the first columns are left-aligned, or which ones are.
+
+    Examples
+    --------
+    >>> print(align(["film", "clips"], [["Juno", 74], ["Up", 9]]))
+    film  clips
+    ----  -----
+    Juno     74
+    Up        9
+    """
+    if isinstance(left, int):
+        left = [column < left for column in range(len(header))]
+    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    cells.insert(1, ["-" * width for width in widths])
+
+    lines = []
+    for row in cells:
+        columns = zip(row, widths, left, strict=True)
+        padded = [cell.ljust(n) if is_left else cell.rjust(n) for cell, n, is_left in columns]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def fill(text: str, width: int = 100, **options: Any) -> str:
+    """Wrap text at `width`, or at the terminal's width if that is narrower."""
+    return textwrap.fill(text, min(width, terminal_width() or width), **options)
