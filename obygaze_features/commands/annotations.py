@@ -179,9 +179,8 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
         "segments": len(loaded.segments),
         "annotators": loaded.annotators,
         "films": rows,
-        "remarks": [remark.to_json() for remark in loaded.remarks],
     }
-    show_result(result, as_json)
+    _show(result, loaded.remarks, as_json)
 
 
 @annotation_commands.command()
@@ -335,9 +334,8 @@ def project(
         "threshold": share,
         "clips": len(clips),
         "label_sets": _level_rows(projected.label_sets, clips.scheme.codes),
-        "remarks": [remark.to_json() for remark in remarks],
     }
-    show_result(result, as_json)
+    _show(result, remarks, as_json)
     _exit_if_left_out(remarks)
 
 
@@ -383,9 +381,8 @@ def merge(
         "default_labels": saved.default,
         "label_sets": _level_rows([*chosen, merged.labels], codes),
         "the_same_from_all": dict(merged.of_all),
-        "remarks": [remark.to_json() for remark in remarks],
     }
-    show_result(result, as_json)
+    _show(result, remarks, as_json)
 
 
 @annotation_commands.command()
@@ -470,6 +467,18 @@ def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[di
         levels = {code: counts[code] for code in codes}
         rows.append({"labels": labels.name, "clips": len(labels), **levels})
     return rows
+
+
+def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool) -> None:
+    """Print a result, and then the remarks as sentences, or as rows in JSON."""
+    from obygaze_features.annotations.remarks import describe_remarks
+
+    if as_json:
+        show_result(result | {"remarks": [remark.to_json() for remark in remarks]}, as_json)
+        return
+    show_result(result)
+    for line in describe_remarks(remarks, "--json lists all"):
+        echo(line)
 
 
 def _exit_if_left_out(remarks: Sequence[Remark]) -> None:

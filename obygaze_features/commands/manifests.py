@@ -459,10 +459,10 @@ def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None
     Example:
       obygaze manifests audit manifests/obygaze12 --train 02_HN_S --test 02_ENHN_S --ids
     """
-    from obygaze_features.manifests.audit import audit
+    from obygaze_features.manifests.audit import audit, audit_rows
 
     leaks = audit(of.Manifest.load(manifest), **options)
     if with_ids:
         show_result([row for leak in leaks for row in leak.items()], as_json)
     else:
-        show_result([leak.facts() for leak in leaks], as_json)
+        show_result(audit_rows(leaks), as_json)

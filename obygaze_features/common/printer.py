@@ -57,7 +57,7 @@ def align_rows(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def to_cell(value: Any) -> str:
-    """Return a value as text for people: a dash for None, and at most three digits of a fraction.
+    """Return a value as text for people: a dash for None, and three digits of a fraction.
 
     Examples
     --------
@@ -71,12 +71,20 @@ def to_cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+        return _number(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {to_cell(own)}" for name, own in value.items())
     if isinstance(value, list | tuple):
         return join_some([to_cell(own) for own in value])
     return str(value)
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    if 0 < abs(value) < 0.001:
+        return format(value, ".1e")
+    return format(value, ".3f" if abs(value) < 100 else ",.0f")
 
 
 def align(

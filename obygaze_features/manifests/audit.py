@@ -7,10 +7,11 @@ a published protocol is sound, training on one split and testing on another may 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
@@ -34,19 +35,6 @@ class Leak:
     ids: list[str]
     by_class: Mapping[str, tuple[int, int]]
     neighbours: list[str]
-
-    def facts(self) -> dict[str, Any]:
-        """Return the numbers of leaked test items and of their classes, and of neighbours."""
-        return {
-            "test": self.test,
-            "fold": self.test_fold,
-            "train": self.train,
-            "where": self.where,
-            "tested": len(self.tested),
-            "leaked": len(self.ids),
-            "neighbours": len(self.neighbours),
-            "leaked_by_class": {name: leaked for name, (leaked, _) in self.by_class.items()},
-        }
 
     def items(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each leaked test item and each neighbour."""
@@ -110,3 +98,24 @@ def _leaks_of_pair(
         neighbours = [i for i in tested if i in near]
         leaks.append(Leak(test_name, fold, train_name, where, tested, leaked, by_class, neighbours))
     return leaks
+
+
+def audit_rows(leaks: Sequence[Leak]) -> list[dict[str, Any]]:
+    """Return a row for each test set and training split, with the range over the split's runs."""
+    rows = []
+    for pool, *runs in group_by(leaks, lambda leak: (leak.test, leak.train)).values():
+        counts: list[Any] = [len(run.ids) for run in runs] or [None]
+        rows.append(
+            {
+                "test": pool.test,
+                "fold": pool.test_fold,
+                "train": pool.train,
+                "tested": len(pool.tested),
+                "leaked": len(pool.ids),
+                "least_in_a_run": min(counts),
+                "most_in_a_run": max(counts),
+                "neighbours": len(pool.neighbours),
+                "leaked_by_class": {name: own[0] for name, own in pool.by_class.items()},
+            }
+        )
+    return rows
