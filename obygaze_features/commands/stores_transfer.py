@@ -265,7 +265,7 @@ def _import(
         counts = {"done": done, "failed": len(failures), "to_do": to_do}
         echo_json({"path": str(output), **counts, "failures": failures, "unknown": unknown})
     else:
-        echo_failures(failures, all_in=f"obygaze stores info {output}")
+        echo_failures(failures)
         if unknown:
             echo(f"recorded as unknown: {', '.join(unknown)}")
         rows = counted(len(store), "row")

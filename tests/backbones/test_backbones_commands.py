@@ -65,13 +65,13 @@ def test_random_weights_are_the_same_on_an_older_processor(obygaze, tmp_path):
 
 def test_prefetch_prints_folders_or_reasons(obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip", code=0)
+    result = obygaze("features", "backbones", "--download", "tiny-vivit", "tiny-xclip", code=0)
     folders = dict(line.split(": ") for line in result.stdout.splitlines())
     assert list(folders) == ["tiny-vivit", "tiny-xclip"]
     assert all((Path(folder) / "model.safetensors").is_file() for folder in folders.values())
-    unknown = obygaze("features", "prefetch", "resnet", code=1).stderr
+    unknown = obygaze("features", "backbones", "--download", "resnet", code=1).stderr
     assert "resnet is neither a path nor a known name" in unknown
-    without_source = obygaze("features", "prefetch", "xclip-lsmdc", code=1).stderr
+    without_source = obygaze("features", "backbones", "--download", "xclip-lsmdc", code=1).stderr
     assert "xclip-lsmdc cannot be downloaded: no public download is known" in without_source
 
 
@@ -92,7 +92,7 @@ def run_python(code: str, home: Path, endpoint: str, offline: str = "0", ends_wi
 
 
 def prefetch(name: str, *arguments: Any, **options: Any) -> Any:
-    call = f"main(['features', 'prefetch', {name!r}])"
+    call = f"main(['features', 'backbones', '--download', {name!r}])"
     code = f"from obygaze_models.commands.main import main; {call}"
     return run_python(code, *arguments, **options)
 
@@ -187,7 +187,7 @@ def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
 
 OFFLINE = [
     "microsoft/xclip-base-patch16-zero-shot is not in the Hub's cache",
-    "obygaze features prefetch xclip-kinetics",
+    "obygaze features backbones xclip-kinetics --download",
     "pass xclip-kinetics=FOLDER",
 ]
 
@@ -221,7 +221,7 @@ def test_word_vectors_are_fetched_ahead_or_on_demand(serve_hub, copy, tmp_path):
     assert not WORDS & {path.name for path in clips.rglob("*")}
     offline = run_python(READ, clips, hub.url, offline="1", ends_with=1)
     assert "BackboneError: someone/small is not in the Hub's cache" in offline.stderr
-    assert "obygaze features prefetch someone/small" in offline.stderr
+    assert "obygaze features backbones someone/small --download" in offline.stderr
     assert run_python(READ, clips, hub.url).stdout == "torch.Size([1, 32])\n"
 
 

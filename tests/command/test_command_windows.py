@@ -75,7 +75,7 @@ WORKS = (
     "models run lab/level.toml -o runs/level",
     "models run lab/level.toml -o runs/level --overwrite",
     "report runs/level -o page.html",
-    "features make-clips clips --count 1",
+    "features demo clips --count 1",
     "manifests import csv clips/annotations.csv -o clips/manifest",
     "manifests split clips/manifest --folds 2",
 )

@@ -86,7 +86,7 @@ EXTRAS = {
     ),
     "extract": (
         "PIL av huggingface_hub safetensors sentencepiece torch transformers",
-        "features make-clips clips --count 1 --scenes 2 --seconds 1",
+        "features demo clips --count 1 --scenes 2 --seconds 1",
         "manifests import csv clips/annotations.csv -o made",
         "features extract made --videos clips/videos --backbone tiny-xclip -o stores",
     ),
@@ -112,7 +112,7 @@ CALLS = [
     ("report", "report run -o r.html"),
     ("models", "reproduce table2 --manifest MANIFEST"),
     ("report", "manifests stats MANIFEST -o levels.png"),
-    ("extract", "features make-clips clips"),
+    ("extract", "features demo clips"),
     ("extract", "features extract MANIFEST --videos . --backbone tiny-xclip -o stores"),
     ("extract", "features saliency MANIFEST --images . --backbone tiny-xclip --text x -o maps"),
     ("language", "features caption-scores captions.csv --language-model gpt2 -o scores.csv"),

@@ -111,7 +111,7 @@ def test_options_of_arrays_are_recorded_and_kept(command, library):
 
 
 def test_make_clips_joins_scenes_into_titled_films(obygaze, tmp_path):
-    command = ["features", "make-clips", tmp_path / "x", "--scenes", 3, "--seconds", 0.5]
+    command = ["features", "demo", tmp_path / "x", "--scenes", 3, "--seconds", 0.5]
     assert obygaze(*command, "--title", "Night Bus", "--title", "A Room").exit_code == 0
     manifest = of.Manifest.from_csv(command[2] / "annotations.csv")
     manifest.save(command[2] / "manifest")

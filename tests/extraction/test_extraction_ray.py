@@ -67,11 +67,10 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
         "--backbone", "tiny-xclip", "-o", tmp_path / "stores",
     )  # fmt: skip
     for options, code, facts in (
-        ("--ray-address auto", 2, "ray_address needs --engine ray"),
-        ("--engine ray --max-gpu-memory 2GB", 2, "use ray_gpus=0.5"),
-        ("--engine ray --ray-address 127.0.0.1", 2, "--ray-address must be HOST:PORT"),
-        ("--engine ray --ray-address nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),
-        ("--engine ray --ray-address 127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1"),
+        ("--ray local --max-gpu-memory 2GB", 2, "use ray_gpus=0.5"),
+        ("--ray 127.0.0.1", 2, "--ray must be HOST:PORT"),
+        ("--ray nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),
+        ("--ray 127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1"),
     ):  # fmt: skip
         result = run(*options.split())
         assert (result.exit_code, facts in result.stderr) == (code, True), result.stderr
@@ -287,7 +286,7 @@ def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store,
 def test_a_signal_stops_the_run_and_its_cluster(
     start, cluster, manifest, films, tiny, whole_store, tmp_path, own, whom, number, code, word
 ):
-    address = () if own else ("--ray-address", cluster.address)
+    address = () if own else ("--ray", cluster.address)
     with start(tmp_path / "stores", *address) as process:
         pids = descendants(process.pid)
         whom(process.pid, number)

@@ -121,7 +121,7 @@ def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     def run(command: str) -> None:
         obygaze(*(word.replace("@", f"{folder}/") for word in command.split()), code=0)
 
-    run("features make-clips @made --count 1 --scenes 2 --seconds 1")
+    run("features demo @made --count 1 --scenes 2 --seconds 1")
     (folder / "made/videos").rename(folder / "films")
     run("manifests import csv @made/annotations.csv -o @clips")
     draw_photos(folder)

@@ -157,7 +157,7 @@ def test_guesses_use_the_share_of_sure_clips(dataset, table5):
 def test_figures_do_not_depend_on_the_hash_seed(tmp_path):
     """matplotlib's layout sums in the order of a set, and names clip paths by the last bits."""
     obygaze = (sys.executable, "-m", "obygaze_models.commands.main")
-    clips = ("features", "make-clips", "base", "--count", "2", "--scenes", "12", "--seconds", "1")
+    clips = ("features", "demo", "base", "--count", "2", "--scenes", "12", "--seconds", "1")
     table = ("manifests", "import", "csv", "base/annotations.csv", "-o", "manifest")
     for command in (clips, table):
         subprocess.run([*obygaze, *command], cwd=tmp_path, check=True)
