@@ -13,6 +13,8 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.backbones import known_checkpoints
+from obygaze_features.backbones.weights import write_random_weights
+from obygaze_features.errors import OutputExists
 from tests.backbones.conftest import in_shards
 from tests.kit.models import write_gpt2, write_sentence_encoder
 from tests.kit.servers import Served, serve
@@ -36,29 +38,29 @@ def test_backbones_are_listed_for_people_and_scripts(obygaze):
     ]  # fmt: skip
 
 
-def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
+def write_weights(name, folder, **options):
+    write_random_weights(known_checkpoints()[name].write, folder, **options)
+
+
+def test_random_weights_are_written_and_loaded(tmp_path):
     for name in SHIPPED:
-        folder = tmp_path / name
-        result = obygaze("features", "make-weights", name, folder)
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout == f"SYNTHETIC {name} with random weights in {folder}\n"
-        assert of.load_backbone(folder, "cpu").arrays
+        write_weights(name, tmp_path / name)
+        assert of.load_backbone(tmp_path / name, "cpu").arrays
     (tmp_path / "films").mkdir()
-    for name, *more, code, reason in (
-        ("tiny-xclip", tmp_path / "tiny-xclip", 1, "already exists"),
-        ("tiny-xclip", tmp_path / "films", "--overwrite", 1, "films"),  # not random weights
-        ("vivit", tmp_path / "new", 2, "choose from tiny-xclip"),
-    ):
-        assert reason in obygaze("features", "make-weights", name, *more, code=code).stderr
+    with pytest.raises(OutputExists, match="already exists"):
+        write_weights("tiny-xclip", tmp_path / "tiny-xclip")
+    with pytest.raises(OutputExists, match="films"):  # it has no random weights
+        write_weights("tiny-xclip", tmp_path / "films", overwrite=True)
 
 
 @pytest.mark.gate
-def test_random_weights_are_the_same_on_an_older_processor(obygaze, tmp_path):
-    obygaze("features", "make-weights", "tiny-xclip", tmp_path / "here", code=0)
+def test_random_weights_are_the_same_on_an_older_processor(tmp_path):
+    write_weights("tiny-xclip", tmp_path / "here")
     kernels = {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}
-    code = "from obygaze_models.commands.main import main; main()"
-    command = [sys.executable, "-c", code, "features", "make-weights", "tiny-xclip"]
-    subprocess.run([*command, tmp_path / "older"], env=os.environ | kernels, check=True)
+    code = "import sys; from tests.backbones.test_backbones_commands import write_weights; "
+    code += "write_weights('tiny-xclip', __import__('pathlib').Path(sys.argv[1]))"
+    command = [sys.executable, "-c", code, tmp_path / "older"]
+    subprocess.run(command, env=os.environ | kernels, check=True)
     here, older = (of.load_backbone(tmp_path / name, "cpu").about for name in ("here", "older"))
     assert here["weights_sha256"] == older["weights_sha256"]
 

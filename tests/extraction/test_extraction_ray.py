@@ -79,7 +79,7 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
     with pytest.raises(errors.UsageError, match=facts):
         check_ray(many)
     monkeypatch.setitem(sys.modules, "ray", None)
-    refused(run("--engine", "ray"), "install it with: pip install 'obygaze[ray]'")
+    refused(run("--ray", "local"), "install it with: pip install 'obygaze[ray]'")
     assert not (tmp_path / "stores").exists()
 
 
@@ -235,7 +235,13 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
         if not home.exists():
             manifest.save(home)
         command = [sys.executable, "-c", COMMAND, "features", "extract", home, "--videos", films]
-        command += ["--backbone", f"tiny={weights}", "-o", output, "--engine", "ray", *more]
+        command += [
+            "--backbone",
+            f"tiny={weights}",
+            "-o",
+            output,
+            *(more if "--ray" in more else ["--ray", "local", *more]),
+        ]
         process = subprocess.Popen(
             [*map(str, command), "--device", "cpu"], start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
