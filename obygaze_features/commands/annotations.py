@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,9 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
     echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
     for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
         echo(line)
+    left_out = sum(remark.done == LEFT_OUT for remark in remarks)
+    if left_out:
+        echo(f"{left_out:,} rows or tiers left out")
     _exit_if_left_out(remarks)
 
 
@@ -152,7 +155,7 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
 @film_option("Only these films.")
 @json_option
 def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
-    """Show the segments and marked time of each film and annotator, by level.
+    """Show the segments and marked time of each film and annotator.
 
     Time in several overlapping segments of an annotator counts once. In JSON, times are in seconds.
 
@@ -168,7 +171,8 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for part in loaded.coverage:
         times = {**part.levels, "covered": part.covered, "film_lasts": loaded.films[part.film].end}
-        row = {"film": loaded.titles[part.film], "annotator": part.annotator}
+        names = {"film": part.film, "title": loaded.titles[part.film]}
+        row = names | {"annotator": part.annotator}
         rows.append(row | {"segments": part.segments} | times)
         if not as_json:
             rows[-1] |= {name: format_time(round(t)) for name, t in times.items() if t is not None}
@@ -180,7 +184,7 @@ def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
         "annotators": loaded.annotators,
         "films": rows,
     }
-    _show(result, loaded.remarks, as_json)
+    _show(result, loaded.remarks, as_json, titles=loaded.titles)
 
 
 @annotation_commands.command()
@@ -469,7 +473,12 @@ def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[di
     return rows
 
 
-def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool) -> None:
+def _show(
+    result: dict[str, Any],
+    remarks: Sequence[Remark],
+    as_json: bool,
+    titles: Mapping[str, str] | None = None,
+) -> None:
     """Print a result, and then the remarks as sentences, or as rows in JSON."""
     from obygaze_features.annotations.remarks import describe_remarks
 
@@ -477,7 +486,7 @@ def _show(result: dict[str, Any], remarks: Sequence[Remark], as_json: bool) -> N
         show_result(result | {"remarks": [remark.to_json() for remark in remarks]}, as_json)
         return
     show_result(result)
-    for line in describe_remarks(remarks, "--json lists all"):
+    for line in describe_remarks(remarks, "--json lists all", titles):
         echo(line)
 
 

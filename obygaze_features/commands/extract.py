@@ -170,7 +170,9 @@ def extract(
         show(summary.to_json(), as_json)
     else:
         show(summary.facts())
-        echo(f"{summary.done} of {summary.wanted} done in {', '.join(map(str, summary.stores))}")
+        noun = "clips" if "clip" in loaded.items.kinds else "items"
+        stores = ", ".join(map(str, summary.stores))
+        echo(f"{summary.done} of {summary.wanted} {noun} done in {stores}")
     if summary.clips and not any(summary.done_in.values()) and not summary.left:
         raise VideoError(f"none of the {summary.wanted} items could be extracted")
     exit_if(summary.failed or summary.left)

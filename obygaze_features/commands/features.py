@@ -251,7 +251,7 @@ def demo(folder: Path, **options: Any) -> None:
 @click.option("--download", is_flag=True, help="Download them, for a machine without network.")
 @json_option
 def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
-    """List the backbones, or all about one, with its origin and arrays.
+    """List the backbones, or show one with its arrays.
 
     NAME is a name from the list; with --download, also a model for `obygaze features
     caption-scores`, or OWNER/NAME on the Hugging Face Hub. Any other checkpoint of a listed family

@@ -66,7 +66,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
     if manifest.label_names:
         echo(manifest.scheme.order)
     for note in manifest.notes:
-        echo(note, err=True)
+        echo(note)
 
 
 @import_.command()
@@ -208,7 +208,7 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
 def show(
     manifest: Path, ids: tuple[str, ...], labels: str | None, by_film: bool, as_json: bool
 ) -> None:
-    """Show a manifest's contents, with its levels and concepts, or all about individual items.
+    """Show a manifest's contents and counts, or all about items.
 
     \b
     Examples:
@@ -305,7 +305,7 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
 @click.option("--videos", type=PATH, help="Also find each clip's file in this folder of films.")
 @json_option
 def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
-    """List every problem in a manifest, with its file and line, and clips without a file.
+    """List a manifest's problems, and clips without a file.
 
     A clip's file is FILM/STEM.* or STEM.*, with the extension of any video or sound format. Exits
     with code 1 if the manifest has problems, and with code 3 if files are missing or ambiguous.
