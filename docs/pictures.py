@@ -28,6 +28,10 @@ from PIL import Image
 
 from docs.blocks import blocks
 from docs.diagrams import write_diagrams
+from obygaze_features.common.figures import save_figure
+from obygaze_features.items.films import film_titles
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.commands.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -234,4 +238,6 @@ if __name__ == "__main__":
         if data := os.environ.get("OBYGAZE_TEST_DATA"):
             labels = f"{data}/obygaze12/ObyGaze12_thresh_02.csv -o {work}/paper"
             run_command(f"manifests import obygaze12 {labels}")
-            run_command(f"manifests stats {work}/paper -o {ROOT}/docs/obygaze12.png --overwrite")
+            paper = Manifest.load(Path(work, "paper"))
+            figure = statistics_figure(statistics(paper), film_titles(paper.items))
+            save_figure(figure, ROOT / "docs/obygaze12.png", overwrite=True)

@@ -12,6 +12,7 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.cli import (
     ADDRESS,
+    Seconds,
     echo,
     echo_json,
     folder_argument,
@@ -96,6 +97,12 @@ def _facts(clip: dict[str, Any]) -> dict[str, Any]:
 @path_option("--frames", help="A CSV file with one row per frame.")
 @path_option("--elan", metavar="FOLDER", help="A folder for one .eaf file per film.")
 @click.option(
+    "--close-gaps",
+    type=Seconds(0),
+    help="Join moments separated by a gap shorter than this, in seconds.  "
+    "[default: 5, but at most a tenth of the film (or of a clip with no position)]",
+)
+@click.option(
     "--threshold",
     type=float,
     help="The minimum probability of a moment's frames.  [default: the model's, from validation]",
@@ -107,8 +114,8 @@ def moments(
     output: Path,
     frames: Path | None,
     elan: Path | None,
-    threshold: float | None,
     overwrite: bool,
+    **options: Any,
 ) -> None:
     """Find the moments in films that a MODEL rates positive.
 
@@ -138,10 +145,10 @@ def moments(
 
     opened = of.open_store(store)
     if (model / RECORD).is_file():
-        done = om.load_run(model).moments(store=opened, threshold=threshold)
+        done = om.load_run(model).moments(store=opened, **options)
     else:
         frames_of = om.predict_frames(model, opened)
-        done = om.find_moments(frames_of, opened.items, threshold=threshold)
+        done = om.find_moments(frames_of, opened.items, **options)
 
     files = {output: done.to_csv()}
     lines = [done.describe(), f"a row per moment -> {output}"]

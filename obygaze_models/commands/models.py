@@ -283,12 +283,15 @@ def compare(
     for own in compared.comparisons:
         grave += own.leaks
     notes = [*compared.left_out]
+    differences: list[RunWarning] = []
     for own in compared.comparisons:
-        notes += [*own.differences, *own.notes]
+        differences += own.differences
+        notes += own.notes
         if metric not in (None, *own.scores):
             text = f"{own.test} is left out: {metric} is undefined for its classes"
             notes.append(RunWarning("no-metric", own.test, text))
     echo_warnings(grave)
+    echo_warnings(differences, heading="NOTE")
     if as_json:
         echo_json(asdict(compared))
     else:

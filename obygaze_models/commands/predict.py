@@ -194,5 +194,8 @@ def evaluate(
 def _score_rows(name: str, part: PartScore) -> Iterator[dict[str, Any]]:
     """Yield the scores on a set of clips, and the scores of guessing with the same shares."""
     size = {"on": name, "clips": part.clips, "positive": part.positives}
+    if part.classes == 1:  # nothing to score
+        yield size
+        return
     for predicted_by, scores in {"the model": part.scores, **part.baselines}.items():
         yield {**size, "by": predicted_by, **scores}

@@ -243,7 +243,8 @@ class ReproductionContext:
             return Needs()
         need = (
             f"the manifest {self.manifest.name!r} lacks the authors' splits. Add them with: "
-            f"obygaze manifests import obygaze12-splits SOURCE -o {self.manifest_folder}"
+            f"obygaze manifests import obygaze12 SOURCE --splits FOLDER -o {self.manifest_folder} "
+            "--overwrite"
         )
         if not self.has_papers_clips:
             need = f"needs the clips of {DATASET} (the manifest is {self.manifest.name})"
