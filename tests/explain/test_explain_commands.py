@@ -234,8 +234,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     named = {name: tmp_path / f"{name}.csv" for name in ("moments", "frames")}
     result = obygaze(
         "models", "moments", lab.folder / "run", lab.store, "-o", named["moments"],
-        "--frames", named["frames"], "--elan", tmp_path / "elan",
-        "--manifest", lab.folder / "manifest", code=0,
+        "--frames", named["frames"], "--elan", tmp_path / "elan", code=0,
     )  # fmt: skip
     limits = sorted(set(moments.thresholds.values()))
     assert len(limits) == 3, "a threshold a fold"
