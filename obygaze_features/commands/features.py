@@ -23,6 +23,7 @@ from obygaze_features.common.cli import (
     output_option,
     output_options,
     overwrite_option,
+    show,
 )
 from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted
@@ -173,7 +174,6 @@ def saliency(
 )
 @click.option(
     "--variants",
-    "with_variants",
     is_flag=True,
     help="Also score each caption with 'man' and 'woman' instead of [MASK] or its gendered word.",
 )
@@ -182,12 +182,8 @@ def saliency(
 def caption_scores(
     table: Path,
     output: Path,
-    language_model: str,
-    sentence_encoder: str,
-    with_variants: bool,
-    device: str | None,
-    overwrite: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Score captions by a language model and sentence encoder.
 
@@ -207,25 +203,13 @@ def caption_scores(
       obygaze features caption-scores captions.csv -o scores.csv --variants \\
           --language-model distilgpt2 --sentence-encoder all-mpnet-base-v2
     """
-    from obygaze_features.language import load_language_model, load_sentence_encoder
-    from obygaze_features.language.caption_scores import read_captions, score_captions
+    from obygaze_features.language.caption_scores import score_captions
 
-    captions = read_captions(table, with_variants=with_variants)
-    model = load_language_model(language_model, device)
-    encoder = load_sentence_encoder(sentence_encoder, device)
-    echo(f"Scoring with {model.name} and {encoder.name} ({model.device})", err=True)
-    result = score_captions(captions, output, model, encoder, overwrite=overwrite)
-    if as_json:
-        echo_json(asdict(result))
-    no_variants = "left out (with no noun for a person, or with other gendered words)"
-    echo_items(result.without_variants, "caption", no_variants)
-    only_start = f"cut off ({encoder.name} reads only the first {encoder.max_tokens} tokens)"
-    echo_items(result.cut, "caption", only_start)
-    echo_items(result.too_long, "caption", f"left out (too long for {model.name})")
-    if "confidence" not in captions.table.columns:
-        echo("the table has no 'confidence' column; obygaze bias gender-score needs it", err=True)
-    echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
-    exit_if(result.too_long)
+    result = score_captions(table, output, **options)
+    show(result, as_json)
+    if not as_json:
+        echo(f"-> {output}")
+    exit_if(result["too_long"])
 
 
 @features.command("make-clips")
@@ -289,12 +273,12 @@ def prefetch(names: tuple[str, ...]) -> None:
       HF_HOME=/scratch/hub obygaze features prefetch microsoft/xclip-base-patch32
     """
     from obygaze_features.backbones.checkpoints import prefetch as prefetch_backbone
-    from obygaze_features.language.models import is_text_model
+    from obygaze_features.language.models import TEXT_MODELS
     from obygaze_features.language.models import prefetch as prefetch_text_model
 
     for name in names:
         echo(f"Fetching {name}", err=True)
-        path = prefetch_text_model(name) if is_text_model(name) else prefetch_backbone(name)
+        path = prefetch_text_model(name) if name in TEXT_MODELS else prefetch_backbone(name)
         echo(f"{name}: {path}")
 
 
