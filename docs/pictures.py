@@ -52,7 +52,7 @@ PRODUCTS = {
     "how-to/association": ("eat/professions.svg",),
     "how-to/captions": ("captions/rates.svg",),
     "how-to/gender-score": ("gender/leanings.svg",),
-    "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
+    "how-to/saliency": ("saliency/maps/groups/O.png",),
 }  # fmt: skip
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures, echo_items
+from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
@@ -122,9 +121,9 @@ def saliency(
 
     Computes Grad-CAM for the cosine similarity of image and text, at the first layer norm of the
     vision tower's last layer. OUTPUT gets maps.npy and images.csv (one map and one row per image,
-    in the same order), groups.csv (the means), groups/ and images/ (heat maps, and overlays on the
-    pictures). For the means, each image's map is divided by its highest value; all groups are drawn
-    on the same scale.
+    in the same order), groups.csv (the means), groups/ and images/ (the maps over the pictures).
+    For the means, each image's map is divided by its highest value; all groups are drawn on the
+    same scale.
 
     Images that cannot be read are listed, and the exit code is then 3.
 
@@ -138,21 +137,12 @@ def saliency(
     from obygaze_features.manifests import Manifest
     from obygaze_features.saliency.maps import load_grad_cam_model, write_saliency
 
-    loaded, model = Manifest.load(manifest), load_grad_cam_model(backbone, device)
-    result = write_saliency(loaded, images, model, folder=output, **options)
-    if as_json:
-        echo_json(asdict(result))
-    else:
-        echo_failures(result.failed, all_in="--json lists all")
-    if result.cut:
-        texts = counted(len(result.cut), "text was", "texts were")
-        echo(f"{texts} cut off at the maximum length of {backbone}", err=True)
-    echo_items(result.ungrouped, "image", "without a group")
-    failed = len(result.failed)
-    maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")
-    without = f"; {counted(failed, 'image')} failed" if failed else ""
-    echo(f"mapped {counted(maps, 'image')} in {groups}{without} -> {output}", err=as_json)
-    exit_if(failed)
+    model = load_grad_cam_model(backbone, device)
+    result = write_saliency(Manifest.load(manifest), images, model, folder=output, **options)
+    show(result, as_json)
+    if not as_json:
+        echo(f"-> {output}")
+    exit_if(result["failed"])
 
 
 @features.command("caption-scores")
