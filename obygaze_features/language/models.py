@@ -13,7 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import KnownCheckpoint, published
+from obygaze_features.backbones.backbone import published
 from obygaze_features.backbones.checkpoints import Checkpoint, fetch_files, resolve
 from obygaze_features.backbones.devices import (
     arithmetic,
@@ -46,9 +46,10 @@ _ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """The files of a sentence encoder's other modules, such as pooling or a dense layer."""
 
-LANGUAGE_MODELS = {checkpoint.name: checkpoint for checkpoint in published("language-models")}
-SENTENCE_ENCODERS = {checkpoint.name: checkpoint for checkpoint in published("sentence-encoders")}
-TEXT_MODELS = {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}
+TEXT_MODELS = {
+    checkpoint.name: checkpoint
+    for checkpoint in (*published("language-models"), *published("sentence-encoders"))
+}
 
 
 @dataclass(frozen=True)
@@ -129,13 +130,13 @@ class SentenceEncoder:
 def load_language_model(spec: str | Path, device: str | None = None) -> LanguageModel:
     """Load a language model in GPT-2's layout.
 
-    `spec` is a folder, a name in `LANGUAGE_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub.
+    `spec` is a folder, a name in `TEXT_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub.
     """
     need("transformers", extra="language")
     from transformers import GPT2LMHeadModel
 
     device = choose_device(device)
-    checkpoint = _resolve(spec, LANGUAGE_MODELS)
+    checkpoint = _resolve(spec)
     folder = checkpoint.path
     config = read_json(folder / "config.json", BackboneError)
     if not isinstance(config, dict) or config.get("model_type") != "gpt2":
@@ -150,12 +151,12 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
 def load_sentence_encoder(spec: str | Path, device: str | None = None) -> SentenceEncoder:
     """Load a sentence encoder.
 
-    `spec` is a folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the Hugging Face Hub. If
+    `spec` is a folder, a name in `TEXT_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub. If
     the model has no ``modules.json``, sentence-transformers averages the embeddings of tokens.
     """
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
-    checkpoint = _resolve(spec, SENTENCE_ENCODERS)
+    checkpoint = _resolve(spec)
     folder = checkpoint.path
     files = weight_files(folder)
     _check_weights(folder, files)
@@ -172,13 +173,12 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
 
 def prefetch(name: str) -> Path:
     """Download a model of `TEXT_MODELS` for a machine without network access."""
-    return _resolve(name, TEXT_MODELS).path
+    return _resolve(name).path
 
 
-def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Checkpoint:
-    checkpoint = resolve(
-        str(spec), checkpoints, list_command="obygaze features caption-scores --help"
-    )
+def _resolve(spec: str | Path) -> Checkpoint:
+    command = "obygaze features caption-scores --help"
+    checkpoint = resolve(str(spec), TEXT_MODELS, list_command=command)
     if checkpoint.repository and not has_tokenizer(checkpoint.path):
         _fetch_text_files(checkpoint.repository, checkpoint.path)
     return checkpoint

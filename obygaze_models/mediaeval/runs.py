@@ -195,8 +195,7 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
     measure = measure_of(truth)
     if measure is None:
         raise ExperimentError(
-            f"the labels {truth.name!r} of {manifest.name} have no official measure. Add one to "
-            f'labels/{truth.name}.json, such as "measure": "{TREC}"'
+            f'{truth.name} has no official measure; add "measure" to labels/{truth.name}.json'
         )
     tested = set(_test_clips(manifest))
     level_of = {clip: level for clip, level in truth.level_of.items() if clip in tested}
