@@ -56,7 +56,7 @@ PRODUCTS = {
     "how-to/association": ("eat/professions.svg",),
     "how-to/captions": ("captions/rates.svg",),
     "how-to/gender-score": ("gender/leanings.svg",),
-    "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
+    "how-to/saliency": ("saliency/maps/groups/O.png",),
 }  # fmt: skip
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
@@ -141,6 +141,9 @@ def show(product: Path, pictures: Path, page: str) -> None:
         take_shot(product, picture, FIRST_SCREEN)
         for name in (name for name in SHOTS if name.startswith(picture.stem)):
             take_shot(product, pictures / f"{name}.png", SHOTS[name])
+    elif page == "saliency":  # a picture of a small network, whose input has 32 pixels
+        with Image.open(product) as image:
+            image.resize((224, 224), Image.Resampling.NEAREST).save(picture)
     else:
         shutil.copy(product, picture)
 

@@ -243,7 +243,7 @@ PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/captions": "[('non-objectified', 1500.0), ('objectified', 0.0)]\n0.789474\n",
     "how-to/embeddings": "(2, 2)\n",
     "how-to/gender-score": "0.453207 0.399123 53.17275\n",
-    "how-to/mediaeval": "violence 16 16 False\n",
+    "how-to/mediaeval": "violence 16 svm-own-data\n",
     "how-to/moments": "film1 True\nfilm2 True\nfilm3 True\nfilm4 True\nTrue\n",
     "how-to/papers": "",
     "how-to/search": "3 True\nTrue\n(12, 2)\n",

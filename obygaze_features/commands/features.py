@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures, echo_items
+from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
     Seconds,
     echo,
-    echo_json,
     exit_if,
     film_option,
     folder_argument,
@@ -114,9 +112,9 @@ def saliency(
 
     Computes Grad-CAM for the cosine similarity of image and text, at the first layer norm of the
     vision tower's last layer. OUTPUT gets maps.npy and images.csv (one map and one row per image,
-    in the same order), groups.csv (the means), groups/ and images/ (heat maps, and overlays on the
-    pictures). For the means, each image's map is divided by its highest value; all groups are drawn
-    on the same scale.
+    in the same order), groups.csv (the means), groups/ and images/ (the maps over the pictures).
+    For the means, each image's map is divided by its highest value; all groups are drawn on the
+    same scale.
 
     Images that cannot be read are listed, and the exit code is then 3.
 
@@ -130,21 +128,12 @@ def saliency(
     from obygaze_features.manifests import Manifest
     from obygaze_features.saliency.maps import load_grad_cam_model, write_saliency
 
-    loaded, model = Manifest.load(manifest), load_grad_cam_model(backbone, device)
-    result = write_saliency(loaded, images, model, folder=output, **options)
-    if as_json:
-        echo_json(asdict(result))
-    else:
-        echo_failures(result.failed)
-    if result.cut:
-        texts = counted(len(result.cut), "text was", "texts were")
-        echo(f"{texts} cut off at the maximum length of {backbone}", err=True)
-    echo_items(result.ungrouped, "image", "without a group")
-    failed = len(result.failed)
-    maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")
-    without = f"; {counted(failed, 'image')} failed" if failed else ""
-    echo(f"mapped {counted(maps, 'image')} in {groups}{without} -> {output}", err=as_json)
-    exit_if(failed)
+    model = load_grad_cam_model(backbone, device)
+    result = write_saliency(Manifest.load(manifest), images, model, folder=output, **options)
+    show(result, as_json)
+    if not as_json:
+        echo(f"-> {output}")
+    exit_if(result["failed"])
 
 
 @features.command("caption-scores")
@@ -166,7 +155,6 @@ def saliency(
 )
 @click.option(
     "--variants",
-    "with_variants",
     is_flag=True,
     help="Also score each caption with 'man' and 'woman' instead of [MASK] or its gendered word.",
 )
@@ -175,12 +163,8 @@ def saliency(
 def caption_scores(
     table: Path,
     output: Path,
-    language_model: str,
-    sentence_encoder: str,
-    with_variants: bool,
-    device: str | None,
-    overwrite: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Score captions by a language model and sentence encoder.
 
@@ -200,25 +184,13 @@ def caption_scores(
       obygaze features caption-scores captions.csv -o scores.csv --variants \\
           --language-model distilgpt2 --sentence-encoder all-mpnet-base-v2
     """
-    from obygaze_features.language import load_language_model, load_sentence_encoder
-    from obygaze_features.language.caption_scores import read_captions, score_captions
+    from obygaze_features.language.caption_scores import score_captions
 
-    captions = read_captions(table, with_variants=with_variants)
-    model = load_language_model(language_model, device)
-    encoder = load_sentence_encoder(sentence_encoder, device)
-    echo(f"Scoring with {model.name} and {encoder.name} ({model.device})", err=True)
-    result = score_captions(captions, output, model, encoder, overwrite=overwrite)
-    if as_json:
-        echo_json(asdict(result))
-    no_variants = "left out (with no noun for a person, or with other gendered words)"
-    echo_items(result.without_variants, "caption", no_variants)
-    only_start = f"cut off ({encoder.name} reads only the first {encoder.max_tokens} tokens)"
-    echo_items(result.cut, "caption", only_start)
-    echo_items(result.too_long, "caption", f"left out (too long for {model.name})")
-    if "confidence" not in captions.table.columns:
-        echo("the table has no 'confidence' column; obygaze bias gender-score needs it", err=True)
-    echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
-    exit_if(result.too_long)
+    result = score_captions(table, output, **options)
+    show(result, as_json)
+    if not as_json:
+        echo(f"-> {output}")
+    exit_if(result["too_long"])
 
 
 @features.command()
@@ -282,10 +254,10 @@ def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
 
 def _download(name: str) -> Path:
     from obygaze_features.backbones.checkpoints import prefetch
-    from obygaze_features.language.models import is_text_model
+    from obygaze_features.language.models import TEXT_MODELS
     from obygaze_features.language.models import prefetch as prefetch_text_model
 
-    return prefetch_text_model(name) if is_text_model(name) else prefetch(name)
+    return prefetch_text_model(name) if name in TEXT_MODELS else prefetch(name)
 
 
 def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
