@@ -46,7 +46,7 @@ def stores() -> None:
 @store_argument("store")
 @json_option
 def info(store: Path | str, as_json: bool) -> None:
-    """Show a store's rows, arrays, backbone and digests, or the rows of a folder of stores.
+    """Show what a store holds, or the rows of a folder of stores.
 
     \b
     Example:
@@ -74,7 +74,7 @@ def info(store: Path | str, as_json: bool) -> None:
 @click.option("--allow-incomplete", is_flag=True, help="Finalise even if rows are still to do.")
 @json_option
 def finalise(store: Path, as_json: bool, **options: bool) -> None:
-    """Make a complete store read-only, with fewer files, checksums and a card.
+    """Make a complete store read-only, with checksums and a card.
 
     \b
     Example:
@@ -94,7 +94,9 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
 @click.option("--citation", help="The publication to cite.")
 @click.option("--name", help="The store's name.")
 def set_(store: Path, **texts: str | None) -> None:
-    """Edit a store's licence, citation or name, and the card and checksums with them.
+    """Edit a store's licence, citation or name.
+
+    A final store gets a new card and new checksums in one step.
 
     \b
     Example:
@@ -110,9 +112,9 @@ def set_(store: Path, **texts: str | None) -> None:
 @store_argument("store")
 @json_option
 def verify(store: Path | str, as_json: bool) -> None:
-    """Compare every file of a store with its checksum, and list damage by file and id.
+    """Verify every file of a store, and list damage by file and id.
 
-    Exits with code 1 if anything is damaged.
+    Compares each file with its checksum. Exits with code 1 if anything is damaged.
 
     \b
     Example:
@@ -181,7 +183,7 @@ def subset(
 @output_options("The new store, NAME.zarr.")
 @json_option
 def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
-    """Join partial stores of one manifest, or stores of different films.
+    """Join partial stores of one manifest, or of different films.
 
     Each row comes from the first store that has it.
 
@@ -199,8 +201,9 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 @store_argument("right")
 @json_option
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
-    """Compare two stores: attributes, reference clips (the probe) and rows, by cosine.
+    """Compare two stores: attributes, reference clips and rows.
 
+    Rows are compared by cosine, and so is the probe, a synthetic clip in every extracted store.
     Exits with code 1 if the stores differ.
 
     \b
@@ -240,10 +243,10 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
 @click.argument("target", type=ADDRESS)
 @json_option
 def push(store: Path, target: Path | str, as_json: bool) -> None:
-    """Send a final STORE to a zip file, a folder, S3 or the Hugging Face Hub, and verify it.
+    """Send a final STORE to a zip file, a folder, S3 or the Hub.
 
     TARGET is NAME.zip, or a folder or URL that gets a copy of the store: under its own name, or
-    NAME.zarr. The same command resumes an interrupted push.
+    NAME.zarr. Every file is verified. The same command resumes an interrupted push.
 
     \b
     Examples:
@@ -270,9 +273,9 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 @output_options("The new store, NAME.zarr.")
 @json_option
 def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
-    """Download a final STORE from a URL, or unpack it from a zip file, and verify it.
+    """Download a final STORE from a URL, or unpack it from a zip file.
 
-    The same command resumes an interrupted download.
+    Every file is verified. The same command resumes an interrupted download.
 
     \b
     Examples:
