@@ -258,9 +258,11 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
 
     opened = open_store(store)
     if isinstance(target, Path) and target.suffix == ".zip":
-        if target.exists():
-            raise OutputExists(f"{target} already exists; choose another name")
-        show(opened.pack(target)._asdict(), as_json)
+        try:
+            packed = opened.pack(target)
+        except OutputExists:  # push has no --overwrite, which would be for zip files only
+            raise OutputExists(f"{target} already exists; choose another name") from None
+        show(packed._asdict(), as_json)
         return
 
     with resumable():
