@@ -231,7 +231,7 @@ def test_sharing_pages_run(tour: Page, tmp_path: Path, monkeypatch: pytest.Monke
         "torch.Size([8, 8, 32]) 8", "torch.Size([4, 8, 32]) 4", "(8, 32)",
     ]  # fmt: skip
     assert tour.run(read("how-to/import-features")).endswith("\nTrue []\n")
-    arguments = "import pth features --manifest tour/manifest -o recipe.zarr --recipe made.toml"
+    arguments = "import features --manifest tour/manifest -o recipe.zarr --recipe made.toml"
     result = tour.obygaze("stores", *arguments.split())
     assert (result.exit_code, "unknown" in result.output) == (0, False)
 

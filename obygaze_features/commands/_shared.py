@@ -45,16 +45,14 @@ source_or_download = join_options(
 
 
 @contextlib.contextmanager
-def resumable(
-    message: str = "Finished work is kept; run the same command again to resume.",
-) -> Iterator[None]:
+def resumable() -> Iterator[None]:
     """Print a message if the block is interrupted, to tell users that no finished work is lost."""
     try:
         yield
     except ObygazeError:
         raise
     except BaseException:  # Ctrl-C, for instance
-        echo(message, err=True)
+        echo("Finished work is kept; run the same command again to resume.", err=True)
         raise
 
 

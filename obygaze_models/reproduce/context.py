@@ -275,8 +275,7 @@ class ReproductionContext:
             return
         remedy = f"Extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
-            others = "".join(f"{array}=FILE " for array in sorted(arrays))
-            remedy = f"Import all arrays again: obygaze stores import npy {others}{name}=FILE"
+            remedy = f"Import all arrays into one store, {name} too, with of.import_features"
         raise Unavailable(f"{self._paths[slot]} has no array {name}. {remedy}")
 
 

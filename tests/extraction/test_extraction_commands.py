@@ -76,7 +76,7 @@ def test_a_log_has_lines_of_progress(command, library, obygaze, monkeypatch):
         library / "manifest",
     ]
     sent = obygaze("stores", "push", store, library / "there").stderr
-    imported = obygaze("stores", "import", "npy", *features, "-o", library / "theirs.zarr").stderr
+    imported = obygaze("stores", "import", *features, "-o", library / "theirs.zarr").stderr
     assert re.search(r"Sending: ([\d.]+ kB) of \1, .*/s", sent)
     assert "Importing: 1 of 1 blocks" in imported
 

@@ -52,7 +52,7 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     assert (alone.read("frames").tobytes(), alone.sources, alone.diff(heard).probes_equal) == (
         heard.read("frames").tobytes(), heard.sources, True
     )  # fmt: skip
-    assert "\nsound      at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
+    assert "sound at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
 
 
 def test_pictures_and_sound_fail_separately(tmp_path, obygaze):

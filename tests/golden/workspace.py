@@ -45,16 +45,15 @@ COMMANDS = {
     "stores-repair": "stores repair to-repair.zarr",
     "stores-merge": "stores merge open.zarr final.zarr -o out/merged.zarr",
     "stores-subset": "stores subset final.zarr --film tt0000002 -o out/subset.zarr",
-    "stores-pack": "stores pack final.zarr -o out/packed.zip",
-    "stores-unpack": "stores unpack packed.zip -o out/unpacked.zarr",
+    "stores-push-zip": "stores push final.zarr out/packed.zip",
     "stores-push": "stores push final.zarr out/pushed.zarr",
     "stores-pull": "stores pull packed.zip -o out/pulled.zarr",
     "stores-export-hdf5": "stores export final.zarr -o out/final.h5",
-    "stores-import-npy": "stores import npy features --manifest eight -o out/imported.zarr "
+    "stores-import-npy": "stores import features --manifest eight -o out/imported.zarr "
     "--backbone vivit",
-    "stores-import-pth": "stores import pth tensors --manifest eight -o out/tensors.zarr "
+    "stores-import-pth": "stores import tensors --manifest eight -o out/tensors.zarr "
     "--backbone vivit",
-    "stores-import-hdf5": "stores import hdf5 theirs.h5 --manifest eight -o out/hdf5.zarr",
+    "stores-import-hdf5": "stores import theirs.h5 --manifest eight -o out/hdf5.zarr",
     "models-list": "models list",
     "models-list-folder": "models list models",
     "models-compare": "models compare run --model mlp --model pcbm-tree",
