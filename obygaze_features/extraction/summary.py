@@ -217,6 +217,7 @@ class Summary(Counts):
         """Return what a person needs to know of the run, without what did not happen."""
         always = {
             "done": self.done,
+            "done_in": self.done_in,
             "left": self.left,
             "failed": {kind: len(reasons) for kind, reasons in self.failed.items()},
             "items": self.clips,

@@ -38,21 +38,20 @@ def test_parts_and_limits_of_a_plan_complete_the_store(command, library, obygaze
 
     clip = library / "data/videos/tt0000003/tt0000003_scene_4.mp4"
     clip.rename(library / "clip.mp4")
-    words = command("--dry-run").stdout
-    assert "tiny: 7 to do" in words
-    assert "1 without a file or with several (tt0000003-004)" in words
+    planned = json.loads(command("--dry-run", "--json").stdout)
+    assert planned["missing"] == ["tt0000003-004"]
     (library / "clip.mp4").rename(clip)
     claim = write(store.path / "claims/000000.json",
                   json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))  # fmt: skip
-    assert "Other runs are computing 7 clips" in command("--part", "1/2", code=3).stdout
+    assert json.loads(command("--part", "1/2", "--json", code=3).stdout)["left"] == 7
     claim.unlink()
     assert "12 of 12 clips done in" in command("--part", "1/2").stdout
-    assert "Nothing was left to do" in command().stdout
+    assert json.loads(command("--json").stdout)["clips"] == 0
     facts = json.loads(obygaze("stores", "info", store.path, "--json").stdout)
     assert facts["items_digest"] == Manifest.load(library / "manifest").digest
     assert facts["arrays"]["frames"]["shape"] == [12, 8, 32]
     assert obygaze("stores", "finalise", store.path).exit_code == 0
-    assert "Nothing was left to do" in command(code=0).stdout
+    assert json.loads(command("--json", code=0).stdout)["clips"] == 0
     assert not (store.path / "claims").exists()
 
 

@@ -75,7 +75,7 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
         result = run(*options.split())
         assert (result.exit_code, facts in result.stderr) == (code, True), result.stderr
     many = Options(engine="ray", ray_gpus=1, ray_forwards=99)
-    facts = f"has {torch.cuda.device_count()}; drop ray_gpus and use --device cpu, or pass the"
+    facts = f"has {torch.cuda.device_count()}; drop ray_gpus and use --device cpu, or pass"
     with pytest.raises(errors.UsageError, match=facts):
         check_ray(many)
     monkeypatch.setitem(sys.modules, "ray", None)

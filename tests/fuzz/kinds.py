@@ -363,7 +363,7 @@ SAVED = (*(name for name in ESTIMATORS if name != "film-prior"), "pipeline")
 KINDS: dict[str, Kind] = {
     "manifest": Kind(
         "manifest",
-        ("manifests check {x}", "manifests stats {x} --by-film", "manifests audit {x}",
+        ("manifests check {x}", "manifests show {x} --by-film", "manifests audit {x}",
          "manifests show {x}"),
         700,
         ("manifest.json", "items.csv", "labels", "splits", "runs"),
