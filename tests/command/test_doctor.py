@@ -135,7 +135,7 @@ def test_loading_names_the_package_that_cannot_be_imported(tmp_path, lazy) -> No
         capture_output=True, text=True,
     )  # fmt: skip
     lines = [*run.stdout.splitlines(), *run.stderr.splitlines()]
-    begins = ("torchvision", "timm:test_vit cannot", "Error: torchv")
+    begins = ("torchvision", "timm:test_vit cannot", "Fetching", "Error: torchv")
     assert [line[: len(text)] for line, text in zip(lines, begins, strict=True)] == [*begins]
     for line in lines:
         assert "torchvision 0.28.0 is installed but cannot be imported (RuntimeError: op" in line
