@@ -104,13 +104,11 @@ def test_a_package_that_cannot_be_imported_is_not_ready(tmp_path, monkeypatch, o
 
 LOAD = """
 import obygaze_features as of
-from obygaze_models.commands.main import main
 for spec in ("tiny-xclip", "timm:test_vit"):
     try:
         of.load_backbone(spec, "cpu")
     except of.ObygazeError as error:
         print(error)
-main(["features", "backbones", "tiny-xclip", "--download"])
 """
 
 
@@ -135,9 +133,8 @@ def test_loading_names_the_package_that_cannot_be_imported(tmp_path, lazy) -> No
         capture_output=True, text=True,
     )  # fmt: skip
     lines = [*run.stdout.splitlines(), *run.stderr.splitlines()]
-    begins = ("torchvision", "timm:test_vit cannot", "Fetching", "Error: torchv")
+    begins = ("torchvision", "timm:test_vit cannot")
     assert [line[: len(text)] for line, text in zip(lines, begins, strict=True)] == [*begins]
     for line in lines:
         assert "torchvision 0.28.0 is installed but cannot be imported (RuntimeError: op" in line
         assert f"build for torch {torch.__version__}, or remove it" in line
-    assert run.returncode == 1
