@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import zipfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -15,14 +14,12 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.printer import align
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import counted, shorten, unknown_name
-from obygaze_features.errors import BiasError, ManifestError, translate
+from obygaze_features.common.text import shorten, unknown_name
+from obygaze_features.errors import BiasError, translate
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
@@ -30,8 +27,6 @@ from obygaze_models.data.stores import read_features
 from obygaze_models.scoring.metrics import Array
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
-Row = Mapping[str, Any]
-"""A row of results: a mapping from columns to values."""
 FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
@@ -39,84 +34,46 @@ _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Struct:
     """Read a JSON file as a typed struct; raise `BiasError` if it does not have the format."""
     content = check_format(read_json(path, BiasError), path, name, version, BiasError)
-    for key in content:
-        if key not in kind.__struct_fields__:
-            raise BiasError(f"{path}: {unknown_name('key', key, kind.__struct_fields__)}")
     with translate(BiasError, path, foreign=msgspec.ValidationError):
         return msgspec.convert(content, kind)
 
 
-@contextlib.contextmanager
-def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
-    """Read a CSV table, with any delimiter; convert a `ManifestError` to a `BiasError`."""
-    try:
-        table = read_table(path, delimiter=None, required=required).without_escapes()
-        if not len(table):
-            raise BiasError(f"{path} has a header but no rows. Add a row for each item")
-        yield table
-    except ManifestError as problem:
-        raise BiasError(str(problem)) from None
+def read_rows(path: str | Path, required: Sequence[str] = ()) -> Table:
+    """Read a CSV table, with any delimiter."""
+    return read_table(Path(path), delimiter=None, required=required).without_escapes()
 
 
 def require(table: Table, names: Sequence[str], purpose: str) -> None:
     """Raise `BiasError`, with the columns and their purpose, if a table lacks columns."""
-    if missing := [name for name in names if name not in table.columns]:
-        raise BiasError(
-            f"{table.path}, line 1: no column {', '.join(map(repr, missing))}, {purpose} (got "
-            f"{', '.join(table.columns)})"
-        )
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        raise BiasError(f"{table.path}: no column {', '.join(map(repr, missing))}, {purpose}")
 
 
 def check_cells(table: Table, *filled: str, unique: str = "") -> None:
     """Raise if a column in `filled` has an empty cell, or if the column `unique` has duplicates."""
     for column in filled:
-        if "" in (cells := table.columns.get(column, [])):
+        cells = table.get(column)
+        if "" in cells and column in table.columns:
             raise table.problem(cells.index(""), f"the {column} is missing")
-    first_row: dict[str, int] = {}
+    seen = set()
     for row, cell in enumerate(table.columns.get(unique, [])):
-        if first_row.setdefault(cell, row) != row:
+        if cell in seen:
             raise table.problem(row, f"duplicate {unique} {shorten(cell)}")
+        seen.add(cell)
 
 
-def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
+def numbers(table: Table, column: str, low: float, high: float) -> Array:
     """Return a column as numbers; raise for the first cell that is invalid or out of range."""
-    values = np.empty(len(table))
+    values = np.full(len(table), np.nan)
     for row, cell in enumerate(table[column]):
-        try:
-            values[row] = value = float(cell)
-            if "_" in cell:  # Python reads 0_5 as 5
-                raise ValueError
-        except ValueError:
-            raise table.problem(row, f"{column} must be a number (got {shorten(cell)})") from None
-        if not low <= value <= high:
-            raise table.problem(row, f"{column} must be between {low:g} and {high:g} (got {cell})")
+        if "_" not in cell:  # Python reads 0_5 as 5
+            with contextlib.suppress(ValueError):
+                values[row] = float(cell)
+        if not low <= values[row] <= high:
+            rule = f"{column} must be a number from {low:g} to {high:g}"
+            raise table.problem(row, f"{rule} (got {shorten(cell)})")
     return values
-
-
-def format_table(
-    header: Sequence[str], templates: Sequence[str], rows: Iterable[Row], *, left: int = 1
-) -> str:
-    """Format rows for a terminal, with a template for each column.
-
-    The first `left` columns are left-aligned. A cell is a dash if a number in its template is None.
-
-    Examples
-    --------
-    >>> rows = [{"name": "a", "low": 0.25, "high": 0.5}, {"name": "b", "low": None, "high": None}]
-    >>> print(format_table(["image", "95%"], ["{name}", "{low:.1%} to {high:.1%}"], rows))
-    image             95%
-    -----  --------------
-    a      25.0% to 50.0%
-    b                   -
-    """
-
-    def cell(template: str, row: Row) -> str:
-        try:
-            return template.format(**row)
-        except TypeError:  # None cannot be formatted
-            return "-"
-
-    return align(header, [[cell(text, row) for text in templates] for row in rows], left=left)
 
 
 def tokens(text: str) -> list[str]:
@@ -130,7 +87,7 @@ def tokens(text: str) -> list[str]:
     return text.lower().replace(".", "").replace(",", "").split(" ")
 
 
-class Lexicon(msgspec.Struct, frozen=True, dict=True):
+class Lexicon(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """Word lists by name, and for each column, the names of its groups with their aliases."""
 
     format: str
@@ -165,19 +122,13 @@ def shipped_lexicon(name: str) -> Lexicon:
 def read_lexicon(path: str | Path) -> Lexicon:
     """Read a lexicon in the form of manifests/lexicons/emotions.json."""
     lexicon = read_struct(Path(path), Lexicon, FORMAT, FORMAT_VERSION)
-    for name, words in lexicon.words.items():
-        for word in words:
-            if tokens(word) != [word]:
-                raise BiasError(
-                    f"{path}: words of {name}: {shorten(word)} is not a single token. Write words "
-                    "in lower case, without spaces, full stops or commas"
-                )
+    for word in lexicon.all_words:
+        if tokens(word) != [word]:
+            raise BiasError(
+                f"{path}: {shorten(word)} is not a single token. Write words in lower case, "
+                "without spaces, full stops or commas"
+            )
     return lexicon
-
-
-_Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
-# The first cells that identify the header of a CSV file. Other first lines may be embeddings.
-_ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 
 
 @dataclass(frozen=True)
@@ -225,14 +176,8 @@ def open_vectors(
     """
     if "://" not in str(source):
         path = Path(source)
-        if path.suffix in _READERS:
-            lines = _READERS[path.suffix]
-            return Vectors(str(path), lambda ids: _read_file(path, lines, ids))
-        if path.is_file() and not zipfile.is_zipfile(path):
-            raise BiasError(
-                f"{path}: unknown file format. Pass NAME.vec (lines of a name and numbers, "
-                "separated by spaces) or NAME.csv (a header, then lines of an id and numbers)"
-            )
+        if path.suffix in (".vec", ".csv"):
+            return Vectors(str(path), lambda ids: _read_file(path, ids))
         if (path / "model.json").is_file():
             return _open_concepts(path)
     store = open_store(source)
@@ -257,9 +202,14 @@ def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
 
 def _columns(items: Items) -> dict[str, Sequence[str]]:
     """Return all columns by which items can be selected."""
-    cells = items.ids, items.kinds, items.films, items.media, items.texts
-    names = "id", "kind", "film", "media", "text"
-    return {**dict(zip(names, cells, strict=True)), **items.extra}
+    return {
+        "id": items.ids,
+        "kind": items.kinds,
+        "film": items.films,
+        "media": items.media,
+        "text": items.texts,
+        **items.extra,
+    }
 
 
 def _open_concepts(path: Path) -> Vectors:
@@ -288,7 +238,8 @@ def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
     return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
 
-def _read_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str], Array]:
+def _read_file(path: Path, ids: Sequence[str]) -> tuple[list[str], Array]:
+    lines = _csv_lines if path.suffix == ".csv" else _vec_lines
     rows: dict[str, Array] = {}
     foreign = OSError, UnicodeDecodeError, csv.Error
     with translate(BiasError, path, "cannot be read: {}", foreign=foreign):
@@ -298,10 +249,9 @@ def _read_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str]
                 raise BiasError(f"{where}: duplicate name {shorten(name)}. Remove one line")
             with translate(BiasError, where, f"{shorten(name)}: {{}}", foreign=ValueError):
                 rows[name] = np.array(cells, dtype=np.float64)
-            first = next(iter(rows))
-            if len(cells) != len(rows[first]):
-                number = counted(len(cells), "number")
-                raise BiasError(f"{where}: {number}, but {shorten(first)} has {len(rows[first])}")
+            width = len(next(iter(rows.values())))
+            if len(cells) != width:
+                raise BiasError(f"{where}: {len(cells)} numbers, but earlier lines have {width}")
     return _take(rows, ids)
 
 
@@ -322,16 +272,10 @@ def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, lis
 
 
 def _csv_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield the line number, id and numbers of each id below the header."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
-        header = next(reader, [])
-        if not header or header[0].strip().lower() not in _ID_COLUMNS:
-            raise BiasError(
-                f"{path}, line 1: no header. Add a line with column names, of which the first is id"
-            )
+        next(reader, None)
         for row in reader:
             if row and row[0] in ids:
                 yield reader.line_num, row[0], row[1:]
-
-
-_READERS: dict[str, _Lines] = {".vec": _vec_lines, ".csv": _csv_lines}
