@@ -5,15 +5,16 @@ The results show each test beside its published effect size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.text import shorten, shorten_digest, unknown_name
+from obygaze_features.common.text import shorten_digest, unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.bias.inputs import Vectors, read_struct
@@ -85,57 +86,40 @@ class Battery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_battery(name: str | Path) -> Battery:
-    """Read a battery from a file or from `SHIPPED`, and replace the names of sets with the sets."""
+    """Read a battery from a file or from `SHIPPED`."""
     path = Path(name)
     if str(name) in SHIPPED:
         path = reference_file(f"batteries/{name}.json")
     elif not path.is_file():
         unknown = unknown_name("battery", str(name), SHIPPED)
         raise BiasError(f"{unknown} (or pass your own JSON file)")
-
-    battery = read_struct(path, Battery, FORMAT, FORMAT_VERSION)
-    tests: dict[str, AssociationTest] = {}
-    for test in battery.tests:
-        where = f"{path}: test {shorten(test.name)}"
-        if test.name in tests:
-            raise BiasError(f"{where}: duplicate test name. Rename one test")
-        sets = {key: _resolve(getattr(test, key), battery, where) for key in "xyab"}
-        tests[test.name] = msgspec.structs.replace(test, **sets)
-    return msgspec.structs.replace(
-        battery, name=battery.name or path.stem, tests=tuple(tests.values())
-    )
+    return read_struct(path, Battery, FORMAT, FORMAT_VERSION)
 
 
-def _resolve(selector: Selector | None, battery: Battery, where: str) -> Selector | None:
-    """Replace the name of a set with the set, and each single value with a tuple."""
-    if isinstance(selector, str):
-        if selector not in battery.sets:
-            raise BiasError(f"{where}: {unknown_name('set', selector, battery.sets)}")
-        selector = battery.sets[selector]
-    if not isinstance(selector, dict):
-        return selector
-    return {name: (v,) if isinstance(v, str) else v for name, v in selector.items()}
-
-
-def select(selector: Selector, tables: _Tables) -> list[str]:
+def select(selector: Selector, battery: Battery, tables: _Tables) -> list[str]:
     """Return the ids for a selector, from the first table with all its columns and values.
 
     Raise `BiasError` if no table has them all, because the set would then lack a stimulus.
     """
     import pandas as pd
 
+    if isinstance(selector, str):
+        if selector not in battery.sets:
+            raise BiasError(unknown_name("set", selector, battery.sets))
+        selector = battery.sets[selector]
     if not isinstance(selector, dict):
         return list(selector)
 
-    reason = f"no table has the columns {', '.join(selector)}. Pass a manifest that has them"
+    wanted = {name: [v] if isinstance(v, str) else v for name, v in selector.items()}
+    reason = f"no table has the columns {', '.join(wanted)}. Pass a manifest that has them"
     for table in tables:
-        if not selector.keys() <= table.keys():
+        if not wanted.keys() <= table.keys():
             continue
-        items = pd.DataFrame({name: table[name] for name in ("id", *selector)})
-        items = items[items[[*selector]].isin(selector).all(axis=1)]
+        items = pd.DataFrame({name: table[name] for name in ("id", *wanted)})
+        items = items[items[[*wanted]].isin(wanted).all(axis=1)]
         missing = []
-        for name, values in selector.items():
-            missing += [f"{name} {value!r}" for value in sorted({*values} - {*items[name]})]
+        for name, values in wanted.items():
+            missing += [f"{name} {value!r}" for value in values if value not in set(items[name])]
         if not missing:
             return items["id"].tolist()
         reason = f"no selected item has the {missing[0]}"
@@ -175,57 +159,44 @@ def run_battery(
     texts = texts or vectors
     model = _published_model(battery, model, vectors, texts)
 
-    selected: dict[str, dict[str, list[str]]] = {}
-    left_out: dict[str, str] = {}
+    selected = []
+    left_out = []
     for test in battery.tests:
         try:
-            selected[test.name] = _select_sets(test, vectors, texts, tables)
+            ids_of = _select_sets(test, battery, vectors, texts, tables)
         except BiasError as problem:
-            left_out[test.name] = str(problem)
+            left_out.append({"left_out_test": test.name, "reason": str(problem)})
+        else:
+            selected.append((test, ids_of))
 
-    images = _read(vectors, selected, "xy")  # once for all tests
-    words = _read(texts, selected, "ab")
-    embeddings = {"x": images, "y": images, "a": words, "b": words}
+    # Each source is read once for all tests.
+    images = _read(vectors, [ids_of[name] for _, ids_of in selected for name in "xy"])
+    words = _read(texts, [ids_of[name] for _, ids_of in selected for name in "ab"])
 
     rows: Rows = []
-    notes: list[str] = []
-    for test in battery.tests:
-        if test.name not in selected:
-            continue
-        sets: dict[str, dict[str, Array]] = {}
-        missing = []
-        for name, ids in selected[test.name].items():
-            sets[name] = {item: embeddings[name][item] for item in ids if item in embeddings[name]}
-            missing += [f"{item!r} of {name.upper()}" for item in ids if item not in sets[name]]
+    for test, ids_of in selected:
+        sets = {}
+        for name, ids in ids_of.items():
+            found = images if name in "xy" else words
+            sets[name] = {item: found[item] for item in ids if item in found}
+        missing = sum(map(len, ids_of.values())) - sum(map(len, sets.values()))
         try:
             if missing and not skip_missing:
-                raise BiasError(
-                    f"{_describe(missing)}. Add --skip-missing to leave out these items"
-                )
-            rows += _run_test(test, sets, settings, model)
+                raise BiasError(f"no embedding for {missing} items. Leave them out: --skip-missing")
+            rows += _run_test(test, sets, settings, model, missing)
         except BiasError as problem:
-            left_out[test.name] = str(problem)
-        if missing and skip_missing:
-            notes.append(f"{test.name}: {_describe(missing)}")
+            left_out.append({"left_out_test": test.name, "reason": str(problem)})
 
     if not rows:
-        name, reason = next(iter(left_out.items()))
-        raise BiasError(f"{name}: {reason}")
-    reasons = [{"left_out_test": name, "reason": reason} for name, reason in left_out.items()]
-    about = {"battery": battery.name, "published": model, "left_out_tests": reasons}
-    return Measured(rows, _DRAWING, about, notes)
-
-
-def _describe(missing: Sequence[str]) -> str:
-    return f"no embedding for {len(missing)} items, such as {missing[0]}"
+        raise BiasError("{left_out_test}: {reason}".format(**left_out[0]))
+    about = {"battery": battery.name, "published": model, "left_out_tests": left_out}
+    return Measured(rows, _DRAWING, about)
 
 
 def _published_model(
     battery: Battery, model: str | None, vectors: Vectors, texts: Vectors
 ) -> str | None:
     """Return the model whose published numbers to show; raise if the stores' weights differ."""
-    if model is not None and model not in battery.models:
-        raise UsageError(unknown_name("published model", model, battery.models))
     if vectors.weights and texts.weights and vectors.weights != texts.weights:
         raise BiasError(
             f"{vectors.where} has features of {vectors.backbone} (weights "
@@ -233,39 +204,37 @@ def _published_model(
             f"{texts.backbone} ({shorten_digest(texts.weights)}). Use two stores with the same "
             "weights, because cosines need a single model"
         )
-    models = [name for name, backbones in battery.models.items() if vectors.backbone in backbones]
-    return model or next(iter(models), None)
+    if model is not None and model not in battery.models:
+        raise UsageError(unknown_name("published model", model, battery.models))
+    for name, backbones in battery.models.items():
+        if model is None and vectors.backbone in backbones:
+            model = name
+    return model
 
 
 def _select_sets(
-    test: AssociationTest, vectors: Vectors, texts: Vectors, tables: _Tables
+    test: AssociationTest, battery: Battery, vectors: Vectors, texts: Vectors, tables: _Tables
 ) -> dict[str, list[str]]:
     """Return the ids of each set; raise `BiasError` if an id occurs twice in the same source.
 
     The same id in separate sources, such as images and texts, stands for two different items.
     """
-    sets: dict[str, list[str]] = {}
+    ids_of = {}
     seen = set()
     for name in "xyab":
         source = vectors if name in "xy" else texts
-        selector = getattr(test, name)
-        sets[name] = select(selector or (), [*tables, source.columns])
-        for item in sets[name]:
+        ids_of[name] = select(getattr(test, name) or (), battery, [*tables, source.columns])
+        for item in ids_of[name]:
             if (source.where, item) in seen:
                 raise BiasError(f"{item!r} is in set {name.upper()} and again. List it only once")
             seen.add((source.where, item))
-    return sets
+    return ids_of
 
 
-def _read(
-    source: Vectors, selected: Mapping[str, Mapping[str, Sequence[str]]], names: str
-) -> dict[str, Array]:
-    """Return the embeddings of all items in some sets of all tests."""
-    ids: dict[str, None] = {}
-    for sets in selected.values():
-        for name in names:
-            ids |= dict.fromkeys(sets[name])
-    return dict(zip(*source.read(list(ids)), strict=True))
+def _read(source: Vectors, sets: Iterable[Sequence[str]]) -> dict[str, Array]:
+    """Return the embeddings of the items of all sets."""
+    ids = list(dict.fromkeys(chain.from_iterable(sets)))
+    return dict(zip(*source.read(ids), strict=True))
 
 
 def _run_test(
@@ -273,17 +242,17 @@ def _run_test(
     sets: Mapping[str, Mapping[str, Array]],
     settings: Settings,
     model: str | None,
+    missing: int,
 ) -> Rows:
     """Return the row of a test, or a row for each item of X if items are tested separately."""
     x, y, a, b = sets.values()
-    rows: Rows = []
-    sizes = {"a": len(a), "b": len(b)}
+    row: dict[str, Any] = {"test": test.name}
+    sizes = {"a": len(a), "b": len(b), "missing": missing}
     if test.y is None:
-        for item, result in zip(x, associate_each(x, a, b, settings), strict=True):
-            rows.append({"test": test.name, "item": item, "x": 1, "y": 0, **sizes} | asdict(result))
-        return rows
-    result = associate(x, y, a, b, settings)
-    row = {"test": test.name, "x": len(x), "y": len(y), **sizes, **asdict(result)}
+        row |= {"x": 1, "y": 0, **sizes}
+        results = zip(x, associate_each(x, a, b, settings), strict=True)
+        return [{**row, "item": item, **asdict(result)} for item, result in results]
+    row |= {"x": len(x), "y": len(y), **sizes, **asdict(associate(x, y, a, b, settings))}
     published = test.published.get(model or "")
     if published is not None:
         row |= {"published_d": published.d, "published_significant": published.significant}

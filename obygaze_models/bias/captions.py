@@ -69,12 +69,6 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         The words to count, and the names of the emotions and conditions.
     """
     path = Path(path)
-    emotions = lexicon.groups.get("emotion", {})
-    if "condition" not in lexicon.groups or not lexicon.words.keys() <= emotions.keys():
-        raise BiasError(
-            f'the lexicon {lexicon.name} does not fit captions. Add "condition" and "emotion" '
-            'to "groups", and name each list in "words" after an emotion'
-        )
     images: dict[tuple[str, ...], ImageCaptions] = {}
     rows = _folder_rows(path) if path.is_dir() else _table_rows(path)
     for where, image_id, condition, emotion, intensity, captions in rows:
@@ -87,10 +81,7 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         image.captions += len(captions) - blank
         image.counts.update(lexicon.count(" ".join(captions)))
     if not any(image.captions for image in images.values()):
-        raise BiasError(
-            f"{path} has no captions. Pass a table with a 'caption' column, or a folder of .txt "
-            "files with one caption per line, such as SUBJECT_AN1_NO_1.txt"
-        )
+        raise BiasError(f"{path} has no captions. Pass a table, or a folder of .txt files")
     return list(images.values())
 
 
@@ -99,8 +90,7 @@ def _folder_rows(folder: Path) -> Iterator[_Row]:
         match = _NAME.fullmatch(path.stem)
         if match is None:
             raise BiasError(
-                f"{path}: no group in the file name. Rename the file to a name such as "
-                "SUBJECT_AN1_NO_1.txt: subject, emotion with intensity (1 or 2), condition, number"
+                f"{path}: no group in the file name. Rename the file, such as SUBJECT_AN1_NO_1.txt"
             )
         with translate(BiasError, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
             text = path.read_text(encoding="utf-8-sig")

@@ -24,7 +24,6 @@ from obygaze_models.bias.inputs import (
     check_cells,
     numbers,
     read_rows,
-    require,
     shipped_lexicon,
     tokens,
 )
@@ -82,13 +81,11 @@ def gender_scores(path: str | Path, *, baseline: bool = False) -> Measured:
     """
     import pandas as pd
 
-    table = map_columns(read_rows(path), _COLUMNS)
+    table = map_columns(read_rows(path, ["object"] if baseline else []), _COLUMNS)
     check_cells(table, "object", unique="id")
+    has_variants = "probability_man" in table.columns and not baseline
     scores: dict[str, Array] = {}
-    has_variants = not baseline and "probability_man" in table.columns
-    if baseline:
-        require(table, ["object"], "which co-occurrence requires")
-    elif "probability" in table.columns or not has_variants:
+    if not baseline and ("probability" in table.columns or not has_variants):
         scores["score"] = _score(table)
     if has_variants:
         for gender in GENDERS:
@@ -173,12 +170,10 @@ def gender_of(caption: str, lexicon: Lexicon) -> str:
 
 
 def _score(table: Table, variant: str = "") -> Array:
-    names = f"probability{variant}", f"similarity{variant}", "confidence"
-    require(table, names, "which the gender score needs")
     return gender_score(
-        numbers(table, names[0], 0, 1),
-        numbers(table, names[1], -1, 1 + _ROUNDING),
-        numbers(table, names[2], 0, 1),
+        numbers(table, f"probability{variant}", 0, 1),
+        numbers(table, f"similarity{variant}", -1, 1 + _ROUNDING),
+        numbers(table, "confidence", 0, 1),
     )
 
 

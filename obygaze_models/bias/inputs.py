@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -43,18 +43,11 @@ def read_rows(path: str | Path, required: Sequence[str] = ()) -> Table:
     return read_table(Path(path), delimiter=None, required=required).without_escapes()
 
 
-def require(table: Table, names: Sequence[str], purpose: str) -> None:
-    """Raise `BiasError`, with the columns and their purpose, if a table lacks columns."""
-    missing = [name for name in names if name not in table.columns]
-    if missing:
-        raise BiasError(f"{table.path}: no column {', '.join(map(repr, missing))}, {purpose}")
-
-
 def check_cells(table: Table, *filled: str, unique: str = "") -> None:
     """Raise if a column in `filled` has an empty cell, or if the column `unique` has duplicates."""
     for column in filled:
-        cells = table.get(column)
-        if "" in cells and column in table.columns:
+        cells = table.columns.get(column, [])
+        if "" in cells:
             raise table.problem(cells.index(""), f"the {column} is missing")
     seen = set()
     for row, cell in enumerate(table.columns.get(unique, [])):
@@ -65,6 +58,8 @@ def check_cells(table: Table, *filled: str, unique: str = "") -> None:
 
 def numbers(table: Table, column: str, low: float, high: float) -> Array:
     """Return a column as numbers; raise for the first cell that is invalid or out of range."""
+    if column not in table.columns:
+        raise BiasError(f"{table.path}: no column {column!r}")
     values = np.full(len(table), np.nan)
     for row, cell in enumerate(table[column]):
         if "_" not in cell:  # Python reads 0_5 as 5
@@ -104,10 +99,11 @@ class Lexicon(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
 
     def group(self, column: str, text: str, where: object) -> str:
         """Return the group with this name or alias, ignoring case."""
-        for name, aliases in self.groups[column].items():
+        groups = self.groups.get(column, {})
+        for name, aliases in groups.items():
             if text.casefold() in map(str.casefold, (name, *aliases)):
                 return name
-        raise BiasError(f"{where}: {unknown_name(column, text, self.groups[column])}")
+        raise BiasError(f"{where}: {unknown_name(column, text, groups)}")
 
     def count(self, text: str) -> Counter[str]:
         """Count the tokens of a text that are words of the lists."""
@@ -202,14 +198,7 @@ def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
 
 def _columns(items: Items) -> dict[str, Sequence[str]]:
     """Return all columns by which items can be selected."""
-    return {
-        "id": items.ids,
-        "kind": items.kinds,
-        "film": items.films,
-        "media": items.media,
-        "text": items.texts,
-        **items.extra,
-    }
+    return {**items.columns, "id": items.ids, "media": items.media, "text": items.texts}
 
 
 def _open_concepts(path: Path) -> Vectors:
@@ -238,44 +227,36 @@ def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
     return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
 
-def _read_file(path: Path, ids: Sequence[str]) -> tuple[list[str], Array]:
-    lines = _csv_lines if path.suffix == ".csv" else _vec_lines
+def _read_file(path: Path, ids: Collection[str]) -> tuple[list[str], Array]:
+    """Read the embeddings of some ids; do not split the lines of the others."""
     rows: dict[str, Array] = {}
     foreign = OSError, UnicodeDecodeError, csv.Error
     with translate(BiasError, path, "cannot be read: {}", foreign=foreign):
-        for line, name, cells in lines(path, frozenset(ids)):
+        for line, name, numbers in _read_lines(path, frozenset(ids)):
             where = f"{path}, line {line}"
             if name in rows:
                 raise BiasError(f"{where}: duplicate name {shorten(name)}. Remove one line")
-            with translate(BiasError, where, f"{shorten(name)}: {{}}", foreign=ValueError):
-                rows[name] = np.array(cells, dtype=np.float64)
+            with translate(BiasError, where, foreign=ValueError):
+                rows[name] = np.array(numbers, dtype=np.float64)
             width = len(next(iter(rows.values())))
-            if len(cells) != width:
-                raise BiasError(f"{where}: {len(cells)} numbers, but earlier lines have {width}")
+            if len(numbers) != width:
+                raise BiasError(f"{where}: {len(numbers)} numbers, but earlier lines have {width}")
     return _take(rows, ids)
 
 
-def _take(rows: Mapping[str, Any], ids: Sequence[str]) -> tuple[list[str], Array]:
+def _read_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield the line number, name and numbers of each id."""
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        lines: Iterator[list[str]] = (line.split(" ", 1) for line in file)
+        has_header = path.suffix == ".csv"
+        if has_header:
+            lines = csv.reader(file, strict=True)
+        for number, row in enumerate(lines, start=1):
+            if row and row[0] in ids and not (has_header and number == 1):
+                yield number, row[0], " ".join(row[1:]).split()
+
+
+def _take(rows: Mapping[str, Array], ids: Iterable[str]) -> tuple[list[str], Array]:
     """Return the ids that have rows, and their rows."""
     available = [item for item in ids if item in rows]
     return available, np.array([rows[item] for item in available])
-
-
-def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the line number, name and numbers of each id; do not split the other lines."""
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        for line, text in enumerate(file, start=1):
-            name, _, rest = text.partition(" ")
-            # If the first line has just two integers, it is word2vec's header.
-            if name in ids and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
-                yield line, name, rest.split()
-
-
-def _csv_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the line number, id and numbers of each id below the header."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        next(reader, None)
-        for row in reader:
-            if row and row[0] in ids:
-                yield reader.line_num, row[0], row[1:]

@@ -67,24 +67,24 @@ class Measured:
         return {"rows": self.rows, **self.about, **self.details}
 
     def figure(self) -> Figure:
-        """Draw a dot for each row, beside a dot for its published effect size if it has one."""
+        """Draw a dot for each row, and a tick for its ``published_d`` if it has one."""
         groups: dict[str, dict[str, Dot]] = {}
         for row in self.rows:
-            names = dict.fromkeys(row[column] for column in self.drawing.groups if row.get(column))
-            dots = groups.setdefault(" ".join(names), {})
-            name = row.get(self.drawing.series, "here")
-            dots[name] = Dot(row[self.drawing.value], row.get("low"), row.get("high"))
-            if "published_d" in row:
-                dots["published"] = Dot(row["published_d"])
+            names = [row[column] for column in self.drawing.groups if row.get(column)]
+            group = groups.setdefault(" ".join(dict.fromkeys(names)), {})
+            group[row.get(self.drawing.series, "here")] = Dot(
+                row[self.drawing.value], row.get("low"), row.get("high"), row.get("published_d")
+            )
 
-        series = list(dict.fromkeys(name for dots in groups.values() for name in dots))
+        series = list(dict.fromkeys(name for group in groups.values() for name in group))
+        dots = {}
+        for name, group in groups.items():
+            dots[name] = [group.get(kind, Dot(None)) for kind in series]
         return grouped_dots(
-            {
-                group: [dots.get(name, Dot(None)) for name in series]
-                for group, dots in groups.items()
-            },
+            dots,
             numbered_series(series),
             title=self.drawing.title,
             axis=self.drawing.axis,
             description=self.drawing.title,
+            guess="published",
         )

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from obygaze_features.common.tables import Table
 from obygaze_features.common.text import shorten, unknown_name
 from obygaze_features.errors import BiasError
-from obygaze_models.bias.inputs import check_cells, numbers, read_rows, require
+from obygaze_models.bias.inputs import check_cells, numbers, read_rows
 from obygaze_models.bias.measured import Drawing, Measured
 
 CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
@@ -161,7 +161,6 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
 
 def _classify(table: Table) -> tuple[Array, int]:
     """Return the labels of the most probable classes, and the number of uneven images."""
-    require(table, CLASSES, "but the probabilities of all five classes are needed")
     probabilities = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
     sums = probabilities.sum(axis=1)
     empty = np.flatnonzero(sums == 0)
