@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.text import shorten_digest, unknown_name
+from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BiasError, UsageError
 from obygaze_models.bias.association import Settings, associate, associate_each
 from obygaze_models.bias.inputs import Vectors, read_struct
@@ -170,8 +169,8 @@ def run_battery(
             selected.append((test, ids_of))
 
     # Each source is read once for all tests.
-    images = _read(vectors, [ids_of[name] for _, ids_of in selected for name in "xy"])
-    words = _read(texts, [ids_of[name] for _, ids_of in selected for name in "ab"])
+    images = vectors.read(_all_ids(selected, "xy"))
+    words = texts.read(_all_ids(selected, "ab"))
 
     rows: Rows = []
     for test, ids_of in selected:
@@ -199,10 +198,8 @@ def _published_model(
     """Return the model whose published numbers to show; raise if the stores' weights differ."""
     if vectors.weights and texts.weights and vectors.weights != texts.weights:
         raise BiasError(
-            f"{vectors.where} has features of {vectors.backbone} (weights "
-            f"{shorten_digest(vectors.weights)}), but {texts.where} has features of "
-            f"{texts.backbone} ({shorten_digest(texts.weights)}). Use two stores with the same "
-            "weights, because cosines need a single model"
+            f"{vectors.where} and {texts.where} have features of different weights. Use two stores "
+            "of a single model"
         )
     if model is not None and model not in battery.models:
         raise UsageError(unknown_name("published model", model, battery.models))
@@ -231,10 +228,15 @@ def _select_sets(
     return ids_of
 
 
-def _read(source: Vectors, sets: Iterable[Sequence[str]]) -> dict[str, Array]:
-    """Return the embeddings of the items of all sets."""
-    ids = list(dict.fromkeys(chain.from_iterable(sets)))
-    return dict(zip(*source.read(ids), strict=True))
+def _all_ids(
+    selected: Iterable[tuple[AssociationTest, Mapping[str, list[str]]]], names: str
+) -> list[str]:
+    """Return the ids in some sets of all tests."""
+    ids: dict[str, None] = {}
+    for _, ids_of in selected:
+        for name in names:
+            ids |= dict.fromkeys(ids_of[name])
+    return list(ids)
 
 
 def _run_test(

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
-from obygaze_models.bias.inputs import Lexicon, check_cells, read_rows
+from obygaze_models.bias.inputs import Lexicon, check_cells, read_rows, tokens
 from obygaze_models.bias.measured import Drawing, Measured
 
 MIN_COUNT = 100
@@ -69,6 +70,7 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         The words to count, and the names of the emotions and conditions.
     """
     path = Path(path)
+    words = frozenset(chain.from_iterable(lexicon.words.values()))
     images: dict[tuple[str, ...], ImageCaptions] = {}
     rows = _folder_rows(path) if path.is_dir() else _table_rows(path)
     for where, image_id, condition, emotion, intensity, captions in rows:
@@ -79,7 +81,7 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         blank = sum(not caption.strip() for caption in captions)
         image.blank += blank
         image.captions += len(captions) - blank
-        image.counts.update(lexicon.count(" ".join(captions)))
+        image.counts.update(filter(words.__contains__, tokens(" ".join(captions))))
     if not any(image.captions for image in images.values()):
         raise BiasError(f"{path} has no captions. Pass a table, or a folder of .txt files")
     return list(images.values())

@@ -140,19 +140,6 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))
 
 
-def share_of_man(man: float | None, woman: float | None) -> float | None:
-    """Return man / (man + woman), or None if both are 0 or either is unknown.
-
-    Examples
-    --------
-    >>> round(share_of_man(616, 217), 4)
-    0.7395
-    """
-    if man is None or woman is None or not man + woman:
-        return None
-    return man / (man + woman)
-
-
 def gender_of(caption: str, lexicon: Lexicon) -> str:
     """Return the gender that a caption names: man, woman, both or neither.
 
@@ -198,18 +185,20 @@ def _measure(
         own = scores["score"][rows]
         measured["said"] = [_mean(own[group == gender]) for gender in GENDERS]
     if "score_man" in scores:
-        man = scores["score_man"][rows]
-        woman = scores["score_woman"][rows]
-        measured["filled"] = [_mean(man), _mean(woman)]
-        measured["assigned"] = [int((man > woman).sum()), int((woman > man).sum())]
+        as_man = scores["score_man"][rows]
+        as_woman = scores["score_woman"][rows]
+        measured["filled"] = [_mean(as_man), _mean(as_woman)]
+        measured["assigned"] = [int((as_man > as_woman).sum()), int((as_woman > as_man).sum())]
     if not set(genders).isdisjoint(GENDERS):
         measured["cooccurrence"] = [int((group == gender).sum()) for gender in GENDERS]
 
     results = []
-    for measure, pair in measured.items():
+    for measure, (man, woman) in measured.items():
+        to_man = None
+        if man is not None and woman is not None and man + woman:
+            to_man = man / (man + woman)
         row = {"object": name, "captions": len(rows), "measure": measure}
-        lean = share_of_man(*pair)
-        results.append({**row, "man": pair[0], "woman": pair[1], "to_man": lean})
+        results.append({**row, "man": man, "woman": woman, "to_man": to_man})
     return results
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -82,7 +80,7 @@ def tokens(text: str) -> list[str]:
     return text.lower().replace(".", "").replace(",", "").split(" ")
 
 
-class Lexicon(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
+class Lexicon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Word lists by name, and for each column, the names of its groups with their aliases."""
 
     format: str
@@ -92,11 +90,6 @@ class Lexicon(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
     groups: dict[str, _Lists]
     source: dict[str, Any] = {}
 
-    @cached_property
-    def all_words(self) -> frozenset[str]:
-        """The words of all lists."""
-        return frozenset(chain.from_iterable(self.words.values()))
-
     def group(self, column: str, text: str, where: object) -> str:
         """Return the group with this name or alias, ignoring case."""
         groups = self.groups.get(column, {})
@@ -104,10 +97,6 @@ class Lexicon(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True
             if text.casefold() in map(str.casefold, (name, *aliases)):
                 return name
         raise BiasError(f"{where}: {unknown_name(column, text, groups)}")
-
-    def count(self, text: str) -> Counter[str]:
-        """Count the tokens of a text that are words of the lists."""
-        return Counter(filter(self.all_words.__contains__, tokens(text)))
 
 
 def shipped_lexicon(name: str) -> Lexicon:
@@ -118,7 +107,7 @@ def shipped_lexicon(name: str) -> Lexicon:
 def read_lexicon(path: str | Path) -> Lexicon:
     """Read a lexicon in the form of manifests/lexicons/emotions.json."""
     lexicon = read_struct(Path(path), Lexicon, FORMAT, FORMAT_VERSION)
-    for word in lexicon.all_words:
+    for word in chain.from_iterable(lexicon.words.values()):
         if tokens(word) != [word]:
             raise BiasError(
                 f"{path}: {shorten(word)} is not a single token. Write words in lower case, "
@@ -136,8 +125,7 @@ class Vectors:
     where
         The location of the embeddings, for messages.
     read
-        A function that takes ids and returns the ids with an embedding, in order, and their rows
-        [N, D].
+        A function that takes ids and returns the embeddings of those that have one, by id.
     columns
         The columns of the items, including ``id``; empty for a ``.vec`` or CSV file.
     backbone, weights
@@ -145,7 +133,7 @@ class Vectors:
     """
 
     where: str
-    read: Callable[[Sequence[str]], tuple[list[str], Array]]
+    read: Callable[[Sequence[str]], Mapping[str, Array]]
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     backbone: str = ""
     weights: str = ""
@@ -181,7 +169,7 @@ def open_vectors(
         require_same_clips(store.items, manifest.items)
     return Vectors(
         store.where,
-        lambda ids: read_features(store, ids, array),
+        lambda ids: dict(zip(*read_features(store, ids, array), strict=True)),
         _columns(store.items),
         *_made_with(store.attributes["backbone"]),
     )
@@ -207,15 +195,12 @@ def _open_concepts(path: Path) -> Vectors:
     model, about = load_model(path)
     bank = getattr(model, "bank_", model)
     if not hasattr(bank, "cavs_"):
-        raise BiasError(
-            f"{path}: the model has no concept directions. Use a bottleneck with a concept bank, "
-            "such as pcbm-logistic or pcbm-tree"
-        )
+        raise BiasError(f"{path}: the model has no concept directions. Use one such as pcbm-tree")
     names = [str(name) for name in bank.get_feature_names_out()]
     directions = dict(zip(names, bank.cavs_, strict=True))
     return Vectors(
         str(path),
-        lambda ids: _take(directions, ids),
+        lambda ids: directions,
         {"id": names, "kind": ["concept"] * len(names)},
         *_made_with(about.get("features", {}).get("backbone", {})),
     )
@@ -227,21 +212,18 @@ def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
     return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
 
-def _read_file(path: Path, ids: Collection[str]) -> tuple[list[str], Array]:
+def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
     """Read the embeddings of some ids; do not split the lines of the others."""
     rows: dict[str, Array] = {}
-    foreign = OSError, UnicodeDecodeError, csv.Error
-    with translate(BiasError, path, "cannot be read: {}", foreign=foreign):
-        for line, name, numbers in _read_lines(path, frozenset(ids)):
-            where = f"{path}, line {line}"
+    with translate(BiasError, path, "cannot be read: {}", foreign=(OSError, ValueError, csv.Error)):
+        for line, name, cells in _read_lines(path, frozenset(ids)):
             if name in rows:
-                raise BiasError(f"{where}: duplicate name {shorten(name)}. Remove one line")
-            with translate(BiasError, where, foreign=ValueError):
-                rows[name] = np.array(numbers, dtype=np.float64)
-            width = len(next(iter(rows.values())))
-            if len(numbers) != width:
-                raise BiasError(f"{where}: {len(numbers)} numbers, but earlier lines have {width}")
-    return _take(rows, ids)
+                raise BiasError(f"{path}, line {line}: duplicate name {shorten(name)}")
+            with translate(BiasError, f"{path}, line {line}", foreign=ValueError):
+                rows[name] = np.array(cells, dtype=np.float64)
+            if len(cells) != len(next(iter(rows.values()))):
+                raise BiasError(f"{path}, line {line}: {len(cells)} numbers, unlike earlier lines")
+    return rows
 
 
 def _read_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
@@ -254,9 +236,3 @@ def _read_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, li
         for number, row in enumerate(lines, start=1):
             if row and row[0] in ids and not (has_header and number == 1):
                 yield number, row[0], " ".join(row[1:]).split()
-
-
-def _take(rows: Mapping[str, Array], ids: Iterable[str]) -> tuple[list[str], Array]:
-    """Return the ids that have rows, and their rows."""
-    available = [item for item in ids if item in rows]
-    return available, np.array([rows[item] for item in available])

@@ -24,8 +24,6 @@ CLASSES = ("drawings", "hentai", "neutral", "porn", "sexy")
 SEXUALISED = ("hentai", "porn", "sexy")
 CLASSIFIER = "classifier"
 """The name of the rater whose labels come from the five probabilities."""
-PROBABILITY_TOLERANCE = 0.01
-"""The tolerance for the sum of the probabilities, because they are often rounded."""
 _LABELS = {name: name in SEXUALISED for name in CLASSES} | {
     "1": True, "0": False, "yes": True, "no": False,
 }  # fmt: skip
@@ -51,7 +49,7 @@ def ratings(path: str | Path, raters: Sequence[str] = ()) -> Measured:
     path, raters
         As for `read_labels`.
     """
-    groups, labels, uneven = read_labels(path, raters)
+    groups, labels = read_labels(path, raters)
     rows = []
     for group in dict.fromkeys(groups):
         in_group = np.array(groups) == group
@@ -72,20 +70,11 @@ def ratings(path: str | Path, raters: Sequence[str] = ()) -> Measured:
         pairs.append({**both, "agreement": agreement})
 
     alpha = cronbach_alpha(table) if pairs else None
-    notes = []
-    if uneven:
-        notes.append(f"images whose probabilities do not sum to about 1: {uneven}")
-    about = {"images": len(groups), "alpha": alpha, "pairs": pairs}
-    return Measured(rows, _DRAWING, about, notes)
+    return Measured(rows, _DRAWING, {"images": len(groups), "alpha": alpha, "pairs": pairs})
 
 
-def read_labels(
-    path: str | Path, raters: Sequence[str] = ()
-) -> tuple[list[str], dict[str, Array], int]:
-    """Return each image's group, each rater's labels, and the number of uneven images.
-
-    A label is True if the rater labels the image as sexualised. An image is uneven if its
-    probabilities do not sum to about 1.
+def read_labels(path: str | Path, raters: Sequence[str] = ()) -> tuple[list[str], dict[str, Array]]:
+    """Return each image's group, and each rater's labels: True if an image is sexualised.
 
     Parameters
     ----------
@@ -100,25 +89,20 @@ def read_labels(
     table = read_rows(path, _KEYS)
     check_cells(table, *_KEYS, unique="image_id")
     columns = [name for name in table.columns if name not in (*_KEYS, *CLASSES)]
-    has_classes = not table.columns.keys().isdisjoint(CLASSES)
-    if has_classes:
+    if not table.columns.keys().isdisjoint(CLASSES):
+        if CLASSIFIER in columns:
+            raise BiasError(f"{path}: the column {CLASSIFIER} beside probabilities. Rename it")
+        table.columns[CLASSIFIER] = _most_probable(table)
         columns.append(CLASSIFIER)
-    if len(set(columns)) < len(columns):
-        raise BiasError(f"{path}: the column {CLASSIFIER} beside probabilities. Rename it")
     if not columns:
         raise BiasError(f"{path} has no labels. Add a column for each rater")
-    for name in raters:
-        if name not in columns:
-            raise BiasError(f"{path}: {unknown_name('rater', name, columns)}")
 
     labels: dict[str, Array] = {}
-    uneven = 0
-    for name in dict.fromkeys(raters or columns):
-        if has_classes and name == CLASSIFIER:
-            labels[name], uneven = _classify(table)
-        else:
-            labels[name] = _labels(table, name)
-    return table["group"], labels, uneven
+    for name in raters or columns:
+        if name not in columns:
+            raise BiasError(f"{path}: {unknown_name('rater', name, columns)}")
+        labels[name] = _labels(table, name)
+    return table["group"], labels
 
 
 def wilson_interval(count: int, total: int) -> tuple[float, float]:
@@ -159,15 +143,13 @@ def cronbach_alpha(ratings: ArrayLike) -> float | None:
     return float(raters / (raters - 1) * (1 - separate / total))
 
 
-def _classify(table: Table) -> tuple[Array, int]:
-    """Return the labels of the most probable classes, and the number of uneven images."""
+def _most_probable(table: Table) -> list[str]:
+    """Return the most probable class of each image."""
     probabilities = np.column_stack([numbers(table, name, 0, 1) for name in CLASSES])
-    sums = probabilities.sum(axis=1)
-    empty = np.flatnonzero(sums == 0)
+    empty = np.flatnonzero(probabilities.sum(axis=1) == 0)
     if len(empty):
         raise table.problem(int(empty[0]), "all probabilities are 0")
-    labels = np.isin(np.array(CLASSES)[probabilities.argmax(axis=1)], SEXUALISED)
-    return labels, int((np.abs(sums - 1) > PROBABILITY_TOLERANCE).sum())
+    return [CLASSES[column] for column in probabilities.argmax(axis=1)]
 
 
 def _labels(table: Table, rater: str) -> Array:

@@ -60,7 +60,7 @@ SLIPS = {
         ('{"format": ', "own.json is not valid JSON"),
     ],
     "eat own.json --store a.vec": [
-        ("rose 1 2\nlily 1\n", "a.vec, line 2: 1 numbers, but earlier lines have 2"),
+        ("rose 1 2\nlily 1\n", "a.vec, line 2: 1 numbers, unlike earlier lines"),
         ("rose 1 2\nrose 1 3\n", "a.vec, line 2: duplicate name 'rose'"),
         ("rose 1 x\n", "a.vec, line 1 could not convert string to float: 'x'"),
         ("", "no embedding for 4 items"),
