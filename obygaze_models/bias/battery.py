@@ -5,8 +5,9 @@ The results show each test beside its published effect size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,7 +119,7 @@ def select(selector: Selector, battery: Battery, tables: _Tables) -> list[str]:
         items = items[items[[*wanted]].isin(wanted).all(axis=1)]
         missing = []
         for name, values in wanted.items():
-            missing += [f"{name} {value!r}" for value in values if value not in set(items[name])]
+            missing += [f"{name} {value!r}" for value in sorted({*values} - {*items[name]})]
         if not missing:
             return items["id"].tolist()
         reason = f"no selected item has the {missing[0]}"
@@ -158,31 +159,34 @@ def run_battery(
     texts = texts or vectors
     model = _published_model(battery, model, vectors, texts)
 
+    sources = {"x": vectors, "y": vectors, "a": texts, "b": texts}
     selected = []
     left_out = []
     for test in battery.tests:
         try:
-            ids_of = _select_sets(test, battery, vectors, texts, tables)
+            selected.append((test, _select_sets(test, battery, sources, tables)))
         except BiasError as problem:
             left_out.append({"left_out_test": test.name, "reason": str(problem)})
-        else:
-            selected.append((test, ids_of))
 
-    # Each source is read once for all tests.
-    images = vectors.read(_all_ids(selected, "xy"))
-    words = texts.read(_all_ids(selected, "ab"))
+    found: dict[str, Mapping[str, Array]] = {}
+    for names, source in (("xy", vectors), ("ab", texts)):  # read once for all tests
+        ids = chain.from_iterable(ids_of[name] for _, ids_of in selected for name in names)
+        found |= dict.fromkeys(names, source.read(list(dict.fromkeys(ids))))
 
     rows: Rows = []
     for test, ids_of in selected:
         sets = {}
-        for name, ids in ids_of.items():
-            found = images if name in "xy" else words
-            sets[name] = {item: found[item] for item in ids if item in found}
-        missing = sum(map(len, ids_of.values())) - sum(map(len, sets.values()))
+        missing = []
+        for name, items in ids_of.items():
+            sets[name] = {item: found[name][item] for item in items if item in found[name]}
+            missing += [item for item in items if item not in found[name]]
         try:
             if missing and not skip_missing:
-                raise BiasError(f"no embedding for {missing} items. Leave them out: --skip-missing")
-            rows += _run_test(test, sets, settings, model, missing)
+                raise BiasError(
+                    f"no embedding for {len(missing)} items, such as {missing[0]!r}. Leave them "
+                    "out with --skip-missing"
+                )
+            rows += _run_test(test, sets, settings, model, len(missing))
         except BiasError as problem:
             left_out.append({"left_out_test": test.name, "reason": str(problem)})
 
@@ -196,7 +200,8 @@ def _published_model(
     battery: Battery, model: str | None, vectors: Vectors, texts: Vectors
 ) -> str | None:
     """Return the model whose published numbers to show; raise if the stores' weights differ."""
-    if vectors.weights and texts.weights and vectors.weights != texts.weights:
+    weights = {str(source.backbone.get("weights_sha256", "")) for source in (vectors, texts)}
+    if len([digest for digest in weights if len(digest) == 64]) > 1:  # others are unknown
         raise BiasError(
             f"{vectors.where} and {texts.where} have features of different weights. Use two stores "
             "of a single model"
@@ -204,13 +209,13 @@ def _published_model(
     if model is not None and model not in battery.models:
         raise UsageError(unknown_name("published model", model, battery.models))
     for name, backbones in battery.models.items():
-        if model is None and vectors.backbone in backbones:
+        if model is None and vectors.backbone.get("name") in backbones:
             model = name
     return model
 
 
 def _select_sets(
-    test: AssociationTest, battery: Battery, vectors: Vectors, texts: Vectors, tables: _Tables
+    test: AssociationTest, battery: Battery, sources: Mapping[str, Vectors], tables: _Tables
 ) -> dict[str, list[str]]:
     """Return the ids of each set; raise `BiasError` if an id occurs twice in the same source.
 
@@ -218,25 +223,13 @@ def _select_sets(
     """
     ids_of = {}
     seen = set()
-    for name in "xyab":
-        source = vectors if name in "xy" else texts
+    for name, source in sources.items():
         ids_of[name] = select(getattr(test, name) or (), battery, [*tables, source.columns])
         for item in ids_of[name]:
             if (source.where, item) in seen:
                 raise BiasError(f"{item!r} is in set {name.upper()} and again. List it only once")
             seen.add((source.where, item))
     return ids_of
-
-
-def _all_ids(
-    selected: Iterable[tuple[AssociationTest, Mapping[str, list[str]]]], names: str
-) -> list[str]:
-    """Return the ids in some sets of all tests."""
-    ids: dict[str, None] = {}
-    for _, ids_of in selected:
-        for name in names:
-            ids |= dict.fromkeys(ids_of[name])
-    return list(ids)
 
 
 def _run_test(
@@ -248,13 +241,13 @@ def _run_test(
 ) -> Rows:
     """Return the row of a test, or a row for each item of X if items are tested separately."""
     x, y, a, b = sets.values()
-    row: dict[str, Any] = {"test": test.name}
-    sizes = {"a": len(a), "b": len(b), "missing": missing}
+    sizes = {"x": len(x), "y": len(y), "a": len(a), "b": len(b), "missing": missing}
     if test.y is None:
-        row |= {"x": 1, "y": 0, **sizes}
-        results = zip(x, associate_each(x, a, b, settings), strict=True)
-        return [{**row, "item": item, **asdict(result)} for item, result in results]
-    row |= {"x": len(x), "y": len(y), **sizes, **asdict(associate(x, y, a, b, settings))}
+        rows = []
+        for item, result in zip(x, associate_each(x, a, b, settings), strict=True):
+            rows.append({"test": test.name, "item": item, **sizes, "x": 1, **asdict(result)})
+        return rows
+    row = {"test": test.name, **sizes, **asdict(associate(x, y, a, b, settings))}
     published = test.published.get(model or "")
     if published is not None:
         row |= {"published_d": published.d, "published_significant": published.significant}

@@ -128,15 +128,14 @@ class Vectors:
         A function that takes ids and returns the embeddings of those that have one, by id.
     columns
         The columns of the items, including ``id``; empty for a ``.vec`` or CSV file.
-    backbone, weights
-        The model's name and the SHA-256 of its weights; empty if unknown.
+    backbone
+        The model's ``name`` and the SHA-256 of its weights (``weights_sha256``); empty if unknown.
     """
 
     where: str
     read: Callable[[Sequence[str]], Mapping[str, Array]]
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    backbone: str = ""
-    weights: str = ""
+    backbone: Mapping[str, Any] = field(default_factory=dict)
 
 
 def open_vectors(
@@ -171,7 +170,7 @@ def open_vectors(
         store.where,
         lambda ids: dict(zip(*read_features(store, ids, array), strict=True)),
         _columns(store.items),
-        *_made_with(store.attributes["backbone"]),
+        store.attributes["backbone"],
     )
 
 
@@ -202,14 +201,8 @@ def _open_concepts(path: Path) -> Vectors:
         str(path),
         lambda ids: directions,
         {"id": names, "kind": ["concept"] * len(names)},
-        *_made_with(about.get("features", {}).get("backbone", {})),
+        about.get("features", {}).get("backbone", {}),
     )
-
-
-def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the backbone's name and the SHA-256 of its weights, each "" if unknown."""
-    weights = str(backbone.get("weights_sha256", ""))
-    return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
 
 
 def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:

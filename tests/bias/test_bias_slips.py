@@ -95,7 +95,7 @@ OPTIONS = [
     ("emotion", ["angry, high", "no table has the columns emotion, intensity, condition"]),
     ({"x": [W + "0"], "y": [W + "0"], "a": [M + "0"], "b": [M + "1"]}, ["'science-woman-0' is in"]),
     ({"x": [W + "0", W + "9"], "y": [W + "1"], "a": [M + "0"], "b": [M + "1"]},
-     ["given sets: no embedding for 1 items", "--skip-missing"]),
+     ["given sets: no embedding for 1 items, such as 'science-woman-9'", "--skip-missing"]),
     ({"x": {"gender": "wman"}, "a": [M + "0"], "b": [M + "1"]}, ["has the gender 'wman'"]),
 ]  # fmt: skip
 
