@@ -223,29 +223,20 @@ def _normal_p(scores: Array, k: int) -> float:
     return 0.5 * math.erfc(above / deviation / math.sqrt(2))
 
 
-def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
+def _unit_vectors(sets: Mapping[str, Any]) -> dict[str, Array]:
     """Scale the sets' rows to length 1; raise `BiasError` if a row has no direction."""
     units: dict[str, Array] = {}
     for name, rows in sets.items():
-        labels: Sequence[object] = range(1, MAX_PARTITIONS)
-        values: Any = rows
-        if isinstance(rows, Mapping):
-            labels = list(rows)
-            values = list(rows.values())
+        if not isinstance(rows, Mapping):
+            rows = dict(enumerate(rows, start=1))
         try:
-            table = np.asarray(values, dtype=np.float64)
+            table = np.array(list(rows.values()), dtype=np.float64)
+            lengths = np.sqrt(np.einsum("nd,nd->n", table, table))
         except (TypeError, ValueError):
-            raise BiasError(f"the set {name} is not a table of numbers") from None
-        if table.ndim != 2 or not table.size:
-            raise BiasError(f"the set {name} is empty or has no row for each item")
-
-        lengths = np.sqrt(np.einsum("nd,nd->n", table, table))
-        invalid = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
-        if len(invalid):
-            label = labels[invalid[0]]
-            raise BiasError(
-                f"the embedding {label!r} of {name} has no direction: it is not finite or all zeros"
-            )
+            raise BiasError(f"the set {name} is empty or not a table of numbers") from None
+        for label, length in zip(rows, lengths, strict=True):
+            if not 0 < length < math.inf:
+                raise BiasError(f"the embedding {label!r} of {name} is zero or not finite")
         units[name] = table / lengths[:, None]
 
     widths = {name: unit.shape[1] for name, unit in units.items()}

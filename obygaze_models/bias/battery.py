@@ -21,7 +21,8 @@ from obygaze_models.bias.inputs import Vectors, read_struct
 from obygaze_models.bias.measured import Drawing, Measured, Rows
 from obygaze_models.scoring.metrics import Array
 
-FORMAT, FORMAT_VERSION = "obygaze-battery", 1
+FORMAT = "obygaze-battery"
+FORMAT_VERSION = 1
 SHIPPED = ("emotion", "professions")
 """The batteries that come with obygaze, by name."""
 _DRAWING = Drawing(
@@ -33,8 +34,7 @@ _DRAWING = Drawing(
 )
 
 _NotEmpty = msgspec.Meta(min_length=1)
-_Name = Annotated[str, _NotEmpty]
-_Ids = Annotated[tuple[str, ...], _NotEmpty]
+_Ids = tuple[str, ...]
 _Columns = Annotated[dict[str, str | _Ids], _NotEmpty]
 Selector = str | _Ids | _Columns
 """A selection of items: ids, columns with the values that items must have, or a set's name."""
@@ -51,7 +51,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AssociationTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An association test. If y is None, each item of x is tested separately."""
 
-    name: _Name
+    name: str
     x: Selector
     a: Selector
     b: Selector
@@ -78,9 +78,9 @@ class Battery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tests: Annotated[tuple[AssociationTest, ...], _NotEmpty]
     name: str = ""
     source: dict[str, Any] = {}
-    models: dict[str, tuple[str, ...]] = {}
-    templates: tuple[str, ...] = ()
-    sets: dict[str, tuple[str, ...] | dict[str, str | tuple[str, ...]]] = {}
+    models: dict[str, _Ids] = {}
+    templates: _Ids = ()
+    sets: dict[str, _Ids | _Columns] = {}
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
 

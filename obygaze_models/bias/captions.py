@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.text import group_by
 from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
 from obygaze_models.bias.inputs import Lexicon, check_cells, read_rows, tokens
 from obygaze_models.bias.measured import Drawing, Measured
+from obygaze_models.scoring.metrics import Array
 
 MIN_COUNT = 100
 """The minimum number of occurrences in all captions; rarer words are left out."""
@@ -36,7 +36,6 @@ _DRAWING = Drawing(
     series="condition",
     value="rate",
 )
-Array = NDArray[Any]
 # The origin of a row for messages, and its image, condition, emotion, intensity and captions.
 _Row = tuple[str, str, str, str, str, Sequence[str]]
 
@@ -91,9 +90,7 @@ def _folder_rows(folder: Path) -> Iterator[_Row]:
     for path in sorted(folder.glob("[!.]*.txt")):
         match = _NAME.fullmatch(path.stem)
         if match is None:
-            raise BiasError(
-                f"{path}: no group in the file name. Rename the file, such as SUBJECT_AN1_NO_1.txt"
-            )
+            raise BiasError(f"{path}: no group in the file name. Name it like ann_AN1_NO_3.txt")
         with translate(BiasError, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
             text = path.read_text(encoding="utf-8-sig")
         group = match["condition"], match["emotion"], match["intensity"]
@@ -145,13 +142,18 @@ def emotion_rates(
 
     emotions = list(lexicon.groups["emotion"])
     conditions = list(lexicon.groups["condition"])
-    captioned = [image for image in images if image.captions]
-    groups = group_by(captioned, lambda image: (image.emotion, image.intensity, image.condition))
+
+    def place(image: ImageCaptions) -> tuple[int, str, int]:
+        emotion = emotions.index(image.emotion)
+        return emotion, image.intensity, conditions.index(image.condition)
+
+    groups = group_by([image for image in images if image.captions], place)
     rows = []
-    for key in sorted(groups, key=lambda k: (emotions.index(k[0]), k[1], conditions.index(k[2]))):
+    for key in sorted(groups):
         lists = list(lexicon.words)
-        if key[0] in lists and not all_words:
-            lists = [key[0]]
+        emotion = emotions[key[0]]
+        if emotion in lists and not all_words:
+            lists = [emotion]
         rows += [_rate(groups[key], name, common[name]) for name in lists]
 
     left_out = []
@@ -163,14 +165,10 @@ def emotion_rates(
         if not common[name]:
             notes.append(f"no word of {name} occurs {minimum} times, so its rates mean nothing")
 
-    about = {
-        "images": sum(map(len, groups.values())),
-        "captions": sum(image.captions for image in images),
-        "blank": sum(image.blank for image in images),
-        "lexicon": lexicon.name,
-        "minimum": minimum,
-        "left_out": left_out,
-    }
+    about: dict[str, Any] = {"images": sum(map(len, groups.values()))}
+    about["captions"] = sum(image.captions for image in images)
+    about["blank"] = sum(image.blank for image in images)
+    about |= {"lexicon": lexicon.name, "minimum": minimum, "left_out": left_out}
     return Measured(rows, _DRAWING, about, notes)
 
 
@@ -182,18 +180,16 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) ->
         low, high = bootstrap_interval(
             (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
         )
-    return {
+    rate = float(_per_1000(hits, captions))
+    row: dict[str, Any] = {
         "condition": images[0].condition,
         "emotion": images[0].emotion,
         "intensity": images[0].intensity,
         "words": name,
-        "count": int(hits.sum()),
-        "captions": int(captions.sum()),
-        "rate": float(_per_1000(hits, captions)),
-        "low": low,
-        "high": high,
-        "images": len(images),
     }
+    row |= {"count": int(hits.sum()), "captions": int(captions.sum()), "rate": rate}
+    row |= {"low": low, "high": high, "images": len(images)}
+    return row
 
 
 def _per_1000(hits: Array, captions: Array, axis: int = -1) -> Array:

@@ -25,7 +25,8 @@ from obygaze_models.data.stores import read_features
 from obygaze_models.scoring.metrics import Array
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
-FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
+FORMAT = "obygaze-lexicon"
+FORMAT_VERSION = 1
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 

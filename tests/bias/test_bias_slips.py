@@ -66,7 +66,7 @@ SLIPS = {
         ("", "no embedding for 4 items"),
     ],
     "eat own.json --store a.csv": [
-        ("id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant' of A has no direction"),
+        ("id,0,1\nrose,1,0\nlily,0,1\nant,0,0\nwasp,1,1\n", "'ant' of A is zero or not finite"),
     ],
     "eat own.json --store words.txt": [("rose 1 2\n", "words.txt")],
     "eat own.json --store b.csv": [(None, "b.csv")],
