@@ -52,6 +52,7 @@ _DRAWING = Drawing(
     groups=["object"],
     series="measure",
     value="to_man",
+    limits=(0, 1),
 )
 
 

@@ -29,6 +29,8 @@ class Drawing:
         The column that names a row's dot in its group; a default name if there is no such column.
     value
         The column of the dot's number.
+    limits
+        The ends of the axis; by default, those of the numbers.
     """
 
     title: str
@@ -36,6 +38,7 @@ class Drawing:
     groups: Sequence[str]
     series: str
     value: str
+    limits: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class Measured:
             numbered_series(series),
             title=self.drawing.title,
             axis=self.drawing.axis,
+            limits=self.drawing.limits,
             description=self.drawing.title,
             guess="published",
         )

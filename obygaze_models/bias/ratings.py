@@ -34,6 +34,7 @@ _DRAWING = Drawing(
     groups=["group"],
     series="rater",
     value="share",
+    limits=(0, 1),
 )
 Array = NDArray[Any]
 
