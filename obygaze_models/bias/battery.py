@@ -29,7 +29,6 @@ _DRAWING = Drawing(
     title="Association tests",
     axis="effect size d (above 0: X is nearer to A); lines: 95% bootstrap interval",
     groups=["test", "item"],
-    series="model",
     value="d",
 )
 

@@ -25,10 +25,10 @@ class Drawing:
         The figure's title, and the meaning of its axis.
     groups
         The columns whose texts name a row's group.
-    series
-        The column that names a row's dot in its group; a default name if there is no such column.
     value
         The column of the dot's number.
+    series
+        The column that names a row's dot in its group, if a group has several.
     limits
         The ends of the axis; by default, those of the numbers.
     """
@@ -36,8 +36,8 @@ class Drawing:
     title: str
     axis: str
     groups: Sequence[str]
-    series: str
     value: str
+    series: str = ""
     limits: tuple[float, float] | None = None
 
 
