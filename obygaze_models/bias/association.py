@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import BiasError, UsageError, translate
+from obygaze_features.errors import BiasError, UsageError
 
 Array = NDArray[Any]
 Rows = ArrayLike | Mapping[str, ArrayLike]
@@ -117,21 +118,18 @@ def associate_each(x: Rows, a: Rows, b: Rows, settings: Settings = Settings()) -
 
 
 def _test(first: Array, second: Array, groups: str, settings: Settings) -> Association:
-    d = float(_effect_sizes(first, second, settings.ddof))
+    d = float(_effect_sizes(first, second, ddof=settings.ddof))
     if not math.isfinite(d):
         raise BiasError(f"all items in {groups} score the same, so the effect size is undefined")
     p, p_is, partitions = _p(first, second, settings)
     low = high = None
     if settings.draws and min(len(first), len(second)) > 1:
-
-        def draw(first: Array, second: Array, axis: int) -> Array:
-            return _effect_sizes(first, second, settings.ddof, axis)
-
+        draw = partial(_effect_sizes, ddof=settings.ddof)
         low, high = bootstrap_interval((first, second), draw, settings.draws, settings.seed)
     return Association(d, float(first.sum() - second.sum()), p, p_is, partitions, low, high)
 
 
-def _effect_sizes(first: Array, second: Array, ddof: int, axis: int = -1) -> Array:
+def _effect_sizes(first: Array, second: Array, axis: int = -1, *, ddof: int) -> Array:
     """Return the effect sizes along an axis; NaN if all scores are the same."""
     deviation = np.asarray(np.concatenate([first, second], axis=axis).std(axis=axis, ddof=ddof))
     deviation = np.where(deviation <= _ROUNDING, np.nan, deviation)
@@ -162,12 +160,14 @@ def _p(first: Array, second: Array, settings: Settings) -> tuple[float, str, int
         raise UsageError(unknown_name("p", settings.p, get_args(P)))
     if len(first) > len(second):
         first, second = -second, -first
-    scores, k = np.concatenate([first, second]), len(first)
+    scores = np.concatenate([first, second])
+    k = len(first)
     if settings.p == "normal":
         return _normal_p(scores, k), "normal", None
     threshold = float(first.sum()) - 1e-12 * float(np.abs(scores).sum())
     partitions = math.comb(len(scores), k)
-    if settings.p == "exact" or (settings.p == "auto" and partitions <= settings.exact_up_to):
+    is_small = settings.p == "auto" and partitions <= settings.exact_up_to
+    if is_small or settings.p == "exact":
         return _exact_p(scores, k, threshold), "exact", partitions
     return _sampled_p(scores, k, threshold, settings), "sampled", settings.samples
 
@@ -182,15 +182,15 @@ def _exact_p(scores: Array, k: int, threshold: float) -> float:
     if partitions > MAX_PARTITIONS:
         raise BiasError(
             f"groups of {k} and {len(scores) - k} items have too many partitions to count. "
-            "Use --p sampled"
+            'Use p="sampled"'
         )
     step = 4 * float(np.abs(scores).sum()) or 1.0
-    half, limit = len(scores) // 2, (k + 0.5) * step
+    half = len(scores) // 2
+    limit = (k + 0.5) * step
     left = _subset_sums(scores[:half] + step, limit)
     right = np.sort(_subset_sums(scores[half:] + step, limit))
-    as_high = np.searchsorted(right, limit - left) - np.searchsorted(
-        right, k * step + threshold - left
-    )
+    lowest = np.searchsorted(right, k * step + threshold - left)
+    as_high = np.searchsorted(right, limit - left) - lowest
     return int(as_high.sum()) / partitions
 
 
@@ -206,7 +206,8 @@ def _subset_sums(scores: Array, limit: float) -> Array:
 def _sampled_p(scores: Array, k: int, threshold: float, settings: Settings) -> float:
     """Return p from random partitions: (number with T at least as high + 1) / (samples + 1)."""
     random = np.random.default_rng(settings.seed)
-    as_high, size = 0, max(1, _SCORES_AT_ONCE // len(scores))
+    as_high = 0
+    size = max(1, _SCORES_AT_ONCE // len(scores))
     for start in range(0, settings.samples, size):
         rows = np.tile(scores, (min(size, settings.samples - start), 1))
         sums = random.permuted(rows, axis=1)[:, :k].sum(axis=1)
@@ -222,34 +223,23 @@ def _normal_p(scores: Array, k: int) -> float:
     return 0.5 * math.erfc(above / deviation / math.sqrt(2))
 
 
-def _unit_vectors(sets: Mapping[str, Rows]) -> dict[str, Array]:
+def _unit_vectors(sets: Mapping[str, Any]) -> dict[str, Array]:
     """Scale the sets' rows to length 1; raise `BiasError` if a row has no direction."""
     units: dict[str, Array] = {}
     for name, rows in sets.items():
-        labels = list(rows) if isinstance(rows, Mapping) else None
-        values = list(rows.values()) if isinstance(rows, Mapping) else rows
-        numbers = translate(
-            BiasError,
-            f"the set {name}",
-            "is not a table of numbers: {}",
-            foreign=(TypeError, ValueError),
-        )
-        with numbers:
-            table = np.asarray(values, dtype=np.float64)
-        if table.ndim != 2 or not table.size:
-            raise BiasError(f"the set {name} is empty or is not a table with a row for each item")
-        for first, unit in units.items():
-            if unit.shape[1] != table.shape[1]:
-                raise BiasError(
-                    f"the embeddings of {first} have {unit.shape[1]} numbers, but those of {name} "
-                    f"have {table.shape[1]}. Use embeddings of a single model"
-                )
-        lengths = np.sqrt(np.einsum("nd,nd->n", table, table))
-        valid = np.isfinite(lengths) & (lengths > 0)
-        if not valid.all():
-            row = int(np.argmin(valid))
-            label = row + 1 if labels is None else repr(labels[row])
-            reason = "length zero" if lengths[row] == 0 else "a number that is not finite"
-            raise BiasError(f"the embedding {label} of {name} has {reason}, so it has no direction")
+        if not isinstance(rows, Mapping):
+            rows = dict(enumerate(rows, start=1))
+        try:
+            table = np.array(list(rows.values()), dtype=np.float64)
+            lengths = np.sqrt(np.einsum("nd,nd->n", table, table))
+        except (TypeError, ValueError):
+            raise BiasError(f"the set {name} is empty or not a table of numbers") from None
+        for label, length in zip(rows, lengths, strict=True):
+            if not 0 < length < math.inf:
+                raise BiasError(f"the embedding {label!r} of {name} is zero or not finite")
         units[name] = table / lengths[:, None]
+
+    widths = {name: unit.shape[1] for name, unit in units.items()}
+    if len(set(widths.values())) > 1:
+        raise BiasError(f"the embeddings differ in width: {widths}. Use those of a single model")
     return units

@@ -9,33 +9,33 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from obygaze_features.common.text import counted, format_number, group_by
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import BiasError, translate
 from obygaze_models.bias.association import bootstrap_interval
-from obygaze_models.bias.inputs import Lexicon, check_cells, format_table, read_rows
-from obygaze_models.figures.dots import grouped_dots, numbered_series
-from obygaze_models.figures.sheet import Dot
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from obygaze_models.bias.inputs import Lexicon, check_cells, read_rows, tokens
+from obygaze_models.bias.measured import Drawing, Measured
+from obygaze_models.scoring.metrics import Array
 
 MIN_COUNT = 100
 """The minimum number of occurrences in all captions; rarer words are left out."""
 DRAWS = 1000
-INTENSITIES = {"1", "2"}
-"""The intensities in the published file names. Their authors do not say which of them is high."""
 # The maximum number of bootstrap samples in memory at a time.
 _DRAWS_AT_ONCE = 100
 _NAME = re.compile(r".+_(?P<emotion>[^_0-9]+)(?P<intensity>[12]?)_(?P<condition>[^_]+)_[^_]+")
-_KEYS = ("image_id", "condition", "emotion")
-Array = NDArray[Any]
+_DRAWING = Drawing(
+    title="Emotion words in captions",
+    axis="emotion words per 1000 captions; lines: 95% bootstrap interval over images",
+    groups=["emotion", "words", "intensity"],
+    series="condition",
+    value="rate",
+)
 # The origin of a row for messages, and its image, condition, emotion, intensity and captions.
 _Row = tuple[str, str, str, str, str, Sequence[str]]
 
@@ -55,110 +55,6 @@ class ImageCaptions:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True)
-class Rates:
-    """The rates of emotion words in all groups, and the counts behind them.
-
-    Parameters
-    ----------
-    images, captions, blank
-        The numbers of images with captions, of captions, and of blank lines or cells.
-    lexicon
-        The name of the lexicon.
-    rates
-        A row for each group and list of words. ``rate`` is 1000 ``count`` / ``captions``. ``low``
-        and ``high`` are the ends of the 95% bootstrap interval over images; None if there is a
-        single image.
-    minimum
-        The minimum number of occurrences of a word in all captions.
-    counted, left_out
-        For each list, a mapping from words to their numbers of occurrences in all captions.
-        `counted` has the words that occur at least `minimum` times, and `left_out` all others.
-    """
-
-    images: int
-    captions: int
-    blank: int
-    lexicon: str
-    rates: tuple[dict[str, Any], ...]
-    minimum: int
-    counted: dict[str, dict[str, int]]
-    left_out: dict[str, dict[str, int]]
-
-    @property
-    def lists(self) -> list[str]:
-        """The names of the lists whose words are counted in any group."""
-        return list(dict.fromkeys(rate["words"] for rate in self.rates))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
-        return asdict(self)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the rates as rows of a table."""
-        return list(self.rates)
-
-    def describe(self) -> str:
-        """Return a table of the rates, and the words that are too rare to count."""
-        header = ["emotion", "intensity", "condition", "words of"]
-        header += ["count", "captions", "per 1000", "95%"]
-        cells = ["{emotion}", "{intensity}", "{condition}", "{words}"]
-        cells += ["{count:,}", "{captions:,}", "{rate:.2f}", "{low:.2f} to {high:.2f}"]
-        rows = []
-        for rate in self.rates:
-            row = rate | {"intensity": rate["intensity"] or "-"}
-            if not self.counted[rate["words"]]:
-                row |= dict.fromkeys(("count", "rate", "low"))
-            rows.append(row)
-        number = f"{counted(self.captions, 'caption')} of {counted(self.images, 'image')}"
-        table = format_table(header, cells, rows, left=4)
-        lines = [f"{number}, words of {self.lexicon}", table]
-        for name in self.lists:
-            rare = [f"{word} {count:,}" for word, count in self.left_out[name].items() if count]
-            if rare:
-                fewer = f"fewer than {self.minimum} occurrences"
-                lines.append(f"left out of {name} ({fewer}): {', '.join(rare)}")
-        return "\n".join(lines)
-
-    def notes(self) -> Iterator[str]:
-        """Yield warnings about missing captions, mixed intensities, and meaningless rates."""
-        if self.blank:
-            lines = counted(self.blank, "blank line or cell", "blank lines or cells")
-            yield f"left out {lines}"
-        names = dict.fromkeys(rate["intensity"] for rate in self.rates)
-        if {"high", "low"} & names.keys() and INTENSITIES & names.keys():
-            listed = ", ".join(names)
-            yield (
-                f"intensities are named in two ways ({listed}), so they are counted separately. "
-                "Use only 1 and 2, or only low and high"
-            )
-        for name in self.lists:
-            if not self.counted[name]:
-                yield (
-                    f"no word of {name} occurs {counted(self.minimum, 'time')}, so the rates of "
-                    "this list mean nothing. Lower --minimum to count rarer words"
-                )
-
-    def figure(self) -> Figure:
-        """Draw a dot for each condition, by emotion and intensity."""
-        conditions = list(dict.fromkeys(rate["condition"] for rate in self.rates))
-        groups: dict[str, dict[str, Dot]] = {}
-        for rate in self.rates:
-            name = f"{rate['emotion']} {rate['intensity']}".strip()
-            if rate["words"] != rate["emotion"]:
-                name += f": {rate['words']} words"
-            dots = groups.setdefault(name, dict.fromkeys(conditions, Dot(None)))
-            dots[rate["condition"]] = Dot(rate["rate"], rate["low"], rate["high"])
-        return grouped_dots(
-            {name: list(dots.values()) for name, dots in groups.items()},
-            numbered_series(conditions),
-            title=f"Emotion words in {counted(self.captions, 'caption')}",
-            axis="emotion words per 1000 captions; lines: 95% bootstrap interval over images",
-            description="The rate of emotion words in the captions of each group.",
-            number_format=lambda rate: format_number(rate, digits=1),
-        )
-
-
 def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
     """Count the words of a lexicon in captions.
 
@@ -173,12 +69,7 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         The words to count, and the names of the emotions and conditions.
     """
     path = Path(path)
-    emotions = lexicon.groups.get("emotion", {})
-    if "condition" not in lexicon.groups or not lexicon.words.keys() <= emotions.keys():
-        raise BiasError(
-            f'the lexicon {lexicon.name} does not fit captions. Add "condition" and "emotion" '
-            'to "groups", and name each list in "words" after an emotion'
-        )
+    words = frozenset(chain.from_iterable(lexicon.words.values()))
     images: dict[tuple[str, ...], ImageCaptions] = {}
     rows = _folder_rows(path) if path.is_dir() else _table_rows(path)
     for where, image_id, condition, emotion, intensity, captions in rows:
@@ -189,22 +80,17 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         blank = sum(not caption.strip() for caption in captions)
         image.blank += blank
         image.captions += len(captions) - blank
-        image.counts.update(lexicon.count(" ".join(captions)))
+        image.counts.update(filter(words.__contains__, tokens(" ".join(captions))))
     if not any(image.captions for image in images.values()):
-        raise BiasError(
-            f"{path} has no captions. Pass a table with a 'caption' column, or a folder of .txt "
-            "files with one caption per line, such as SUBJECT_AN1_NO_1.txt"
-        )
+        raise BiasError(f"{path} has no captions. Pass a table, or a folder of .txt files")
     return list(images.values())
 
 
 def _folder_rows(folder: Path) -> Iterator[_Row]:
     for path in sorted(folder.glob("[!.]*.txt")):
-        if not (match := _NAME.fullmatch(path.stem)):
-            raise BiasError(
-                f"{path}: no group in the file name. Rename the file to a name such as "
-                "SUBJECT_AN1_NO_1.txt: subject, emotion with intensity (1 or 2), condition, number"
-            )
+        match = _NAME.fullmatch(path.stem)
+        if match is None:
+            raise BiasError(f"{path}: no group in the file name. Name it like ann_AN1_NO_3.txt")
         with translate(BiasError, path, "is not UTF-8: {}", foreign=UnicodeDecodeError):
             text = path.read_text(encoding="utf-8-sig")
         group = match["condition"], match["emotion"], match["intensity"]
@@ -213,13 +99,12 @@ def _folder_rows(folder: Path) -> Iterator[_Row]:
 
 
 def _table_rows(path: Path) -> Iterator[_Row]:
-    with read_rows(path, [*_KEYS, "caption"]) as table:
-        check_cells(table, "image_id")
-        keys = zip(*map(table.get, (*_KEYS, "intensity", "caption")), strict=True)
-        for line, (image, condition, emotion, intensity, caption) in zip(
-            table.lines, keys, strict=True
-        ):
-            yield f"{path}, line {line}", image, condition, emotion, intensity, [caption]
+    table = read_rows(path, ["image_id", "condition", "emotion", "caption"])
+    check_cells(table, "image_id")
+    intensities = table.get("intensity")
+    for line, row, intensity in zip(table.lines, table.rows(), intensities, strict=True):
+        group = row["condition"], row["emotion"], intensity
+        yield f"{path}, line {line}", row["image_id"], *group, [row["caption"]]
 
 
 def emotion_rates(
@@ -228,8 +113,12 @@ def emotion_rates(
     *,
     minimum: int = MIN_COUNT,
     all_words: bool = False,
-) -> Rates:
+) -> Measured:
     """Return the rates of emotion words in each group.
+
+    A row's ``rate`` is 1000 ``count`` / ``captions``. ``low`` and ``high`` are the ends of the 95%
+    bootstrap interval over images; None if there is a single image. ``about`` has the numbers of
+    images with captions, of captions, and of blank lines or cells, and the words that are too rare.
 
     Parameters
     ----------
@@ -246,28 +135,41 @@ def emotion_rates(
     total: Counter[str] = Counter()
     for image in images:
         total.update(image.counts)
-    common: dict[str, dict[str, int]] = {name: {} for name in lexicon.words}
-    rare: dict[str, dict[str, int]] = {name: {} for name in lexicon.words}
+
+    common: dict[str, list[str]] = {}
     for name, words in lexicon.words.items():
-        for word in words:
-            (common if total[word] >= minimum else rare)[name][word] = total[word]
-    emotions, conditions = (list(lexicon.groups[column]) for column in ("emotion", "condition"))
-    captioned = [image for image in images if image.captions]
-    groups = group_by(captioned, lambda image: (image.emotion, image.intensity, image.condition))
-    rates = []
-    for key in sorted(groups, key=lambda k: (emotions.index(k[0]), k[1], conditions.index(k[2]))):
-        own = [] if all_words else [name for name in lexicon.words if name == key[0]]
-        rates += [_rate(groups[key], name, common[name]) for name in own or lexicon.words]
-    return Rates(
-        images=sum(map(len, groups.values())),
-        captions=sum(image.captions for image in images),
-        blank=sum(image.blank for image in images),
-        lexicon=lexicon.name,
-        rates=tuple(rates),
-        minimum=minimum,
-        counted=common,
-        left_out=rare,
-    )
+        common[name] = [word for word in words if total[word] >= minimum]
+
+    emotions = list(lexicon.groups["emotion"])
+    conditions = list(lexicon.groups["condition"])
+
+    def place(image: ImageCaptions) -> tuple[int, str, int]:
+        emotion = emotions.index(image.emotion)
+        return emotion, image.intensity, conditions.index(image.condition)
+
+    groups = group_by([image for image in images if image.captions], place)
+    rows = []
+    for key in sorted(groups):
+        lists = list(lexicon.words)
+        emotion = emotions[key[0]]
+        if emotion in lists and not all_words:
+            lists = [emotion]
+        rows += [_rate(groups[key], name, common[name]) for name in lists]
+
+    left_out = []
+    notes = []
+    for name in dict.fromkeys(row["words"] for row in rows):
+        for word in lexicon.words[name]:
+            if 0 < total[word] < minimum:
+                left_out.append({"left_out_of": name, "word": word, "count": total[word]})
+        if not common[name]:
+            notes.append(f"no word of {name} occurs {minimum} times, so its rates mean nothing")
+
+    about: dict[str, Any] = {"images": sum(map(len, groups.values()))}
+    about["captions"] = sum(image.captions for image in images)
+    about["blank"] = sum(image.blank for image in images)
+    about |= {"lexicon": lexicon.name, "minimum": minimum, "left_out": left_out}
+    return Measured(rows, _DRAWING, about, notes)
 
 
 def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) -> dict[str, Any]:
@@ -278,18 +180,16 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) ->
         low, high = bootstrap_interval(
             (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
         )
-    return {
+    rate = float(_per_1000(hits, captions))
+    row: dict[str, Any] = {
         "condition": images[0].condition,
         "emotion": images[0].emotion,
         "intensity": images[0].intensity,
         "words": name,
-        "count": int(hits.sum()),
-        "captions": int(captions.sum()),
-        "rate": float(_per_1000(hits, captions)),
-        "low": low,
-        "high": high,
-        "images": len(images),
     }
+    row |= {"count": int(hits.sum()), "captions": int(captions.sum()), "rate": rate}
+    row |= {"low": low, "high": high, "images": len(images)}
+    return row
 
 
 def _per_1000(hits: Array, captions: Array, axis: int = -1) -> Array:

@@ -9,54 +9,30 @@ supports the gender in the caption.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import ROUND_DOWN, Decimal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from obygaze_features.common.tables import Table, map_columns
-from obygaze_features.common.text import counted, group_by
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import BiasError
 from obygaze_models.bias.inputs import (
     Lexicon,
     check_cells,
-    format_table,
     numbers,
     read_rows,
-    require,
     shipped_lexicon,
     tokens,
 )
-from obygaze_models.figures.dots import grouped_dots, numbered_series
-from obygaze_models.figures.sheet import Dot
+from obygaze_models.bias.measured import Drawing, Measured, Rows
 from obygaze_models.scoring.metrics import Array
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 GENDERS = ("man", "woman")
-BOTH, NEITHER, TIE = "both", "neither", "tie"
+BOTH, NEITHER = "both", "neither"
 ALL_OBJECTS = "all objects"
-MEASURES = {
-    "said": ("gender score of the caption", "said", ""),
-    "filled": ("gender score with either filled in", "filled in", ""),
-    "assigned": ("assigned by the score", "assigned", "tied"),
-    "cooccurrence": ("co-occurrence", "captions of", "neither"),
-}
-"""Each measure's titles in a figure and in a table, and its word for captions of neither gender.
-
-``said`` is the mean gender score of captions that name a man, and of captions that name a woman.
-``filled`` is the mean score of all captions with "man" filled in, and with "woman" filled in.
-``assigned`` counts captions by the variant that scores higher: with "man", or with "woman".
-``cooccurrence`` counts captions that name a man, and captions that name a woman.
-"""
-MAX_OBJECTS = 20
-"""The maximum number of objects in a figure or table. Objects with the most captions come first."""
 # Cosines of 32-bit vectors can be slightly above 1.
 _ROUNDING = 1e-6
 # Columns, and their short names in the formula.
@@ -70,102 +46,70 @@ _COLUMNS = {
     "probability_woman": ["P_woman"],
     "similarity_woman": ["sim_woman"],
 }
-_VARIANTS = tuple(_COLUMNS)[4:]
+_DRAWING = Drawing(
+    title="Objects and gender",
+    axis="man / (man + woman); .5 leans to neither",
+    groups=["object"],
+    series="measure",
+    value="to_man",
+    limits=(0, 1),
+)
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredCaptions:
-    """Captions and their scores.
+def gender_scores(path: str | Path, *, baseline: bool = False) -> Measured:
+    """Score a table of captions, and measure the lean of each object towards man or woman.
+
+    There is a row for each object and measure, objects with the most captions first, and at the end
+    a row of each measure for all objects together. ``to_man`` is man / (man + woman).
+
+    - ``said``: the mean score of captions that name a man, and of captions that name a woman.
+    - ``filled``: the mean score of all captions with "man" filled in, and with "woman" filled in.
+    - ``assigned``: the captions that score higher with "man", and with "woman". The rest are tied.
+    - ``cooccurrence``: the captions that name a man, and that name a woman. The rest name neither
+      or both.
+
+    ``details`` has the scores of each caption.
 
     Parameters
     ----------
-    table
-        The table of captions.
-    genders
-        The gender of each caption, from the table's groups or else from the caption's words; None
-        if the table has no groups and no caption names exactly one gender.
-    scores
-        The ``score`` of each original caption, and the ``score_man`` and ``score_woman`` of its
-        variants.
+    path
+        A CSV table with a ``confidence`` column. To score original captions, it needs
+        ``probability``, ``similarity``, and ``group`` (man or woman) or ``caption``. To score both
+        variants, it needs ``probability_man``, ``similarity_man``, ``probability_woman`` and
+        ``similarity_woman``. ``id``, ``caption`` and ``object`` are kept.
+    baseline
+        Only count co-occurrence, from ``object`` and either ``group`` or ``caption``.
     """
+    import pandas as pd
 
-    table: Table
-    genders: tuple[str, ...] | None
-    scores: Mapping[str, Array]
+    table = map_columns(read_rows(path, ["object"] if baseline else []), _COLUMNS)
+    check_cells(table, "object", unique="id")
+    has_variants = "probability_man" in table.columns and not baseline
+    scores: dict[str, Array] = {}
+    if not baseline and ("probability" in table.columns or not has_variants):
+        scores["score"] = _score(table)
+    if has_variants:
+        for gender in GENDERS:
+            scores[f"score_{gender}"] = _score(table, f"_{gender}")
+    genders = _genders(table)
+    if not has_variants and set(genders).isdisjoint(GENDERS):
+        raise BiasError(f"{path}: no caption mentions a man or a woman. Add a 'group' column")
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each caption with its id, text, object, group and scores."""
-        copied = ("id", "caption", "object")
-        columns: dict[str, Sequence[Any]] = {
-            name: self.table[name] for name in copied if name in self.table.columns
-        }
-        if self.genders is not None:
-            columns["group"] = self.genders
-        columns |= {name: scores.tolist() for name, scores in self.scores.items()}
-        if "score_man" in columns:
-            pairs = list(zip(columns["score_man"], columns["score_woman"], strict=True))
-            columns["leans_to"] = [_higher(*pair) for pair in pairs]
-            columns["to_man"] = [share_of_man(*pair) for pair in pairs]
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows_of = {}
+    if "object" in table.columns:
+        rows_of = group_by(range(len(table)), table["object"].__getitem__)
+    rows = []
+    for name in sorted(rows_of, key=lambda name: (-len(rows_of[name]), name)):
+        rows += _measure(name, rows_of[name], genders, scores)
+    rows += _measure(ALL_OBJECTS, list(range(len(table))), genders, scores)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
-        return {
-            "all": all_objects(self),
-            "objects": by_object(self),
-            "captions": self.rows(),
-        }
-
-    def describe(self) -> str:
-        """Return a table of the objects, and of all objects together."""
-        objects, together = by_object(self), all_objects(self)
-        header, cells = ["object", "captions"], ["{object}", "{captions:,}"]
-        for measure, (_, title, rest) in MEASURES.items():
-            if f"{measure}_man" not in together:
-                continue
-            number = ":," if rest else ":.4f"
-            header += [f"{title}: man", "woman"]
-            cells += [f"{{{measure}_{gender}{number}}}" for gender in GENDERS]
-            if rest:
-                header.append(rest)
-                cells.append(f"{{{measure}_neither:,}}")
-            header.append("to-m")
-            cells.append(f"{{{measure}_to_man}}")
-        rows = [
-            {name: truncate(v) if name.endswith("_to_man") else v for name, v in row.items()}
-            for row in [*objects[:MAX_OBJECTS], together]
-        ]
-        lines = [format_table(header, cells, rows)]
-        if (more := len(objects) - MAX_OBJECTS) > 0:
-            lines.append(f"and {more:,} more objects. To get all of them: -o NAME.json")
-        lines.append("to-m: man / (man + woman), cut to two decimals as in the published table.")
-        return "\n".join(lines)
-
-    def notes(self) -> list[str]:
-        """Return no notes."""
-        return []
-
-    def figure(self) -> Figure:
-        """Draw each object's lean towards woman or man on each measure; .5 leans to neither."""
-        objects = by_object(self) or [all_objects(self)]
-        measures = [name for name in MEASURES if f"{name}_to_man" in objects[0]]
-        title = f"Objects and gender, {counted(len(self.table), 'caption')}"
-        if len(objects) > MAX_OBJECTS:
-            title += f": the {MAX_OBJECTS} most frequent of {len(objects):,} objects"
-        return grouped_dots(
-            {
-                row["object"]: [Dot(row[f"{name}_to_man"]) for name in measures]
-                for row in objects[:MAX_OBJECTS]
-            },
-            numbered_series([MEASURES[name][0] for name in measures]),
-            title=title,
-            axis="man / (man + woman), cut to two decimals; .5 is neither",
-            description="The lean of each object's captions towards woman or man.",
-            limits=(0, 1),
-            number_format=truncate,
-            origin=0.5,
-            ends=("woman", "man"),
-        )
+    columns: dict[str, Any] = {}
+    for name in ("id", "caption", "object"):
+        if name in table.columns:
+            columns[name] = table[name]
+    columns |= {"group": genders, **scores}
+    captions = pd.DataFrame(columns).to_dict("records")
+    return Measured(rows, _DRAWING, details={"captions": captions})
 
 
 def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: ArrayLike) -> Array:
@@ -185,42 +129,16 @@ def gender_score(probability: ArrayLike, similarity: ArrayLike, confidence: Arra
     >>> round(float(gender_score(0.12759140133857727, 0.5452305674552917, 0.2183)), 12)
     0.453207141502
     """
-    p, sim, sure = (
-        np.asarray(values, dtype=float) for values in (probability, similarity, confidence)
-    )
-    for name, values in (("probability", p), ("confidence", sure)):
-        _refuse(name, values, ~((values >= 0) & (values <= 1)), "must be between 0 and 1")
-    _refuse("similarity", sim, ~((sim >= -1) & (sim <= 1 + _ROUNDING)), "must be between -1 and 1")
-    _refuse("similarity", sim, sim == -1, "must be above -1, because 1 + similarity is a divisor")
+    p = np.asarray(probability, dtype=float)
+    sim = np.asarray(similarity, dtype=float)
+    sure = np.asarray(confidence, dtype=float)
+    is_valid = (p >= 0) & (p <= 1) & (sure >= 0) & (sure <= 1)
+    if not np.all(is_valid & (sim > -1) & (sim <= 1 + _ROUNDING)):
+        raise BiasError(
+            "probability and confidence must be from 0 to 1, similarity above -1 and at most 1"
+        )
     sim = np.minimum(sim, 1)
     return np.asarray(p ** (((1 - sim) / (1 + sim)) ** (1 - sure)))
-
-
-def share_of_man(man: float | None, woman: float | None) -> float | None:
-    """Return man / (man + woman), or None if both are 0 or either is unknown.
-
-    Examples
-    --------
-    >>> truncate(share_of_man(616, 217))
-    '.73'
-    """
-    if man is None or woman is None or not man + woman:
-        return None
-    return man / (man + woman)
-
-
-def truncate(ratio: float | None) -> str:
-    """Format a ratio with two decimals, truncated as in the published table.
-
-    Examples
-    --------
-    >>> truncate(0.7395), truncate(0.29), truncate(1.0), truncate(None)
-    ('.73', '.29', '1.00', '-')
-    """
-    if ratio is None:
-        return "-"
-    cut = Decimal(repr(ratio)).quantize(Decimal("0.01"), rounding=ROUND_DOWN)
-    return str(cut).removeprefix("0")
 
 
 def gender_of(caption: str, lexicon: Lexicon) -> str:
@@ -234,110 +152,58 @@ def gender_of(caption: str, lexicon: Lexicon) -> str:
     """
     words = set(tokens(caption))
     named = [gender for gender in GENDERS if not words.isdisjoint(lexicon.words[gender])]
-    return BOTH if len(named) == 2 else named[0] if named else NEITHER
-
-
-def read_scored_captions(path: str | Path, *, baseline: bool = False) -> ScoredCaptions:
-    """Read a table of captions and score them.
-
-    Parameters
-    ----------
-    path
-        A CSV table with a ``confidence`` column. To score original captions, it needs
-        ``probability``, ``similarity``, and ``group`` (man or woman) or ``caption``. To score both
-        variants, it needs ``probability_man``, ``similarity_man``, ``probability_woman`` and
-        ``similarity_woman``. ``id``, ``caption`` and ``object`` are kept.
-    baseline
-        Only count co-occurrence, from ``object`` and either ``group`` or ``caption``.
-    """
-    with read_rows(Path(path)) as source:
-        table = map_columns(source, _COLUMNS)
-        check_cells(table, "object", unique="id")
-        has_variants = not baseline and not table.columns.keys().isdisjoint(_VARIANTS)
-        scores: dict[str, Array] = {}
-        if baseline:
-            require(table, ["object"], "which co-occurrence requires")
-        elif not has_variants or not table.columns.keys().isdisjoint({"probability", "similarity"}):
-            scores["score"] = _score(table)
-        if has_variants:
-            scores |= {f"score_{gender}": _score(table, f"_{gender}") for gender in GENDERS}
-        genders = _genders(table)
-        if genders is None and not has_variants:
-            raise BiasError(f"{path}: no caption mentions a man or a woman. Add a 'group' column")
-        return ScoredCaptions(table, genders, scores)
-
-
-def by_object(captions: ScoredCaptions) -> list[dict[str, Any]]:
-    """Return the measures of each object. The objects with the most captions come first."""
-    names = captions.table.columns.get("object", ())
-    rows_of = group_by(range(len(names)), names.__getitem__)
-    most_first = sorted(rows_of, key=lambda name: (-len(rows_of[name]), name))
-    return [_measure(captions, name, rows_of[name]) for name in most_first]
-
-
-def all_objects(captions: ScoredCaptions) -> dict[str, Any]:
-    """Return the measures of all captions together."""
-    return _measure(captions, ALL_OBJECTS, list(range(len(captions.table))))
-
-
-def _refuse(name: str, values: Array, bad: Array, rule: str) -> None:
-    if bad.any():
-        raise BiasError(f"{name} {rule} (got {values[bad].flat[0]:g})")
-
-
-def _higher(man: float, woman: float) -> str:
-    """Return the variant of a caption that scores higher, or `TIE`."""
-    if man == woman:
-        return TIE
-    return "man" if man > woman else "woman"
+    if len(named) == 2:
+        return BOTH
+    return "".join(named) or NEITHER
 
 
 def _score(table: Table, variant: str = "") -> Array:
-    names = f"probability{variant}", f"similarity{variant}", "confidence"
-    require(table, names, "which the gender score needs")
-    probability, confidence = (numbers(table, name, 0, 1) for name in names[::2])
-    similarity = numbers(table, names[1], -1, 1 + _ROUNDING)
-    if opposite := np.flatnonzero(similarity == -1).tolist():
-        reason = f"{names[1]} must be above -1, because 1 + similarity is a divisor"
-        raise table.problem(opposite[0], reason)
-    return gender_score(probability, similarity, confidence)
+    return gender_score(
+        numbers(table, f"probability{variant}", 0, 1),
+        numbers(table, f"similarity{variant}", -1, 1 + _ROUNDING),
+        numbers(table, "confidence", 0, 1),
+    )
 
 
-def _genders(table: Table) -> tuple[str, ...] | None:
-    """Return each caption's gender, from groups or words; None if no caption names just one."""
+def _genders(table: Table) -> list[str]:
+    """Return the gender of each caption, from its group or else from its words."""
     lexicon = shipped_lexicon("genders")
-    if "group" in table.columns:
-        cells = zip(table.lines, table["group"], strict=True)
-        return tuple(lexicon.group("group", t, f"{table.path}, line {line}") for line, t in cells)
-    genders = tuple(gender_of(text, lexicon) for text in table.columns.get("caption", ()))
-    return None if set(genders).isdisjoint(GENDERS) else genders
+    if "group" not in table.columns:
+        return [gender_of(text, lexicon) for text in table.get("caption")]
+    genders = []
+    for line, text in zip(table.lines, table["group"], strict=True):
+        genders.append(lexicon.group("group", text, f"{table.path}, line {line}"))
+    return genders
 
 
-def _measure(captions: ScoredCaptions, name: str, rows: list[int]) -> dict[str, Any]:
-    """Return a row of measures for some captions. Measures without columns are left out."""
-    scores = {key: values[rows].tolist() for key, values in captions.scores.items()}
-    genders = [] if captions.genders is None else [captions.genders[row] for row in rows]
-    measured: dict[str, dict[str, float | None]] = {}
+def _measure(
+    name: str, rows: list[int], genders: Sequence[str], scores: Mapping[str, Array]
+) -> Rows:
+    """Return a row for each measure of some captions."""
+    group = np.array(genders)[rows]
+    measured: dict[str, list[float | None]] = {}
     if "score" in scores:
-        scored = list(zip(genders, scores["score"], strict=True))
-        measured["said"] = {g: _mean([s for gender, s in scored if gender == g]) for g in GENDERS}
+        own = scores["score"][rows]
+        measured["said"] = [_mean(own[group == gender]) for gender in GENDERS]
     if "score_man" in scores:
-        measured["filled"] = {g: _mean(scores[f"score_{g}"]) for g in GENDERS}
-        measured["assigned"] = _count(map(_higher, scores["score_man"], scores["score_woman"]))
-    if genders:
-        measured["cooccurrence"] = _count(genders)
-    row: dict[str, Any] = {"object": name, "captions": len(rows)}
-    for measure, numbers_of in measured.items():
-        row |= {f"{measure}_{key}": number for key, number in numbers_of.items()}
-        row[f"{measure}_to_man"] = share_of_man(numbers_of["man"], numbers_of["woman"])
-    return row
+        as_man = scores["score_man"][rows]
+        as_woman = scores["score_woman"][rows]
+        measured["filled"] = [_mean(as_man), _mean(as_woman)]
+        measured["assigned"] = [int((as_man > as_woman).sum()), int((as_woman > as_man).sum())]
+    if not set(genders).isdisjoint(GENDERS):
+        measured["cooccurrence"] = [int((group == gender).sum()) for gender in GENDERS]
+
+    results = []
+    for measure, (man, woman) in measured.items():
+        to_man = None
+        if man is not None and woman is not None and man + woman:
+            to_man = man / (man + woman)
+        row = {"object": name, "captions": len(rows), "measure": measure}
+        results.append({**row, "man": man, "woman": woman, "to_man": to_man})
+    return results
 
 
-def _count(genders: Iterable[str]) -> dict[str, float | None]:
-    counts = Counter(genders)
-    men, women = counts["man"], counts["woman"]
-    return {"man": men, "woman": women, "neither": counts.total() - men - women}
-
-
-def _mean(scores: Sequence[float]) -> float | None:
-    return math.fsum(scores) / len(scores) if scores else None
+def _mean(scores: Array) -> float | None:
+    if not len(scores):
+        return None
+    return math.fsum(scores) / len(scores)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import zipfile
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from obygaze_features.common.files import check_format, read_json
 from obygaze_features.common.package import reference_file
-from obygaze_features.common.printer import align
 from obygaze_features.common.tables import Table, read_table
-from obygaze_features.common.text import counted, shorten, unknown_name
-from obygaze_features.errors import BiasError, ManifestError, translate
+from obygaze_features.common.text import shorten, unknown_name
+from obygaze_features.errors import BiasError, translate
 from obygaze_features.items.items import require_same_clips
 from obygaze_features.manifests import Items, Manifest
 from obygaze_features.store import open_store
@@ -30,93 +25,49 @@ from obygaze_models.data.stores import read_features
 from obygaze_models.scoring.metrics import Array
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
-Row = Mapping[str, Any]
-"""A row of results: a mapping from columns to values."""
-FORMAT, FORMAT_VERSION = "obygaze-lexicon", 1
+FORMAT = "obygaze-lexicon"
+FORMAT_VERSION = 1
 _Lists = Annotated[dict[str, tuple[str, ...]], msgspec.Meta(min_length=1)]
 
 
 def read_struct(path: Path, kind: type[Struct], name: str, version: int) -> Struct:
     """Read a JSON file as a typed struct; raise `BiasError` if it does not have the format."""
     content = check_format(read_json(path, BiasError), path, name, version, BiasError)
-    for key in content:
-        if key not in kind.__struct_fields__:
-            raise BiasError(f"{path}: {unknown_name('key', key, kind.__struct_fields__)}")
     with translate(BiasError, path, foreign=msgspec.ValidationError):
         return msgspec.convert(content, kind)
 
 
-@contextlib.contextmanager
-def read_rows(path: Path, required: Sequence[str] = ()) -> Iterator[Table]:
-    """Read a CSV table, with any delimiter; convert a `ManifestError` to a `BiasError`."""
-    try:
-        table = read_table(path, delimiter=None, required=required).without_escapes()
-        if not len(table):
-            raise BiasError(f"{path} has a header but no rows. Add a row for each item")
-        yield table
-    except ManifestError as problem:
-        raise BiasError(str(problem)) from None
-
-
-def require(table: Table, names: Sequence[str], purpose: str) -> None:
-    """Raise `BiasError`, with the columns and their purpose, if a table lacks columns."""
-    if missing := [name for name in names if name not in table.columns]:
-        raise BiasError(
-            f"{table.path}, line 1: no column {', '.join(map(repr, missing))}, {purpose} (got "
-            f"{', '.join(table.columns)})"
-        )
+def read_rows(path: str | Path, required: Sequence[str] = ()) -> Table:
+    """Read a CSV table, with any delimiter."""
+    return read_table(Path(path), delimiter=None, required=required).without_escapes()
 
 
 def check_cells(table: Table, *filled: str, unique: str = "") -> None:
     """Raise if a column in `filled` has an empty cell, or if the column `unique` has duplicates."""
     for column in filled:
-        if "" in (cells := table.columns.get(column, [])):
+        cells = table.columns.get(column, [])
+        if "" in cells:
             raise table.problem(cells.index(""), f"the {column} is missing")
-    first_row: dict[str, int] = {}
+    seen = set()
     for row, cell in enumerate(table.columns.get(unique, [])):
-        if first_row.setdefault(cell, row) != row:
+        if cell in seen:
             raise table.problem(row, f"duplicate {unique} {shorten(cell)}")
+        seen.add(cell)
 
 
-def numbers(table: Table, column: str, low: float, high: float) -> NDArray[Any]:
+def numbers(table: Table, column: str, low: float, high: float) -> Array:
     """Return a column as numbers; raise for the first cell that is invalid or out of range."""
-    values = np.empty(len(table))
+    if column not in table.columns:
+        raise BiasError(f"{table.path}: no column {column!r}")
+    values = np.full(len(table), np.nan)
     for row, cell in enumerate(table[column]):
-        try:
-            values[row] = value = float(cell)
-            if "_" in cell:  # Python reads 0_5 as 5
-                raise ValueError
-        except ValueError:
-            raise table.problem(row, f"{column} must be a number (got {shorten(cell)})") from None
-        if not low <= value <= high:
-            raise table.problem(row, f"{column} must be between {low:g} and {high:g} (got {cell})")
+        if "_" not in cell:  # Python reads 0_5 as 5
+            with contextlib.suppress(ValueError):
+                values[row] = float(cell)
+        if not low <= values[row] <= high:
+            rule = f"{column} must be a number from {low:g} to {high:g}"
+            raise table.problem(row, f"{rule} (got {shorten(cell)})")
     return values
-
-
-def format_table(
-    header: Sequence[str], templates: Sequence[str], rows: Iterable[Row], *, left: int = 1
-) -> str:
-    """Format rows for a terminal, with a template for each column.
-
-    The first `left` columns are left-aligned. A cell is a dash if a number in its template is None.
-
-    Examples
-    --------
-    >>> rows = [{"name": "a", "low": 0.25, "high": 0.5}, {"name": "b", "low": None, "high": None}]
-    >>> print(format_table(["image", "95%"], ["{name}", "{low:.1%} to {high:.1%}"], rows))
-    image             95%
-    -----  --------------
-    a      25.0% to 50.0%
-    b                   -
-    """
-
-    def cell(template: str, row: Row) -> str:
-        try:
-            return template.format(**row)
-        except TypeError:  # None cannot be formatted
-            return "-"
-
-    return align(header, [[cell(text, row) for text in templates] for row in rows], left=left)
 
 
 def tokens(text: str) -> list[str]:
@@ -130,7 +81,7 @@ def tokens(text: str) -> list[str]:
     return text.lower().replace(".", "").replace(",", "").split(" ")
 
 
-class Lexicon(msgspec.Struct, frozen=True, dict=True):
+class Lexicon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Word lists by name, and for each column, the names of its groups with their aliases."""
 
     format: str
@@ -140,21 +91,13 @@ class Lexicon(msgspec.Struct, frozen=True, dict=True):
     groups: dict[str, _Lists]
     source: dict[str, Any] = {}
 
-    @cached_property
-    def all_words(self) -> frozenset[str]:
-        """The words of all lists."""
-        return frozenset(chain.from_iterable(self.words.values()))
-
     def group(self, column: str, text: str, where: object) -> str:
         """Return the group with this name or alias, ignoring case."""
-        for name, aliases in self.groups[column].items():
+        groups = self.groups.get(column, {})
+        for name, aliases in groups.items():
             if text.casefold() in map(str.casefold, (name, *aliases)):
                 return name
-        raise BiasError(f"{where}: {unknown_name(column, text, self.groups[column])}")
-
-    def count(self, text: str) -> Counter[str]:
-        """Count the tokens of a text that are words of the lists."""
-        return Counter(filter(self.all_words.__contains__, tokens(text)))
+        raise BiasError(f"{where}: {unknown_name(column, text, groups)}")
 
 
 def shipped_lexicon(name: str) -> Lexicon:
@@ -165,19 +108,13 @@ def shipped_lexicon(name: str) -> Lexicon:
 def read_lexicon(path: str | Path) -> Lexicon:
     """Read a lexicon in the form of manifests/lexicons/emotions.json."""
     lexicon = read_struct(Path(path), Lexicon, FORMAT, FORMAT_VERSION)
-    for name, words in lexicon.words.items():
-        for word in words:
-            if tokens(word) != [word]:
-                raise BiasError(
-                    f"{path}: words of {name}: {shorten(word)} is not a single token. Write words "
-                    "in lower case, without spaces, full stops or commas"
-                )
+    for word in chain.from_iterable(lexicon.words.values()):
+        if tokens(word) != [word]:
+            raise BiasError(
+                f"{path}: {shorten(word)} is not a single token. Write words in lower case, "
+                "without spaces, full stops or commas"
+            )
     return lexicon
-
-
-_Lines = Callable[[Path, Collection[str]], Iterator[tuple[int, str, list[str]]]]
-# The first cells that identify the header of a CSV file. Other first lines may be embeddings.
-_ID_COLUMNS = ("", "id", "name", "word", "image_id", "text")
 
 
 @dataclass(frozen=True)
@@ -189,19 +126,17 @@ class Vectors:
     where
         The location of the embeddings, for messages.
     read
-        A function that takes ids and returns the ids with an embedding, in order, and their rows
-        [N, D].
+        A function that takes ids and returns the embeddings of those that have one, by id.
     columns
         The columns of the items, including ``id``; empty for a ``.vec`` or CSV file.
-    backbone, weights
-        The model's name and the SHA-256 of its weights; empty if unknown.
+    backbone
+        The model's ``name`` and the SHA-256 of its weights (``weights_sha256``); empty if unknown.
     """
 
     where: str
-    read: Callable[[Sequence[str]], tuple[list[str], Array]]
+    read: Callable[[Sequence[str]], Mapping[str, Array]]
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    backbone: str = ""
-    weights: str = ""
+    backbone: Mapping[str, Any] = field(default_factory=dict)
 
 
 def open_vectors(
@@ -225,14 +160,8 @@ def open_vectors(
     """
     if "://" not in str(source):
         path = Path(source)
-        if path.suffix in _READERS:
-            lines = _READERS[path.suffix]
-            return Vectors(str(path), lambda ids: _read_file(path, lines, ids))
-        if path.is_file() and not zipfile.is_zipfile(path):
-            raise BiasError(
-                f"{path}: unknown file format. Pass NAME.vec (lines of a name and numbers, "
-                "separated by spaces) or NAME.csv (a header, then lines of an id and numbers)"
-            )
+        if path.suffix in (".vec", ".csv"):
+            return Vectors(str(path), lambda ids: _read_file(path, ids))
         if (path / "model.json").is_file():
             return _open_concepts(path)
     store = open_store(source)
@@ -240,9 +169,9 @@ def open_vectors(
         require_same_clips(store.items, manifest.items)
     return Vectors(
         store.where,
-        lambda ids: read_features(store, ids, array),
+        lambda ids: dict(zip(*read_features(store, ids, array), strict=True)),
         _columns(store.items),
-        *_made_with(store.attributes["backbone"]),
+        store.attributes["backbone"],
     )
 
 
@@ -257,9 +186,7 @@ def manifest_columns(manifest: Manifest) -> dict[str, Sequence[str]]:
 
 def _columns(items: Items) -> dict[str, Sequence[str]]:
     """Return all columns by which items can be selected."""
-    cells = items.ids, items.kinds, items.films, items.media, items.texts
-    names = "id", "kind", "film", "media", "text"
-    return {**dict(zip(names, cells, strict=True)), **items.extra}
+    return {**items.columns, "id": items.ids, "media": items.media, "text": items.texts}
 
 
 def _open_concepts(path: Path) -> Vectors:
@@ -268,70 +195,38 @@ def _open_concepts(path: Path) -> Vectors:
     model, about = load_model(path)
     bank = getattr(model, "bank_", model)
     if not hasattr(bank, "cavs_"):
-        raise BiasError(
-            f"{path}: the model has no concept directions. Use a bottleneck with a concept bank, "
-            "such as pcbm-logistic or pcbm-tree"
-        )
+        raise BiasError(f"{path}: the model has no concept directions. Use one such as pcbm-tree")
     names = [str(name) for name in bank.get_feature_names_out()]
     directions = dict(zip(names, bank.cavs_, strict=True))
     return Vectors(
         str(path),
-        lambda ids: _take(directions, ids),
+        lambda ids: directions,
         {"id": names, "kind": ["concept"] * len(names)},
-        *_made_with(about.get("features", {}).get("backbone", {})),
+        about.get("features", {}).get("backbone", {}),
     )
 
 
-def _made_with(backbone: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the backbone's name and the SHA-256 of its weights, each "" if unknown."""
-    weights = str(backbone.get("weights_sha256", ""))
-    return str(backbone.get("name", "")), weights if len(weights) == 64 else ""
-
-
-def _read_file(path: Path, lines: _Lines, ids: Sequence[str]) -> tuple[list[str], Array]:
+def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
+    """Read the embeddings of some ids; do not split the lines of the others."""
     rows: dict[str, Array] = {}
-    foreign = OSError, UnicodeDecodeError, csv.Error
-    with translate(BiasError, path, "cannot be read: {}", foreign=foreign):
-        for line, name, cells in lines(path, frozenset(ids)):
-            where = f"{path}, line {line}"
+    with translate(BiasError, path, "cannot be read: {}", foreign=(OSError, ValueError, csv.Error)):
+        for line, name, cells in _read_lines(path, frozenset(ids)):
             if name in rows:
-                raise BiasError(f"{where}: duplicate name {shorten(name)}. Remove one line")
-            with translate(BiasError, where, f"{shorten(name)}: {{}}", foreign=ValueError):
+                raise BiasError(f"{path}, line {line}: duplicate name {shorten(name)}")
+            with translate(BiasError, f"{path}, line {line}", foreign=ValueError):
                 rows[name] = np.array(cells, dtype=np.float64)
-            first = next(iter(rows))
-            if len(cells) != len(rows[first]):
-                number = counted(len(cells), "number")
-                raise BiasError(f"{where}: {number}, but {shorten(first)} has {len(rows[first])}")
-    return _take(rows, ids)
+            if len(cells) != len(next(iter(rows.values()))):
+                raise BiasError(f"{path}, line {line}: {len(cells)} numbers, unlike earlier lines")
+    return rows
 
 
-def _take(rows: Mapping[str, Any], ids: Sequence[str]) -> tuple[list[str], Array]:
-    """Return the ids that have rows, and their rows."""
-    available = [item for item in ids if item in rows]
-    return available, np.array([rows[item] for item in available])
-
-
-def _vec_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the line number, name and numbers of each id; do not split the other lines."""
+def _read_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield the line number, name and numbers of each id."""
     with path.open(encoding="utf-8-sig", newline="\n") as file:
-        for line, text in enumerate(file, start=1):
-            name, _, rest = text.partition(" ")
-            # If the first line has just two integers, it is word2vec's header.
-            if name in ids and not (line == 1 and name.isdecimal() and rest.strip().isdecimal()):
-                yield line, name, rest.split()
-
-
-def _csv_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        header = next(reader, [])
-        if not header or header[0].strip().lower() not in _ID_COLUMNS:
-            raise BiasError(
-                f"{path}, line 1: no header. Add a line with column names, of which the first is id"
-            )
-        for row in reader:
-            if row and row[0] in ids:
-                yield reader.line_num, row[0], row[1:]
-
-
-_READERS: dict[str, _Lines] = {".vec": _vec_lines, ".csv": _csv_lines}
+        lines: Iterator[list[str]] = (line.split(" ", 1) for line in file)
+        has_header = path.suffix == ".csv"
+        if has_header:
+            lines = csv.reader(file, strict=True)
+        for number, row in enumerate(lines, start=1):
+            if row and row[0] in ids and not (has_header and number == 1):
+                yield number, row[0], " ".join(row[1:]).split()

@@ -64,8 +64,7 @@ COMMANDS = {
     "models-explain-mlp": "models explain models/mlp xclip.zarr tt0000001-003",
     "models-explain-tree": "models explain models/pcbm-tree xclip.zarr tt0000001-003",
     "models-score-run": "mediaeval score-run said.csv accede --labels valence",
-    "bias-eat": "bias eat --store words.zarr --sets x=woman,girl,lady --sets y=man,boy,gentleman "
-    "--sets a=love,peace --sets b=hatred,filth",
+    "bias-eat": "bias eat words.json --store words.zarr",
     "bias-captions": "bias captions emotions.csv --minimum 0",
     "bias-ratings": "bias ratings ratings.csv",
     "bias-gender-score": "bias gender-score scores.csv",
@@ -101,6 +100,7 @@ def draw_photos(folder: Path) -> None:
 
 
 def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
+    from tests.kit.clips import write_battery
     from tests.kit.models import write_checkpoint, write_gpt2, write_sentence_encoder
 
     copy_data(folder)
@@ -118,6 +118,13 @@ def make_workspace(folder: Path, obygaze: Callable[..., Result]) -> Path:
     run("features demo @made --count 1 --scenes 2 --seconds 1")
     (folder / "made/videos").rename(folder / "films")
     run("manifests import csv @made/annotations.csv -o @clips")
+    write_battery(
+        folder / "words.json",
+        x=["woman", "girl", "lady"],
+        y=["man", "boy", "gentleman"],
+        a=["love", "peace"],
+        b=["hatred", "filth"],
+    )
     draw_photos(folder)
     run("manifests import csv @images.csv -o @photos")
     run("annotations export @timelines -o @elan")

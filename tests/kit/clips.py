@@ -1,5 +1,6 @@
 """Clips, images and prompts with a known signal, and bottlenecks on a fixed bank."""
 
+import json
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
@@ -124,9 +125,11 @@ def make_prompts(folder: Path) -> Embedded:
     return embed(folder, "prompts", Items.of(items, columns), np.random.default_rng(2))
 
 
-def sets(**groups: str) -> list[str]:
-    """Return options of ``obygaze bias eat``: ``sets(x="a,b", y="c")``."""
-    return [word for name, items in groups.items() for word in ("--sets", f"{name}={items}")]
+def write_battery(path: Path, **sets: Any) -> Path:
+    """Write a battery of one test: ``write_battery(path, x=["a", "b"], a=["c"], b=["d"])``."""
+    battery = {"format": "obygaze-battery", "format_version": 1}
+    path.write_text(json.dumps({**battery, "tests": [{"name": "given sets", **sets}]}))
+    return path
 
 
 def torch_logits(model: om.MLPProbe) -> Any:

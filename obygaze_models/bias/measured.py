@@ -1,0 +1,94 @@
+"""The result of a measure of bias, which is printed, or written as a table, JSON or a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from obygaze_models.figures.dots import grouped_dots, numbered_series
+from obygaze_models.figures.sheet import Dot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How to draw rows as dots, whose intervals are the columns ``low`` and ``high``.
+
+    Parameters
+    ----------
+    title, axis
+        The figure's title, and the meaning of its axis.
+    groups
+        The columns whose texts name a row's group.
+    value
+        The column of the dot's number.
+    series
+        The column that names a row's dot in its group, if a group has several.
+    limits
+        The ends of the axis; by default, those of the numbers.
+    """
+
+    title: str
+    axis: str
+    groups: Sequence[str]
+    value: str
+    series: str = ""
+    limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows of results, with other facts.
+
+    Parameters
+    ----------
+    rows
+        The results. None is an undefined number.
+    drawing
+        How to draw the rows.
+    about
+        Other facts and results.
+    notes
+        Warnings for the user.
+    details
+        Long results, which only Python and JSON have.
+    """
+
+    rows: Rows
+    drawing: Drawing
+    about: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all results as JSON values."""
+        return {"rows": self.rows, **self.about, **self.details}
+
+    def figure(self) -> Figure:
+        """Draw a dot for each row, and a tick for its ``published_d`` if it has one."""
+        groups: dict[str, dict[str, Dot]] = {}
+        for row in self.rows:
+            names = [row[column] for column in self.drawing.groups if row.get(column)]
+            group = groups.setdefault(" ".join(dict.fromkeys(names)), {})
+            group[row.get(self.drawing.series, "here")] = Dot(
+                row[self.drawing.value], row.get("low"), row.get("high"), row.get("published_d")
+            )
+
+        series = list(dict.fromkeys(name for group in groups.values() for name in group))
+        dots = {}
+        for name, group in groups.items():
+            dots[name] = [group.get(kind, Dot(None)) for kind in series]
+        return grouped_dots(
+            dots,
+            numbered_series(series),
+            title=self.drawing.title,
+            axis=self.drawing.axis,
+            limits=self.drawing.limits,
+            description=self.drawing.title,
+            guess="published",
+        )
