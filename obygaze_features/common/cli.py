@@ -20,7 +20,7 @@ from obygaze_features.common.files import DESCRIBE_USAGE
 from obygaze_features.common.package import missing_extra
 from obygaze_features.common.printer import Result, describe
 from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact_url, unknown_name
-from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
+from obygaze_features.errors import ObygazeError, UsageError, translate
 
 MAX_ERROR = 1500
 """The maximum length of an error message in characters."""
@@ -302,7 +302,6 @@ def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
         extra = {"features": "extract", "report": "report"}.get(command or "", "models")
         if missing := missing_extra(error, extra=extra):
             error = missing
-    error = import_failure(error) or error
     if isinstance(error, ObygazeError):
         text = str(error)
         if len(text) > MAX_ERROR:  # it quotes text from other sources

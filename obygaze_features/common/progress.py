@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 def progress(
     values: Iterable[T], label: str, *, unit: str = "it", total: int | None = None
-) -> Iterable[T]:
-    """Return an iterable over `values` that shows a progress bar."""
-    return _bar(values, label, total, unit)
+) -> Iterator[T]:
+    """Iterate over `values` with a progress bar."""
+    yield from _bar(values, label, total, unit)
 
 
 @contextlib.contextmanager
