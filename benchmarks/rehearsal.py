@@ -64,7 +64,7 @@ def _stages(folder: Path, clips: int, films: int) -> dict[str, tuple[float, floa
     clips_per_film = -(-clips // films)
     _run(
         "features",
-        "make-clips",
+        "demo",
         data,
         "--count",
         films,

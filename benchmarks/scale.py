@@ -236,7 +236,7 @@ def _pandas_load(inputs: Path, output: Path) -> None:
 
 def _import_npy(inputs: Path, output: Path) -> None:
     _obygaze(
-        "stores", "import", "npy", inputs / "x.npy", "--ids", inputs / "manifest/items.csv",
+        "stores", "import", inputs / "x.npy", "--ids", inputs / "manifest/items.csv",
         "--manifest", inputs / "manifest", "-o", output / "s.zarr",
     )  # fmt: skip
 

@@ -28,6 +28,10 @@ from PIL import Image
 
 from docs.blocks import blocks
 from docs.diagrams import write_diagrams
+from obygaze_features.common.figures import save_figure
+from obygaze_features.items.films import film_titles
+from obygaze_features.manifests import Manifest
+from obygaze_features.manifests.statistics import statistics, statistics_figure
 from obygaze_models.commands.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +56,7 @@ PRODUCTS = {
     "how-to/association": ("eat/professions.svg",),
     "how-to/captions": ("captions/rates.svg",),
     "how-to/gender-score": ("gender/leanings.svg",),
-    "how-to/saliency": ("saliency/maps/groups/O-overlay.png",),
+    "how-to/saliency": ("saliency/maps/groups/O.png",),
 }  # fmt: skip
 #: Pages that continue in the same folder.
 COURSES = (("tutorials/real",), ("tutorials/videos", "tutorials/notebook"),
@@ -137,6 +141,9 @@ def show(product: Path, pictures: Path, page: str) -> None:
         take_shot(product, picture, FIRST_SCREEN)
         for name in (name for name in SHOTS if name.startswith(picture.stem)):
             take_shot(product, pictures / f"{name}.png", SHOTS[name])
+    elif page == "saliency":  # a picture of a small network, whose input has 32 pixels
+        with Image.open(product) as image:
+            image.resize((224, 224), Image.Resampling.NEAREST).save(picture)
     else:
         shutil.copy(product, picture)
 
@@ -234,4 +241,6 @@ if __name__ == "__main__":
         if data := os.environ.get("OBYGAZE_TEST_DATA"):
             labels = f"{data}/obygaze12/ObyGaze12_thresh_02.csv -o {work}/paper"
             run_command(f"manifests import obygaze12 {labels}")
-            run_command(f"manifests stats {work}/paper -o {ROOT}/docs/obygaze12.png --overwrite")
+            paper = Manifest.load(Path(work, "paper"))
+            figure = statistics_figure(statistics(paper), film_titles(paper.items))
+            save_figure(figure, ROOT / "docs/obygaze12.png", overwrite=True)

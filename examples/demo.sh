@@ -29,7 +29,7 @@ export HF_HUB_OFFLINE=1
 say "1 of 6  Clips" \
     "We cannot share films, so this step generates 16 short clips: four \"films\" of four scenes." \
     "They are SYNTHETIC: nothing was filmed, and nobody annotated them."
-run features make-clips "$folder/drawn" --count 4 --scenes 4 --seconds 1
+run features demo "$folder/drawn" --count 4 --scenes 4 --seconds 1
 
 say "2 of 6  Manifest" \
     "A manifest lists the clips with ids and labels. Everything else refers to these ids." \

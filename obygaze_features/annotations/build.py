@@ -18,7 +18,7 @@ from obygaze_features.annotations.remarks import (
     Remark,
     sort_remarks,
 )
-from obygaze_features.annotations.timelines import Film, Segment, Timelines
+from obygaze_features.annotations.timelines import Film, Films, Segment, Timelines
 from obygaze_features.common.tables import read_mapped_table
 from obygaze_features.common.text import (
     MAX_TIME_S,
@@ -49,7 +49,6 @@ MAX_BREAK_S = 1.0
 #: next longest, among at least `MIN_STRETCHES` stretches.
 LONG_STRETCH_S, LONG_STRETCH_RATIO, MIN_STRETCHES = 600.0, 3.0, 8
 #: Titles and ends of films, by film name in the source; or the path of a table that lists them.
-Films = Mapping[str, Film] | Path | str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,19 @@ import msgspec
 
 from obygaze_features.annotations.remarks import Remark, read_remarks, remarks_csv
 from obygaze_features.common.files import new_folder, read_format, to_json, write_text
-from obygaze_features.common.importers import Importer
 from obygaze_features.common.tables import Table, format_table, map_cells, read_table
 from obygaze_features.common.text import MAX_TIME_S, counted, group_by, sha256_of_text
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.films import known_titles
 from obygaze_features.items.items import are_ids, format_seconds, id_problem, safe_id
 from obygaze_features.manifests.importers.reading import at_row, parse_time, parse_times
-from obygaze_features.manifests.labels import SEPARATOR, LabelScheme, obygaze_scheme, split_concepts
+from obygaze_features.manifests.labels import (
+    SEPARATOR,
+    LabelScheme,
+    OwnLevels,
+    obygaze_scheme,
+    split_concepts,
+)
 from obygaze_features.manifests.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -81,6 +86,9 @@ class Coverage(NamedTuple):
     levels: dict[str, float]
     covered: float
     remarks: int
+
+
+Films = Mapping[str, Film] | Path | str | None
 
 
 @dataclass(frozen=True)
@@ -178,26 +186,6 @@ class Timelines:
             for annotator, segments in self.by_film.get(film, {}).items()
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a summary by film and annotator as JSON, with times in seconds."""
-        films: dict[str, Any] = {
-            film: {"title": details.title, "end": details.end, "annotators": {}}
-            for film, details in self.films.items()
-        }
-        for film, annotator, *facts in self.coverage:
-            names = Coverage._fields[2:]
-            films[film]["annotators"][annotator] = dict(zip(names, facts, strict=True))
-        return {
-            "name": self.name,
-            "source": self.source,
-            "licence": self.licence,
-            "segments": len(self.segments),
-            "annotators": self.annotators,
-            "levels": list(self.scheme.codes),
-            "films": films,
-            "remarks": [remark.to_json() for remark in self.remarks],
-        }
-
     def project(
         self, grid: float | str | Path | Manifest, threshold: float = 0.2
     ) -> ProjectedLabels:
@@ -217,10 +205,91 @@ class Timelines:
 
         return project(self, grid, threshold)
 
-    # Importers, one per file in `importers/`; the command line adds a command for each.
-    from_mobygaze = Importer("mobygaze")
-    from_elan = Importer("elan")
-    from_csv = Importer("csv_table")
+    @staticmethod
+    def from_mobygaze(
+        source: Path | str | None = None, films: Films = None, *, url: str | None = None
+    ) -> Timelines:
+        """Read MObyGaze's segments of 20 films.
+
+        Frames are converted to seconds with each row's own frame rate; the end frame is part of the
+        segment.
+
+        Parameters
+        ----------
+        source
+            ``mobygaze_dataframe.csv`` (default: downloaded).
+        films
+            Titles and lengths of the films by IMDb key, or the path of a table with them.
+        url
+            An alternative address to download from.
+        """
+        from obygaze_features.annotations.importers.mobygaze import import_timelines
+
+        return import_timelines(source, films, url=url)
+
+    @staticmethod
+    def from_elan(
+        *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
+    ) -> Timelines:
+        """Read ELAN files.
+
+        Each file belongs to one film. Each tier belongs to one annotator: the tier's annotator, or
+        else its participant, or else the tier's own name. If that name is a default (default,
+        annotator1), or if files in several folders use it, the folder's name is used instead.
+
+        An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
+        levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
+        without any level are left out. Files from `obygaze annotations export`, and files made from
+        a template of `obygaze manifests thesaurus`, contain their levels and concepts, so `levels`
+        is not needed. Nothing that a file refers to is fetched.
+
+        Parameters
+        ----------
+        sources
+            ``.eaf`` files, or folders of them.
+        films
+            Titles and lengths of the films, or the path of a table with them. They take precedence
+            over the titles and lengths in the files.
+        film
+            The film of all files (default: the film that each file is named after).
+        levels
+            Your levels; see `csv_table` (default: the levels in the files, or ObyGaze's).
+        """
+        from obygaze_features.annotations.importers.elan import import_timelines
+
+        return import_timelines(*sources, films=films, film=film, levels=levels)
+
+    @staticmethod
+    def from_csv(
+        source: Path | str,
+        columns: Mapping[str, str] | None = None,
+        films: Films = None,
+        *,
+        levels: OwnLevels = None,
+    ) -> Timelines:
+        """Read any CSV table of segments, with a column mapping.
+
+        Each row is a segment. Columns called film, annotator, start, end, level, concepts and
+        comment are recognised; `columns` maps other names. Times are in seconds (75.5) or h:mm:ss
+        (0:01:15.5). Separate several concepts in a cell with bars, commas or semicolons. A `file`,
+        `media` or `video` column also names the film: "New Moon.mp4" belongs to New Moon.
+
+        Parameters
+        ----------
+        source
+            The table. Columns that are not recognised are ignored.
+        columns
+            Column names by meaning (film, annotator, start ...), for columns with other names.
+        films
+            Titles and lengths of the films, or the path of a table with them.
+        levels
+            Your levels, from lowest to highest (concepts are taken from the table); or a
+            `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines
+            (default: ObyGaze12's).
+        """
+        from obygaze_features.annotations.importers.csv_table import import_timelines
+
+        return import_timelines(source, columns, films, levels=levels)
 
     @classmethod
     def of(

@@ -277,6 +277,7 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
     cache = os.fspath(constants.HF_HUB_CACHE)
     return (
         f"{repository} is not in the Hub's cache ({cache}) and cannot be downloaded ({reason}). "
-        f"On a machine that is online, run: obygaze features prefetch {name}, and copy its cache, "
+        f"On a machine that is online, run: obygaze features backbones {name} --download, and copy "
+        "its cache, "
         f"{or_folder}"
     )

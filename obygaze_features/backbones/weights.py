@@ -255,7 +255,7 @@ def write_random_weights(
     from safetensors import SafetensorError
 
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
-        write_text(new / SYNTHETIC, "Random weights by obygaze features make-weights.\n")
+        write_text(new / SYNTHETIC, "Random weights by obygaze.\n")
         remedy = "free some space and run the same command again"
         with translate(
             BackboneError, folder, f"cannot be written: {{}}; {remedy}", foreign=SafetensorError

@@ -5,32 +5,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import obygaze_features as of
-from obygaze_features.commands.annotations_project import (
-    agreement,
-    exit_if_left_out,
-    merge,
-    project,
-)
-from obygaze_features.commands.import_group import ImportGroup
+from obygaze_features.commands._shared import source_or_download
 from obygaze_features.common.cli import (
     PATH,
+    column_option,
     echo,
     echo_json,
+    exit_if,
     film_option,
     folder_argument,
-    join_options,
     json_option,
+    levels_option,
     output_options,
+    overwrite_option,
 )
-from obygaze_features.common.printer import align
-from obygaze_features.common.text import counted, for_shell, format_time, join_some
+from obygaze_features.common.cli import show as show_result
+from obygaze_features.common.text import counted, format_time, join_some
 from obygaze_features.errors import AnnotationError, UsageError
 
-MAX_ROWS_SHOWN = 40
+if TYPE_CHECKING:
+    from obygaze_features.annotations.merge import SavedLabels
+    from obygaze_features.annotations.remarks import Remark
+    from obygaze_features.manifests.labels import LabelSet
+
+film_table_option = click.option(
+    "--film-table",
+    "films",
+    type=PATH,
+    help="A table of films: film, title, end (seconds or h:mm:ss).",
+)
 
 
 @click.group("annotations")
@@ -46,58 +54,100 @@ def annotation_commands() -> None:
     """
 
 
-save_options = join_options(output_options("The timelines' folder."), json_option)
-
-
-@click.group("import", cls=ImportGroup, makes="Timelines", options=lambda name: save_options)
+@annotation_commands.group("import")
 def import_() -> None:
     """Make timelines from annotators' files.
 
     \b
-    Examples:
-      obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
+    Example:
       obygaze annotations import elan films/*.eaf -o timelines/mine
-      obygaze annotations import csv --help
     """
 
 
-annotation_commands.add_command(import_)
-
-
-@import_.saves
-def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bool) -> None:
-    """Save and describe timelines and remarks; exit with code 3 if anything was left out."""
-    from obygaze_features.annotations.remarks import LEFT_OUT, TIER, describe_remarks
+def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
+    from obygaze_features.annotations.remarks import LEFT_OUT, describe_remarks
 
     remarks = timelines.remarks
     if not timelines.segments:
-        first_remark = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)[:1]
-        first = "; ".join(["", *describe_remarks(first_remark, "")])
-        source = timelines.source or timelines.name
-        raise AnnotationError(f"no readable segments in {source}{first}")
-    timelines.save(output, overwrite=overwrite)
-    if as_json:
-        echo_json(
-            {
-                "output": str(output),
-                "segments": len(timelines.segments),
-                "films": list(timelines.films),
-                "annotators": timelines.annotators,
-                "remarks": [remark.to_json() for remark in remarks],
-            }
+        first = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)[:1]
+        reason = "; ".join(["", *describe_remarks(first, "")])
+        raise AnnotationError(
+            f"no readable segments in {timelines.source or timelines.name}{reason}"
         )
-    else:
-        echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
-        for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
-            echo(line)
-        left_out = [remark for remark in remarks if remark.done == LEFT_OUT]
-        kinds = (remark.code.partition(":")[0] for remark in left_out)
-        nouns = Counter("tier" if kind == TIER else "row" for kind in kinds)
-        counts = [counted(nouns[noun], noun) for noun in ("row", "tier") if nouns[noun]]
-        if counts:
-            echo(f"{' and '.join(counts)} left out")
-        echo(f"next: obygaze annotations show {for_shell(output)}")
-    exit_if_left_out(remarks)
+    timelines.save(output, overwrite=overwrite)
+    echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
+    for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
+        echo(line)
+    left_out = sum(remark.done == LEFT_OUT for remark in remarks)
+    if left_out:
+        echo(f"{left_out:,} rows or tiers left out")
+    _exit_if_left_out(remarks)
+
+
+@import_.command()
+@source_or_download
+@film_table_option
+@output_options("The timelines' folder.")
+def mobygaze(source: Path | None, films: Path | None, output: Path, overwrite: bool) -> None:
+    """Read MObyGaze's segments of 20 films.
+
+    SOURCE is mobygaze_dataframe.csv. Frames are converted to seconds with each row's own frame
+    rate; the end frame is part of the segment. Exits with code 3 if rows were left out.
+
+    \b
+    Example:
+      obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
+    """
+    _save(of.Timelines.from_mobygaze(source, films), output, overwrite=overwrite)
+
+
+@import_.command()
+@click.argument("sources", nargs=-1, required=True, type=PATH)
+@click.option("--film-name", "film", help="The film of all SOURCES (default: each file's name).")
+@film_table_option
+@levels_option
+@output_options("The timelines' folder.")
+def elan(sources: tuple[Path, ...], output: Path, overwrite: bool, **options: Any) -> None:
+    """Read ELAN files.
+
+    SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
+    one annotator: the tier's annotator, or else its participant, or else the tier's own name. If
+    that name is a default (default, annotator1), or if files in several folders use it, the
+    folder's name is used instead.
+
+    An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
+    levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
+    without any level are left out. Files from `obygaze annotations export`, and files made from a
+    template of `obygaze manifests thesaurus`, contain their levels and concepts, so they need no
+    option. Nothing that a file refers to is fetched. Exits with code 3 if anything was left out.
+
+    \b
+    Example:
+      obygaze annotations import elan films -o timelines/mine
+    """
+    _save(of.Timelines.from_elan(*sources, **options), output, overwrite=overwrite)
+
+
+@import_.command()
+@click.argument("source", type=PATH)
+@column_option("film, annotator, start, end, concepts, comment, level", "annotator=who")
+@film_table_option
+@levels_option
+@output_options("The timelines' folder.")
+def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
+    """Read any CSV table of segments, with a column mapping.
+
+    Each row is a segment. Columns called film, annotator, start, end, level, concepts and comment
+    are recognised; map other names with --column. Times are in seconds (75.5) or h:mm:ss
+    (0:01:15.5). Separate several concepts in a cell with bars, commas or semicolons. A file, media
+    or video column also names the film: "New Moon.mp4" belongs to New Moon. Exits with code 3 if
+    rows were left out.
+
+    \b
+    Example:
+      obygaze annotations import csv segments.csv --levels static,busy -o timelines/mine
+    """
+    _save(of.Timelines.from_csv(source, **options), output, overwrite=overwrite)
 
 
 @annotation_commands.command()
@@ -107,44 +157,34 @@ def _save(timelines: of.Timelines, output: Path, *, overwrite: bool, as_json: bo
 def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     """Show the segments and marked time of each film and annotator.
 
-    Time is listed by level. Time in several overlapping segments of an annotator counts once.
+    Time in several overlapping segments of an annotator counts once. In JSON, times are in seconds.
 
     \b
-    Examples:
-      obygaze annotations show timelines/mobygaze
+    Example:
       obygaze annotations show timelines/mobygaze --film "Pulp Fiction"
-      obygaze annotations show timelines/mobygaze --json
     """
-    from obygaze_features.annotations.remarks import describe_remarks
     from obygaze_features.items.films import find_films
 
     loaded = of.Timelines.load(timelines)
     if films:
         loaded = loaded.of_films(find_films(films, loaded.titles))
-    if as_json:
-        echo_json(loaded.to_json())
-        return
-    rows = [
-        [
-            loaded.titles[row.film],
-            row.annotator,
-            f"{row.segments:,}",
-            *(format_time(round(seconds)) for seconds in row.levels.values()),
-            format_time(round(row.covered)),
-            f"{row.covered / end:.0%}" if (end := loaded.films[row.film].end) else "",
-        ]
-        for row in loaded.coverage
-    ]
-    codes = loaded.scheme.codes
-    header = ["film", "annotator", "segments", *codes, "covered", "of film"]
-    if not any(row[-1] for row in rows):
-        header, *rows = (row[:-1] for row in (header, *rows))
-    echo(f"{loaded.name}: {loaded.describe_size()}")
-    echo(align(header, rows[:MAX_ROWS_SHOWN], left=2))
-    if (more := len(rows) - MAX_ROWS_SHOWN) > 0:
-        echo(f"and {more:,} more; --json lists all")
-    for line in describe_remarks(loaded.remarks, str(timelines / "remarks.csv"), loaded.titles):
-        echo(line)
+    rows: list[dict[str, Any]] = []
+    for part in loaded.coverage:
+        times = {**part.levels, "covered": part.covered, "film_lasts": loaded.films[part.film].end}
+        names = {"film": part.film, "title": loaded.titles[part.film]}
+        row = names | {"annotator": part.annotator}
+        rows.append(row | {"segments": part.segments} | times)
+        if not as_json:
+            rows[-1] |= {name: format_time(round(t)) for name, t in times.items() if t is not None}
+    result = {
+        "name": loaded.name,
+        "source": loaded.source,
+        "licence": loaded.licence,
+        "segments": len(loaded.segments),
+        "annotators": loaded.annotators,
+        "films": rows,
+    }
+    _show(result, loaded.remarks, as_json, titles=loaded.titles)
 
 
 @annotation_commands.command()
@@ -191,16 +231,10 @@ def export(
     if overwrite:
         refuse_edited(files)
     write_files(files, overwrite=overwrite)
-    echo(f"{counted(len(documents), 'file')} for ELAN, one per film -> {output}")
-    _hint_at_elan(loaded, links, has_clips=clips is not None)
-
-
-def _hint_at_elan(loaded: of.Timelines, links: Mapping[str, str], *, has_clips: bool) -> None:
-    unlinked = [loaded.titles[film] for film in loaded.by_film if links and film not in links]
-    if unlinked:
-        echo(f"no video found for {join_some(unlinked)}")
-    if not has_clips and len(loaded.annotators) > 1:
-        echo('add --manifest MANIFEST for a tier "to discuss" that shows where annotators differ')
+    echo(f"{counted(len(files), 'file')} for ELAN, one per film -> {output}")
+    unlinked = [loaded.titles[film] for film in loaded.by_film if film not in links]
+    if videos is not None and unlinked:
+        echo(f"no video found for {join_some(unlinked)}", err=True)
 
 
 @annotation_commands.command()
@@ -254,10 +288,209 @@ def figure(
     for film, path in paths.items():
         save_figure(film_figure(segments, clips, film), path, overwrite=overwrite)
     echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
-    merges = any(clips.labels(name).merged_from for name in clips.label_names)
-    if not merges and len({*segments.annotators} & {*clips.label_names}) > 1:
-        echo(f"no merged labels to draw; make them with: obygaze annotations merge {manifest}")
 
 
-for command in (project, merge, agreement):
-    annotation_commands.add_command(command)
+@annotation_commands.command()
+@folder_argument("timelines")
+@click.option(
+    "--grid",
+    required=True,
+    metavar="GRID",
+    help="A manifest of clips with start and end, or the length of a clip (60 or 0:01:00).",
+)
+@output_options(
+    "A new manifest's folder (default: add the labels to the grid's manifest).",
+    required=False,
+)
+@click.option(
+    "--threshold",
+    default="0.2",
+    help="The share of a clip that a segment must cover to count.",
+)
+@json_option
+def project(
+    timelines: Path, grid: str, output: Path | None, threshold: str, overwrite: bool, as_json: bool
+) -> None:
+    """Label clips with the levels and concepts of segments.
+
+    A segment counts for a clip if it covers at least --threshold of the clip. The highest level
+    among these segments wins, with the concepts of all segments at this level. A clip without such
+    a segment gets the lowest level. Each annotator's labels become a label set, which covers the
+    clips of the films that this annotator marked; `obygaze annotations merge` combines label sets.
+    Exits with code 3 if anything was left out.
+
+    \b
+    Examples:
+      obygaze annotations project timelines --grid 60 -o manifests/mine
+      obygaze annotations project timelines --grid 0:00:30 --threshold 0.3 -o manifests/mine
+      obygaze annotations project timelines --grid manifests/mine
+    """
+    share = _parse_share(threshold, "--threshold")
+    projected = of.Timelines.load(timelines).project(grid, threshold=share)
+    clips = projected.grid
+    folder = output or clips.folder
+    if folder is None:
+        raise UsageError(f"--grid {grid} is a clip length; add -o MANIFEST to hold the labels")
+    saved = projected.save(folder, overwrite=overwrite)
+    remarks = [*projected.remarks, *_removed_remarks(saved)]
+    result = {
+        "manifest": str(folder),
+        "threshold": share,
+        "clips": len(clips),
+        "label_sets": _level_rows(projected.label_sets, clips.scheme.codes),
+    }
+    _show(result, remarks, as_json)
+    _exit_if_left_out(remarks)
+
+
+@annotation_commands.command()
+@folder_argument("manifest")
+@click.option(
+    "--labels",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A label set to merge; repeatable (default: every annotator's).",
+)
+@click.option("--name", default="merged", help="The merged label set's name.")
+@overwrite_option
+@json_option
+def merge(
+    manifest: Path, names: tuple[str, ...], name: str, overwrite: bool, as_json: bool
+) -> None:
+    """Merge several annotators' label sets into one.
+
+    The highest level wins, with every concept given by the annotators who chose that level. A clip
+    that only one annotator labelled keeps that annotator's labels, and its film is listed. Of
+    the clips that all annotators labelled, the command also counts how many have the highest level
+    from all of them, and from any of them. The merged label set becomes the manifest's default
+    unless the manifest already has one.
+
+    \b
+    Examples:
+      obygaze annotations merge manifests/mine
+      obygaze annotations merge manifests/mine --labels annotator1 --labels annotator3 --name ours
+    """
+    from obygaze_features.annotations.merge import labels_to_merge, merge_labels, save_labels
+
+    loaded = of.Manifest.load(manifest)
+    chosen = labels_to_merge(loaded, names)
+    merged = merge_labels(chosen, loaded, name)
+    saved = save_labels(loaded, [merged.labels], manifest, default=name, overwrite=overwrite)
+    remarks = [*merged.remarks, *_removed_remarks(saved)]
+    codes = loaded.shared_scheme(chosen).codes
+    result = {
+        "manifest": str(manifest),
+        "labels": name,
+        "default_labels": saved.default,
+        "label_sets": _level_rows([*chosen, merged.labels], codes),
+        "the_same_from_all": dict(merged.of_all),
+    }
+    _show(result, remarks, as_json)
+
+
+@annotation_commands.command()
+@folder_argument("manifest")
+@click.option(
+    "--labels",
+    multiple=True,
+    help="An annotator's label set; at least two (default: all annotators').",
+)
+@output_options("A folder for CSV tables.", required=False)
+@json_option
+def agreement(
+    manifest: Path, labels: tuple[str, ...], output: Path | None, overwrite: bool, as_json: bool
+) -> None:
+    """Measure how much annotators agree, and where they differ.
+
+    Prints the share of clips with the same level, who marks more, one annotator's score against the
+    other (a rough guide to what a model can reach, but not a limit), and means over films. Tables
+    follow. One has Cohen's kappa for each concept. One has measures for each film: kappa,
+    Krippendorff's alpha (nominal, ordinal, and with the paper's distances), and the paper's gamma
+    over all levels and without the clips that either annotator calls Not Sure. The others have the
+    confusion of levels, and the longest stretches where annotators differ.
+
+    gamma = 1 - d/e, where d is the mean distance between the annotators' levels, and e is that mean
+    after one annotator's levels are shuffled. 'closed' is the limit for many shuffles.
+
+    Only annotators' label sets are compared: those that were projected from timelines, imported
+    with --annotator, or named by you. Label sets that a rule made from other label sets say nothing
+    about how much people agree, and are refused.
+
+    Films without a second annotator are listed and left out; the exit code is then 3.
+
+    \b
+    Examples:
+      obygaze annotations agreement manifests/mine
+      obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
+    """
+    from obygaze_features.annotations.agreement_report import agreement_report
+    from obygaze_features.annotations.remarks import describe_remarks
+    from obygaze_features.common.files import refuse_to_overwrite
+
+    if output is not None:
+        refuse_to_overwrite(output, overwrite=overwrite)
+    report = agreement_report(of.Manifest.load(manifest), labels)
+    if output is not None:
+        report.save(output, overwrite=overwrite)
+    if as_json:
+        echo_json(report.to_json())
+    else:
+        echo(report.describe(), strong=report.main_number)
+        if report.remarks:
+            echo("\n" + "\n".join(describe_remarks(report.remarks, "--json lists all")))
+        if output is not None:
+            echo(f"\nCSV tables (agreement, means, concepts, differences and others) -> {output}")
+    _exit_if_left_out(report.remarks)
+
+
+def _parse_share(text: str, option: str) -> float:
+    """Parse a share, written as a number or a percentage."""
+    number = text.strip()
+    try:
+        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise UsageError(f"{option} takes numbers such as 0.2 or 20% (got {text!r})") from None
+
+
+def _removed_remarks(saved: SavedLabels) -> list[Remark]:
+    from obygaze_features.annotations.remarks import Remark
+
+    action = "removed; merge again"
+    return [
+        Remark(name, "", "", f"was merged from {join_some(sources)} before labels changed", action)
+        for name, sources in saved.removed.items()
+    ]
+
+
+def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row for each label set, with its number of clips at each level."""
+    rows = []
+    for labels in label_sets:
+        counts = Counter(labels.levels)
+        levels = {code: counts[code] for code in codes}
+        rows.append({"labels": labels.name, "clips": len(labels), **levels})
+    return rows
+
+
+def _show(
+    result: dict[str, Any],
+    remarks: Sequence[Remark],
+    as_json: bool,
+    titles: Mapping[str, str] | None = None,
+) -> None:
+    """Print a result, and then the remarks as sentences, or as rows in JSON."""
+    from obygaze_features.annotations.remarks import describe_remarks
+
+    if as_json:
+        show_result(result | {"remarks": [remark.to_json() for remark in remarks]}, as_json)
+        return
+    show_result(result)
+    for line in describe_remarks(remarks, "--json lists all", titles):
+        echo(line)
+
+
+def _exit_if_left_out(remarks: Sequence[Remark]) -> None:
+    from obygaze_features.annotations.remarks import LEFT_OUT
+
+    exit_if(any(remark.done == LEFT_OUT for remark in remarks))

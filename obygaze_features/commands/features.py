@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures, echo_items
+from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_failures
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
     Seconds,
     echo,
-    echo_json,
     exit_if,
     film_option,
     folder_argument,
@@ -23,14 +20,13 @@ from obygaze_features.common.cli import (
     output_option,
     output_options,
     overwrite_option,
+    show,
 )
-from obygaze_features.common.printer import align
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import UsageError, VideoError
 
 if TYPE_CHECKING:
     from obygaze_features.backbones import Family, KnownCheckpoint
-    from obygaze_features.store import ArraySpec
 
 
 @click.group()
@@ -71,18 +67,13 @@ def thumbnails(
     from obygaze_features.manifests import Manifest
 
     result = write_thumbnails(Manifest.load(manifest), videos, output, Options(films=films))
-    written, there, reasons = result["made"], result["there"], result["failed"]
-    if as_json:
-        echo_json(result)
-    else:
-        echo_failures(reasons, all_in="--json lists all")
-    if reasons and not written and not there:
-        raise VideoError(f"could not make any pictures ({counted(len(reasons), 'clip')} failed)")
-    before = f", {there:,} kept" if there else ""
-    without = f", {counted(len(reasons), 'clip')} failed" if reasons else ""
-    echo(f"{counted(written, 'picture')} made{before}{without} -> {output}", err=as_json)
+    failed = result["failed"]
+    echo_failures(failed)
+    if failed and not result["made"] and not result["there"]:
+        raise VideoError(f"could not make any pictures ({counted(len(failed), 'clip')} failed)")
+    show(result | {"failed": [*failed]}, as_json)
     echo(WARNING, fg="yellow", err=True)
-    exit_if(reasons)
+    exit_if(failed)
 
 
 @features.command()
@@ -121,9 +112,9 @@ def saliency(
 
     Computes Grad-CAM for the cosine similarity of image and text, at the first layer norm of the
     vision tower's last layer. OUTPUT gets maps.npy and images.csv (one map and one row per image,
-    in the same order), groups.csv (the means), groups/ and images/ (heat maps, and overlays on the
-    pictures). For the means, each image's map is divided by its highest value; all groups are drawn
-    on the same scale.
+    in the same order), groups.csv (the means), groups/ and images/ (the maps over the pictures).
+    For the means, each image's map is divided by its highest value; all groups are drawn on the
+    same scale.
 
     Images that cannot be read are listed, and the exit code is then 3.
 
@@ -137,21 +128,12 @@ def saliency(
     from obygaze_features.manifests import Manifest
     from obygaze_features.saliency.maps import load_grad_cam_model, write_saliency
 
-    loaded, model = Manifest.load(manifest), load_grad_cam_model(backbone, device)
-    result = write_saliency(loaded, images, model, folder=output, **options)
-    if as_json:
-        echo_json(asdict(result))
-    else:
-        echo_failures(result.failed, all_in="--json lists all")
-    if result.cut:
-        texts = counted(len(result.cut), "text was", "texts were")
-        echo(f"{texts} cut off at the maximum length of {backbone}", err=True)
-    echo_items(result.ungrouped, "image", "without a group")
-    failed = len(result.failed)
-    maps, groups = sum(result.groups.values()), counted(len(result.groups), "group")
-    without = f"; {counted(failed, 'image')} failed" if failed else ""
-    echo(f"mapped {counted(maps, 'image')} in {groups}{without} -> {output}", err=as_json)
-    exit_if(failed)
+    model = load_grad_cam_model(backbone, device)
+    result = write_saliency(Manifest.load(manifest), images, model, folder=output, **options)
+    show(result, as_json)
+    if not as_json:
+        echo(f"-> {output}")
+    exit_if(result["failed"])
 
 
 @features.command("caption-scores")
@@ -173,7 +155,6 @@ def saliency(
 )
 @click.option(
     "--variants",
-    "with_variants",
     is_flag=True,
     help="Also score each caption with 'man' and 'woman' instead of [MASK] or its gendered word.",
 )
@@ -182,12 +163,8 @@ def saliency(
 def caption_scores(
     table: Path,
     output: Path,
-    language_model: str,
-    sentence_encoder: str,
-    with_variants: bool,
-    device: str | None,
-    overwrite: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Score captions by a language model and sentence encoder.
 
@@ -207,216 +184,113 @@ def caption_scores(
       obygaze features caption-scores captions.csv -o scores.csv --variants \\
           --language-model distilgpt2 --sentence-encoder all-mpnet-base-v2
     """
-    from obygaze_features.language import load_language_model, load_sentence_encoder
-    from obygaze_features.language.caption_scores import read_captions, score_captions
+    from obygaze_features.language.caption_scores import score_captions
 
-    captions = read_captions(table, with_variants=with_variants)
-    model = load_language_model(language_model, device)
-    encoder = load_sentence_encoder(sentence_encoder, device)
-    echo(f"Scoring with {model.name} and {encoder.name} ({model.device})", err=True)
-    result = score_captions(captions, output, model, encoder, overwrite=overwrite)
-    if as_json:
-        echo_json(asdict(result))
-    no_variants = "left out (with no noun for a person, or with other gendered words)"
-    echo_items(result.without_variants, "caption", no_variants)
-    only_start = f"cut off ({encoder.name} reads only the first {encoder.max_tokens} tokens)"
-    echo_items(result.cut, "caption", only_start)
-    echo_items(result.too_long, "caption", f"left out (too long for {model.name})")
-    if "confidence" not in captions.table.columns:
-        echo("the table has no 'confidence' column; obygaze bias gender-score needs it", err=True)
-    echo(f"{counted(result.scored, 'caption')} scored -> {output}", err=as_json)
-    exit_if(result.too_long)
+    result = score_captions(table, output, **options)
+    show(result, as_json)
+    if not as_json:
+        echo(f"-> {output}")
+    exit_if(result["too_long"])
 
 
-@features.command("make-clips")
+@features.command()
 @folder_argument("folder")
 @click.option("--count", "films", type=click.IntRange(1), default=3, help="The number of films.")
 @click.option("--scenes", type=click.IntRange(1), default=4, help="Clips per film.")
 @click.option("--seconds", type=Seconds(0.1), default=2.0, help="Length of each clip.")
 @click.option("--title", "titles", multiple=True, help="Make a film with this title, in one file.")
 @overwrite_option
-def make_clips(folder: Path, **options: Any) -> None:
-    """Write a small synthetic data set of clips and annotations.
+def demo(folder: Path, **options: Any) -> None:
+    """Draw a small synthetic data set of clips and annotations.
 
-    Everything in it is generated. Use it to try the software without a film.
+    Everything in it is generated. Use it to try the software without a film, with the backbone
+    tiny-xclip, whose weights are random.
 
     \b
-    Examples:
-      obygaze features make-clips demo/data
-      obygaze features make-clips demo/data --count 12 --scenes 8
-      obygaze features make-clips demo/data --title "Night Bus" --title "Two Rivers"
+    Example:
+      obygaze features demo demo/data --count 12 --scenes 8
     """
     from obygaze_features.video.synthetic import write_synthetic_dataset
 
     annotations = write_synthetic_dataset(folder, **options)
-    clips = (len(options["titles"]) or options["films"]) * options["scenes"]
-    echo(f"{clips} SYNTHETIC clips in {folder / 'videos'}")
+    films = len(options["titles"]) or options["films"]
+    echo(f"{films * options['scenes']} SYNTHETIC clips in {folder / 'videos'}")
     echo(f"synthetic annotations of these clips in {annotations}")
 
 
 @features.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--download", is_flag=True, help="Download them, for a machine without network.")
 @json_option
-def backbones(as_json: bool) -> None:
-    """List the backbones with their origins and arrays.
+def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
+    """List the backbones, or show one with its arrays.
 
-    Families that also accept images or texts embed them as the array `native`. Any other checkpoint
-    of a listed family works, too, as NAME=FOLDER or as OWNER/NAME on the Hugging Face Hub.
-
-    \b
-    Examples:
-      obygaze features backbones
-      obygaze features backbones --json
-    """
-    if as_json:
-        echo_json(_cards())
-    else:
-        echo("\n\n".join(_describe_backbones()))
-
-
-@features.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-def prefetch(names: tuple[str, ...]) -> None:
-    """Download backbones for a machine without network access.
-
-    NAME is a backbone from `obygaze features backbones`, a model for `obygaze features
-    caption-scores`, or OWNER/NAME on the Hugging Face Hub. The command prints the folder of each
-    model. Cached files are not downloaded again; HF_HOME sets the Hub's cache.
+    NAME is a name from the list; with --download, also a model for `obygaze features
+    caption-scores`, or OWNER/NAME on the Hugging Face Hub. Any other checkpoint of a listed family
+    works, too, as NAME=FOLDER or OWNER/NAME, and so does timm:NAME (timm:NAME.random is untrained,
+    timm:NAME@LAYER has the output of a layer). HF_HOME sets the folder of downloads.
 
     \b
     Examples:
-      obygaze features prefetch xclip-kinetics vivit
-      obygaze features prefetch gpt2 roberta-large-nli-stsb-mean-tokens
-      HF_HOME=/scratch/hub obygaze features prefetch microsoft/xclip-base-patch32
+      obygaze features backbones vivit
+      obygaze features backbones xclip-kinetics gpt2 --download
     """
-    from obygaze_features.backbones.checkpoints import prefetch as prefetch_backbone
-    from obygaze_features.language.models import is_text_model
-    from obygaze_features.language.models import prefetch as prefetch_text_model
-
-    for name in names:
-        echo(f"Fetching {name}", err=True)
-        path = prefetch_text_model(name) if is_text_model(name) else prefetch_backbone(name)
-        echo(f"{name}: {path}")
-
-
-@features.command("make-weights")
-@click.argument("name")
-@folder_argument("folder")
-@overwrite_option
-def make_weights(name: str, folder: Path, overwrite: bool) -> None:
-    """Write a checkpoint with random, untrained weights.
-
-    NAME is tiny-xclip, tiny-vivit, tiny-clap or tiny-xclip-lsmdc. Use these checkpoints to try the
-    software without a download. Features made with them mean nothing.
-
-    \b
-    Examples:
-      obygaze features make-weights tiny-xclip demo/weights
-    """
-    from obygaze_features.backbones import known_checkpoints
-    from obygaze_features.backbones.weights import write_random_weights
-
-    writers = {item.name: item.write for item in known_checkpoints().values() if item.write}
-    if name not in writers:
-        raise UsageError(f"no random weights are named {name!r}; choose from {', '.join(writers)}")
-    write_random_weights(writers[name], folder, overwrite=overwrite)
-    echo(f"SYNTHETIC {name} with random weights in {folder}")
-
-
-def _describe_backbones() -> Iterator[str]:
-    """Yield a table of checkpoints, and each family's arrays."""
     from obygaze_features.backbones import families, known_checkpoints
 
-    header = ["name", "sees or hears", "from", "keeps frames", "per clip"]
-    rows = [
-        [item.name, _takes(item), _source(item), _frames(item), f"{item.bytes_per_clip:,} B"]
-        for item in known_checkpoints().values()
-    ]
-    yield align(header, rows, left=3)
-    yield "Arrays of each family's first checkpoint (its other checkpoints differ in shape):"
-    for family in families():
-        yield _describe_family(family)
-    yield "From timm: timm:NAME (NAME.random: untrained; NAME@LAYER: layer)"
+    if download:
+        for name in names:
+            echo(f"Fetching {name}", err=True)
+            echo(f"{name}: {_download(name)}")
+        return
+    if not names:
+        show([_row(checkpoint) for checkpoint in known_checkpoints().values()], as_json)
+        return
+    family_of = {item.name: family for family in families() for item in family.checkpoints}
+    for name in names:
+        if name not in family_of:
+            raise UsageError(unknown_name("backbone", name, family_of))
+        show(_facts(known_checkpoints()[name], family_of[name]), as_json)
 
 
-def _describe_family(family: Family) -> str:
-    checkpoint = family.checkpoints[0]
-    lines = [f"{checkpoint.name}: {checkpoint.title}", f"  takes: {checkpoint.sampling.words}"]
-    if others := [kind for kind, is_taken in _also_takes(family).items() if is_taken]:
-        lines.append(f"  also takes {' and '.join(others)}")
-    for array in checkpoint.arrays:
-        size, note = f"{array.row_bytes:,} B", " (only on request)" if array.on_request else ""
-        lines.append(
-            f"  {array.name:<16}{_shape(array):>10} {array.dtype:<8}{size:>12}"
-            f"  {array.meaning}{note}"
-        )
-    stated = "; ".join(f"{key} {text}" for key, text in checkpoint.credits.items())
-    if about := checkpoint.how_to_get or stated:
-        lines.append(f"  {about}")
-    return "\n".join(lines)
+def _download(name: str) -> Path:
+    from obygaze_features.backbones.checkpoints import prefetch
+    from obygaze_features.language.models import TEXT_MODELS
+    from obygaze_features.language.models import prefetch as prefetch_text_model
+
+    return prefetch_text_model(name) if name in TEXT_MODELS else prefetch(name)
 
 
-def _cards() -> dict[str, object]:
-    """Return the checkpoints as JSON values, by name."""
-    from obygaze_features.backbones import families
-
+def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
+    source = checkpoint.repository or "your own file"
+    if checkpoint.write:
+        source = "made here, no download"
     return {
-        checkpoint.name: _as_json(checkpoint, family)
-        for family in families()
-        for checkpoint in family.checkpoints
+        "name": checkpoint.name,
+        "takes": checkpoint.sampling.words,
+        "from": source,
+        "bytes_per_clip": checkpoint.bytes_per_clip,
     }
 
 
-def _frames(checkpoint: KnownCheckpoint) -> str:
-    return next((_shape(spec) for spec in checkpoint.arrays if spec.name == "frames"), "")
-
-
-def _shape(array: ArraySpec) -> str:
-    return " x ".join(map(str, array.shape))
-
-
-def _takes(checkpoint: KnownCheckpoint) -> str:
-    if window := _window_s(checkpoint):
-        return f"{window:g} s of sound"
-    return f"{checkpoint.sampling.frames} frames" if checkpoint.sampling.frames else "texts"
-
-
-def _window_s(checkpoint: KnownCheckpoint) -> float | None:
-    """Return the seconds of sound per window; None for a backbone that sees or reads."""
-    return getattr(checkpoint.sampling, "window", None)
-
-
-def _also_takes(family: Family) -> dict[str, bool]:
-    hears = any(checkpoint.hears for checkpoint in family.checkpoints)
-    images = not hears and (family.embeds_texts or family.embeds_images)
-    return {"images": images, "texts": family.embeds_texts}
-
-
-def _source(checkpoint: KnownCheckpoint) -> str:
-    if checkpoint.write:
-        return "made here, no download"
-    return checkpoint.repository or f"your own file, see below: {checkpoint.name}=FILE"
-
-
-def _as_json(checkpoint: KnownCheckpoint, family: Family) -> dict[str, object]:
+def _facts(checkpoint: KnownCheckpoint, family: Family) -> dict[str, Any]:
+    hears = any(own.hears for own in family.checkpoints)
+    arrays = [
+        {
+            "array": array.name,
+            "shape": " x ".join(map(str, array.shape)),
+            "dtype": array.dtype,
+            "bytes": array.row_bytes,
+            "only_on_request": array.on_request,
+            "meaning": array.meaning,
+        }
+        for array in checkpoint.arrays
+    ]
     return {
+        **_row(checkpoint),
         "title": checkpoint.title,
-        "images_and_texts": family.embeds_texts and not checkpoint.hears,
-        **_also_takes(family),
-        "window_s": _window_s(checkpoint),
-        "repository": checkpoint.repository,
-        "needs_download": checkpoint.write is None,
-        "obtain": checkpoint.how_to_get or None,
+        "embeds_images": not hears and (family.embeds_texts or family.embeds_images),
+        "embeds_texts": family.embeds_texts,
+        "how_to_get": checkpoint.how_to_get,
         **checkpoint.credits,
-        "frames": checkpoint.sampling.frames,
-        "sampling": checkpoint.sampling.words,
-        "bytes_a_clip": checkpoint.bytes_per_clip,
-        "arrays": {
-            array.name: {
-                "shape": array.shape,
-                "dtype": array.dtype,
-                "bytes": array.row_bytes,
-                "meaning": array.meaning,
-            }
-            for array in checkpoint.arrays
-        },
+        "arrays": arrays,
     }

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 import obygaze_features as of
-from obygaze_features.commands.import_group import ImportGroup
+from obygaze_features.commands._shared import source_or_download
 from obygaze_features.common.cli import (
     PATH,
-    Command,
     Seconds,
     column_option,
     echo,
-    echo_json,
-    emit,
     exit_if,
     folder_argument,
     json_option,
@@ -25,11 +21,18 @@ from obygaze_features.common.cli import (
     output_options,
     overwrite_option,
 )
-from obygaze_features.common.text import counted, for_shell, join_some
+from obygaze_features.common.cli import (
+    show as show_result,
+)
+from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.manifests.importers.options import annotator_option, source_argument
 
 labels_option = click.option("--labels", help="The label set (default: the manifest's default).")
+annotator_option = click.option(
+    "--annotator",
+    metavar="NAME",
+    help="The annotator, if one person made all labels, so that annotators can be compared.",
+)
 
 
 @click.group()
@@ -38,106 +41,190 @@ def manifests() -> None:
 
     \b
     Examples:
-      obygaze manifests import obygaze12 --download
       obygaze manifests import folder films -o manifests/mine
       obygaze manifests label manifests/mine labels.csv --levels low,high
-      obygaze manifests stats manifests/obygaze12
-      obygaze manifests locate manifests/obygaze12 --videos /data/moviegraphs
+      obygaze manifests show manifests/mine
     """
 
 
-def save_options(importer: str) -> Callable[[Command], Command]:
-    """Return the output options of an importer."""
-    return output_options("The manifest's folder.", default=Path("manifests", importer))
-
-
-@click.group("import", cls=ImportGroup, makes="Manifest", options=save_options)
+@manifests.group("import")
 def import_() -> None:
     """Make a manifest from annotations, films, images or a table.
 
     \b
     Examples:
-      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
       obygaze manifests import folder /data/films -o manifests/mine
       obygaze manifests import csv --help
     """
 
 
-manifests.add_command(import_)
-
-
-@import_.command("obygaze12-splits")
-@source_argument
-@output_options("The manifest to add the splits to.", default=Path("manifests", "obygaze12"))
-def obygaze12_splits(source: Path, output: Path, overwrite: bool) -> None:
-    """Add the authors' splits and runs to a manifest.
-
-    SOURCE is the folder that contains balanced_level/, movieset/ or both (in the authors'
-    repository, LinearProbing/ contains balanced_level/). Import the manifest first.
-
-    \b
-    Example:
-      obygaze manifests import obygaze12-splits LinearProbing -o manifests/obygaze12
-    """
-    from obygaze_features.manifests.importers.obygaze12 import read_released_splits
-    from obygaze_features.manifests.manifest import save_parts
-
-    splits, runs = read_released_splits(source, of.Manifest.load(output))
-    save_parts(output, [*splits, *runs], overwrite=overwrite)
-    for split in splits:
-        echo(f"split {split.name}: {counted(len(split), 'clip')}, {split.last_fold + 1} folds")
-    for run_set in runs:
-        sizes = [len(run.train) for run in run_set.runs]
-        echo(
-            f"runs {run_set.name}: {len(sizes)} runs, trained on {min(sizes)} to {max(sizes)} clips"
-        )
-    echo(f"next: obygaze manifests audit {for_shell(output)}")
-
-
-@import_.saves
 def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
-    """Save a new manifest, print a summary, and suggest the next command."""
     if not len(manifest):
         raise ManifestError("the source has no items; nothing was written")
     manifest.save(output, overwrite=overwrite)
     echo(f"{manifest.describe_size()} -> {output}")
     if manifest.label_names:
-        names = [
-            f"{n} (default)" if n == manifest.default_labels else n for n in manifest.label_names
-        ]
-        echo(f"label sets: {', '.join(names)}\n{manifest.scheme.order}")
+        echo(manifest.scheme.order)
     for note in manifest.notes:
         echo(note)
-    if manifest.label_names or "text" in manifest.items.kinds:
-        command = "stats" if manifest.label_names else "show"
-        echo(f"next: obygaze manifests {command} {for_shell(output)}")
-    else:
-        folder = for_shell(output)
-        echo(f"next, if you have labels: obygaze manifests label {folder} LABELS.csv")
+
+
+@import_.command()
+@source_or_download
+@click.option(
+    "--rule",
+    type=click.Choice(["paper", "released", "raw"]),
+    default="paper",
+    show_default=True,
+    help="The default label set; all three sets are saved.",
+)
+@click.option(
+    "--splits",
+    type=PATH,
+    metavar="FOLDER",
+    help="Also add the authors' splits and runs, from the folder with balanced_level/, movieset/ "
+    "or both.",
+)
+@output_options("The manifest's folder.", default=Path("manifests", "obygaze12"))
+def obygaze12(
+    source: Path | None, rule: str, splits: Path | None, output: Path, overwrite: bool
+) -> None:
+    """Read the annotations of the ObyGaze12 paper.
+
+    SOURCE is ObyGaze12_thresh_02.csv from the authors' repository, whose folder LinearProbing has
+    the splits.
+
+    \b
+    Example:
+      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv --splits LinearProbing
+    """
+    from obygaze_features.manifests.importers.obygaze12 import read_released_splits
+
+    manifest = of.Manifest.from_obygaze12(source, rule=rule)
+    if splits is not None:
+        folds, runs = read_released_splits(splits, manifest)
+        manifest = manifest.with_parts(splits=folds, runs=runs)
+    _save(manifest, output, overwrite=overwrite)
+
+
+@import_.command()
+@click.argument("source", type=PATH)
+@output_options("The manifest's folder.", default=Path("manifests", "accede"))
+def accede(source: Path, output: Path, overwrite: bool) -> None:
+    """Read LIRIS-ACCEDE's violence, valence and arousal.
+
+    SOURCE is the folder with the text files of MediaEval 2015 and ACCEDE. If there is no file of
+    affect classes, they are computed from the values in ACCEDEranking.txt.
+
+    \b
+    Example:
+      obygaze manifests import accede annotations -o manifests/accede
+    """
+    _save(of.Manifest.from_accede(source), output, overwrite=overwrite)
+
+
+@import_.command()
+@click.argument("source", type=PATH)
+@click.option(
+    "--kind",
+    type=click.Choice(["clip", "image"]),
+    help="The files to list.  [default: clips, or images if there are no videos]",
+)
+@output_options("The manifest's folder.", default=Path("manifests", "folder"))
+def folder(source: Path, kind: str | None, output: Path, overwrite: bool) -> None:
+    """List the videos, sound files or images in any folder.
+
+    SOURCE contains the files, or one folder per film or group of images. Folders may be nested.
+    tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12. Labels are added afterwards, by
+    `obygaze manifests label`.
+
+    \b
+    Example:
+      obygaze manifests import folder my-films -o manifests/mine
+    """
+    _save(of.Manifest.from_folder(source, kind=kind), output, overwrite=overwrite)
+
+
+@import_.command()
+@click.argument("source", type=PATH)
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    metavar="TEXT",
+    help="A text with {} for the stimulus; repeatable (default: the battery's).",
+)
+@click.option(
+    "--article",
+    type=click.Choice(["letter", "always-a"]),
+    default="letter",
+    help="The article before the stimulus: 'an' before a vowel (an engineer), or always 'a' (a "
+    "engineer), as in some published prompts.",
+)
+@output_options("The manifest's folder.", default=Path("manifests", "prompts"))
+def prompts(
+    source: Path, templates: tuple[str, ...], article: str, output: Path, overwrite: bool
+) -> None:
+    """Make texts by putting each stimulus into each template.
+
+    SOURCE is a CSV table with a column stimulus and optionally a column set; or a battery of
+    association tests: emotion, professions or a JSON file.
+
+    \b
+    Example:
+      obygaze manifests import prompts stimuli.csv --template "a photo of a {}" -o manifests/prompts
+    """
+    made = of.Manifest.from_prompts(source, templates, article=article)
+    _save(made, output, overwrite=overwrite)
+
+
+@import_.command()
+@click.argument("source", type=PATH)
+@column_option("id, kind, film, media, text, start, end, level, concepts, ratio", "id=clip")
+@levels_option
+@annotator_option
+@output_options("The manifest's folder.", default=Path("manifests", "csv"))
+def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
+    """Read any CSV table of clips, with or without labels.
+
+    Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
+    and concepts are recognised; map other names with --column. If there are no ids, or they are
+    file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
+    concepts in a cell with bars, commas or semicolons. A row without a level is an unlabelled clip.
+
+    \b
+    Example:
+      obygaze manifests import csv clips.csv --column level=tension --levels calm,tense
+    """
+    _save(of.Manifest.from_csv(source, **options), output, overwrite=overwrite)
 
 
 @manifests.command()
 @folder_argument("manifest")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
+@labels_option
+@click.option("--by-film", is_flag=True, help="Also show each film's levels.")
 @json_option
-def show(manifest: Path, ids: tuple[str, ...], as_json: bool) -> None:
-    """Show a manifest's contents, or all about individual items.
+def show(
+    manifest: Path, ids: tuple[str, ...], labels: str | None, by_film: bool, as_json: bool
+) -> None:
+    """Show a manifest's contents and counts, or all about items.
 
     \b
     Examples:
-      obygaze manifests show manifests/obygaze12
+      obygaze manifests show manifests/obygaze12 --by-film
       obygaze manifests show manifests/obygaze12 tt0108160-003
     """
-    from obygaze_features.manifests.statistics import describe_item, describe_manifest
+    from obygaze_features.manifests.statistics import item_facts, manifest_facts
 
     loaded = of.Manifest.load(manifest)
-    facts = [describe_item(loaded, i) for i in ids] if ids else [describe_manifest(loaded)]
-    emit(facts if ids else facts[0], as_json, lambda _: "\n\n".join(map(_aligned, facts)))
-
-
-def _aligned(facts: dict[str, object]) -> str:
-    width = max(map(len, facts))
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items())
+    if not ids:
+        show_result(manifest_facts(loaded, labels, by_film=by_film), as_json)
+    elif as_json:
+        show_result([item_facts(loaded, name) for name in ids], as_json)
+    else:
+        for name in ids:
+            show_result(item_facts(loaded, name))
 
 
 @manifests.command()
@@ -169,10 +256,8 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     can be shared.
 
     \b
-    Examples:
+    Example:
       obygaze manifests subtitles manifests/mine subtitles -o manifests/words
-      obygaze features extract manifests/words --backbone words
-      obygaze manifests subtitles manifests/juno juno.srt --shift -1.5 -o manifests/juno-words
     """
     words = of.Manifest.load(manifest).with_subtitles(source, **options)
     words.save(output, overwrite=overwrite)
@@ -180,7 +265,6 @@ def subtitles(manifest: Path, source: Path, output: Path, overwrite: bool, **opt
     echo(f"{words.describe_size()} -> {output}; {silent:,} without words")
     for note in words.notes:
         echo(note, err=True)
-    echo(f"next: obygaze features extract {for_shell(output)} --backbone words")
     exit_if(words.notes)
 
 
@@ -200,94 +284,54 @@ def label(manifest: Path, table: Path, overwrite: bool, **options: Any) -> None:
     Exits with code 3 if any row matches no clip.
 
     \b
-    Examples:
+    Example:
       obygaze manifests label manifests/mine labels.csv --levels low,high
-      obygaze manifests label manifests/mine coding.csv --column id=clip --column level=tension
-      obygaze manifests label manifests/mine second.csv --annotator ben
     """
     from obygaze_features.manifests.importers.csv_table import read_labels
 
     loaded = of.Manifest.load(manifest)
     labels, unmatched = read_labels(table, loaded, **options)
     loaded.add_labels(labels, overwrite=overwrite)
-    echo(
-        f"{len(labels):,} of {counted(len(loaded), 'item')} labelled -> "
-        f"{manifest / 'labels' / labels.name}.csv"
-    )
+    file = manifest / "labels" / f"{labels.name}.csv"
+    echo(f"{len(labels):,} of {len(loaded):,} items labelled -> {file}")
     echo(loaded.label_scheme(labels.name).order)
-    if bare := [identifier for identifier in loaded.ids if identifier not in labels.level_of]:
-        echo(f"{counted(len(bare), 'item')} without a label: {join_some(bare, 3)}")
     if unmatched:
-        rows = counted(len(unmatched), "row matches", "rows match")
-        echo(f"{rows} no item of {loaded.name}: {join_some(unmatched, 3)}")
-    echo(f"next: obygaze manifests stats {for_shell(manifest)} --labels {labels.name}")
+        echo(f"rows without an item: {join_some(unmatched)}", err=True)
     exit_if(unmatched)
 
 
 @manifests.command()
 @folder_argument("manifest")
+@click.option("--videos", type=PATH, help="Also find each clip's file in this folder of films.")
 @json_option
-def check(manifest: Path, as_json: bool) -> None:
-    """List every problem in a manifest, with its file and line.
+def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
+    """List a manifest's problems, and clips without a file.
 
-    Exits with code 1 if there are any problems.
+    A clip's file is FILM/STEM.* or STEM.*, with the extension of any video or sound format. Exits
+    with code 1 if the manifest has problems, and with code 3 if files are missing or ambiguous.
 
     \b
     Example:
-      obygaze manifests check manifests/obygaze12
+      obygaze manifests check manifests/mine --videos /data/films
     """
     from obygaze_features.manifests.manifest import check
 
     problems = check(manifest)
-    last = counted(len(problems), "problem") if problems else f"{manifest} has no problems"
-    emit(problems, as_json, lambda lines: "\n".join([*lines, last]))
+    result: dict[str, Any] = {
+        "manifest": str(manifest),
+        "problems": len(problems),
+        "list": [{"problem": text} for text in problems],
+    }
+    located = None
+    if videos is not None and not problems:
+        located = of.Manifest.load(manifest).locate(videos)
+        result |= located.facts()
+    show_result(result, as_json)
     exit_if(problems, 1)
+    exit_if(located and (located.missing or located.ambiguous))
 
 
 @manifests.command()
-@folder_argument("manifest")
-@labels_option
-@click.option("--split", help="Count only the clips in this split.")
-@click.option("--by-film", is_flag=True, help="Also show each film's levels.")
-@click.option("-o", "--output", "figure", type=PATH, help="Also draw a figure: .svg, .pdf or .png.")
-@overwrite_option
-@json_option
-def stats(
-    manifest: Path, by_film: bool, figure: Path | None, overwrite: bool, as_json: bool, **parts: Any
-) -> None:
-    """Count levels and concepts, as in the paper's figure 2.
-
-    \b
-    Examples:
-      obygaze manifests stats manifests/obygaze12 -o levels.png
-      obygaze manifests stats manifests/obygaze12 --labels released --by-film
-    """
-    from obygaze_features.common.figures import check_figure_path, save_figure
-    from obygaze_features.items.films import film_titles
-    from obygaze_features.manifests.statistics import (
-        describe_statistics,
-        statistics,
-        statistics_figure,
-    )
-
-    loaded = of.Manifest.load(manifest)
-    counts = statistics(loaded, **parts)
-    titles = film_titles(loaded.items)
-    if figure is not None:
-        check_figure_path(figure, overwrite=overwrite)
-        drawn = statistics_figure(counts, titles, by_film=by_film)
-        save_figure(drawn, figure, overwrite=overwrite)
-    if as_json:
-        echo_json(counts.to_json())
-        return
-    echo(describe_statistics(counts, titles, by_film=by_film))
-    if figure is not None:
-        echo(f"\nfigure -> {figure}")
-
-
-@manifests.command()
-@click.argument("concept", required=False)
-@click.option("--csv", type=PATH, metavar="FILE", help="Write a table for annotation guidelines.")
 @click.option(
     "--elan",
     type=PATH,
@@ -296,76 +340,29 @@ def stats(
 )
 @levels_option
 @overwrite_option
-@json_option
-def thesaurus(
-    concept: str | None,
-    csv: Path | None,
-    elan: Path | None,
-    levels: str | None,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def thesaurus(elan: Path | None, levels: str | None, overwrite: bool) -> None:
     """Explain the levels and concepts of ObyGaze or your own scheme.
 
-    Prints the sub-constructs (five in the paper), the levels, and the meaning, instances, examples
-    and sources of every concept; with CONCEPT, only those of this concept. To annotate your own
-    film, create a new ELAN file from the template, and read your annotations with `obygaze
-    annotations import elan`.
+    To annotate your own film, create a new ELAN file from the template, and read your annotations
+    with `obygaze annotations import elan`.
 
     \b
-    Examples:
-      obygaze manifests thesaurus
-      obygaze manifests thesaurus Look
-      obygaze manifests thesaurus --elan obygaze.etf --csv guidelines.csv
+    Example:
       obygaze manifests thesaurus --levels tension.toml --elan tension.etf
     """
     from obygaze_features.annotations.export import elan_template
     from obygaze_features.common.files import write_files
     from obygaze_features.manifests.labels import choose_scheme
-    from obygaze_features.manifests.thesaurus import (
-        describe_thesaurus,
-        thesaurus_csv,
-        thesaurus_json,
-    )
+    from obygaze_features.manifests.thesaurus import describe_thesaurus
 
     scheme = choose_scheme("levels", levels) or of.obygaze_scheme()
-    names = scheme.concept_names if concept is None else [scheme.concept(concept)]
-    concepts = [entry for entry in scheme.concepts if entry.name in names]
-    files = {}
-    if csv is not None:
-        files[csv] = thesaurus_csv(scheme, concepts)
-    if elan is not None:
-        if elan.suffix.lower() != ".etf":
-            raise UsageError(f"{elan}: an ELAN template's name must end in .etf")
-        files[elan] = elan_template(scheme)
-    write_files(files, overwrite=overwrite)
-    if as_json:
-        echo_json(thesaurus_json(scheme, concepts))
-    elif not files:
-        echo(describe_thesaurus(scheme, concepts))
-    for path in files:
-        echo(f"Wrote {path}", err=as_json)
-
-
-@manifests.command()
-@folder_argument("manifest")
-@click.option(
-    "--videos", type=PATH, required=True, help="The folder with videos, or with a folder per film."
-)
-@json_option
-def locate(manifest: Path, videos: Path, as_json: bool) -> None:
-    """Find each clip's video, and list missing and ambiguous files.
-
-    A clip's file is FILM/STEM.* or STEM.*, with the extension of any video or sound format. Exits
-    with code 3 if any files are missing or ambiguous.
-
-    \b
-    Example:
-      obygaze manifests locate manifests/obygaze12 --videos /data/moviegraphs
-    """
-    located = of.Manifest.load(manifest).locate(videos)
-    emit(located.to_json(), as_json, lambda _: located.describe(videos))
-    exit_if(located.missing or located.ambiguous)
+    if elan is None:
+        echo(describe_thesaurus(scheme))
+        return
+    if elan.suffix.lower() != ".etf":
+        raise UsageError(f"{elan}: an ELAN template's name must end in .etf")
+    write_files({elan: elan_template(scheme)}, overwrite=overwrite)
+    echo(f"Wrote {elan}")
 
 
 @manifests.command()
@@ -405,7 +402,6 @@ def split(
 
     \b
     Examples:
-      obygaze manifests split manifests/obygaze12
       obygaze manifests split manifests/obygaze12 --by film
       obygaze manifests split manifests/series --by director --folds 5
     """
@@ -421,13 +417,10 @@ def split(
         settings = {"folds": 10 if folds is None else folds, "seed": seed}
         new = of.stratified(loaded, labels=labels, groups=by, name=name, **settings)
     loaded.add_split(new, overwrite=overwrite)
-    least, largest = min(new.sizes), max(new.sizes)
-    sizes = f"{least}" if least == largest else f"{least} to {largest}"
-    echo(
-        f"{counted(len(new), 'clip')} in {counted(len(new.sizes), 'fold')} of {sizes} -> "
-        f"{manifest / 'splits' / new.name}.csv"
-    )
-    if near := describe_neighbours(loaded.items, new):
+    file = manifest / "splits" / f"{new.name}.csv"
+    echo(f"{len(new):,} clips in {len(new.sizes)} folds -> {file}")
+    near = describe_neighbours(loaded.items, new)
+    if near:
         echo(
             f"WARNING: {near}; such clips are so alike that scores will be too high. Keep files "
             "whole (--by media), or, with fewer than three files, set gap = 5 in the experiment",
@@ -435,8 +428,8 @@ def split(
         )
     if len(new.sizes) < 3:
         echo(
-            f"WARNING: the split has {len(new.sizes)} folds; obygaze models run needs three, to "
-            "train, validate and test. Make more folds, or group by another column",
+            "WARNING: obygaze models run needs three folds, to train, validate and test. Make "
+            "more folds, or group by another column",
             err=True,
         )
 
@@ -451,29 +444,25 @@ def split(
     default=5.0,
     help="The largest gap between neighbouring clips of a file, in seconds.",
 )
-@click.option("--ids", "with_ids", is_flag=True, help="Also list the clips.")
+@click.option("--ids", "with_ids", is_flag=True, help="List the clips instead of counting them.")
 @json_option
 def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None:
     """Find test clips that are also training clips.
 
-    Searches the training pools of splits and the training sets of runs. Also counts and names test
-    clips that have a training clip next to them in the same file. By default, every split that has
-    runs (or every split, if none has runs) is compared with every split as a test set.
+    Searches the training pools of splits and the training sets of runs. Also counts test clips
+    that have a training clip next to them in the same file. By default, every split that has runs
+    (or every split, if none has runs) is compared with every split as a test set. Scores on test
+    clips that are training clips also measure memorisation. To mend neighbours, keep files whole
+    (`manifests split --by media`), or set gap = 5 in the experiment.
 
     \b
-    Examples:
-      obygaze manifests audit manifests/obygaze12
+    Example:
       obygaze manifests audit manifests/obygaze12 --train 02_HN_S --test 02_ENHN_S --ids
     """
-    from obygaze_features.manifests.audit import audit, describe_leaks
+    from obygaze_features.manifests.audit import audit, audit_rows
 
     leaks = audit(of.Manifest.load(manifest), **options)
-    if as_json:
-        echo_json([leak.to_json() for leak in leaks])
-        return
-    echo(describe_leaks(leaks))
     if with_ids:
-        for leak in leaks:
-            echo(f"\n{leak.test} in {leak.train}, {leak.where}: {' '.join(leak.ids)}")
-            if leak.neighbours:
-                echo(f"neighbours: {' '.join(leak.neighbours)}")
+        show_result([row for leak in leaks for row in leak.items()], as_json)
+    else:
+        show_result(audit_rows(leaks), as_json)

@@ -1,9 +1,7 @@
-"""The commands of `obygaze stores`: inspect, verify, finalise, join and compare stores."""
+"""The commands of `obygaze stores`: make, inspect, repair, share and search feature stores."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,41 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from obygaze_features.commands.stores_search import search
-from obygaze_features.commands.stores_transfer import (
-    export,
-    import_,
-    pack,
-    pull,
-    push,
-    unpack,
-)
+from obygaze_features.commands._shared import resumable
 from obygaze_features.common.cli import (
     ADDRESS,
+    PATH,
     echo,
-    echo_json,
-    emit,
     exit_if,
     film_option,
     folder_argument,
     json_option,
     names_option,
+    output_option,
     output_options,
+    show,
     store_argument,
 )
-from obygaze_features.common.printer import align, describe
-from obygaze_features.common.text import counted, for_shell, join_some, redact_url
-from obygaze_features.errors import StoreError
+from obygaze_features.common.text import counted, join_some
+from obygaze_features.errors import OutputExists, StoreError, UsageError
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
-    from obygaze_features.store.diff import Difference
-    from obygaze_features.store.repair import Repair
     from obygaze_features.store.verify import Damage
-
-NOT_STATED = "not stated"
-MAX_VALUE_WIDTH = 40
-"""The maximum number of characters of an attribute that `diff` prints."""
 
 
 @click.group()
@@ -53,11 +37,8 @@ def stores() -> None:
     """Inspect, verify, finalise, share and search feature stores.
 
     \b
-    Examples:
+    Example:
       obygaze stores info stores/xclip.zarr
-      obygaze stores verify stores/xclip.zarr
-      obygaze stores finalise stores/xclip.zarr
-      obygaze stores search stores/xclip.zarr --like tt0108160-001
     """
 
 
@@ -65,75 +46,46 @@ def stores() -> None:
 @store_argument("store")
 @json_option
 def info(store: Path | str, as_json: bool) -> None:
-    """Show a store's rows, arrays, backbone and digests.
-
-    For a folder of stores, shows how many rows of each store are done, failed and to do.
+    """Show what a store holds, or the rows of a folder of stores.
 
     \b
-    Examples:
+    Example:
       obygaze stores info stores/xclip.zarr
-      obygaze stores info stores
-      obygaze stores info stores/xclip.zarr --json
-      obygaze stores info https://lab.example/xclip.zarr
     """
     from obygaze_features.store import open_store
 
-    paths = [] if "://" in str(store) else sorted(Path(store).glob("*.zarr"))
-    if paths:
-        rows = [_count_rows(open_store(path)) for path in paths]
-        table = align(list(rows[0]), [list(row.values()) for row in rows], left=2)
-        emit(rows, as_json, lambda _: table)
-    else:
-        emit(open_store(store).info(), as_json, lambda facts: _describe_info(store, facts))
+    paths = []
+    if isinstance(store, Path):
+        paths = sorted(store.glob("*.zarr"))
+    if not paths:
+        show(open_store(store).info(), as_json)
+        return
 
-
-def _count_rows(store: Store) -> dict[str, Any]:
-    facts = store.info()
-    rows = facts["rows"]
-    return {
-        "store": store.where,
-        "state": facts["state"],
-        "rows": rows["all"],
-        "done": rows["done"],
-        "failed": rows["failed"],
-        "to_do": rows["to_do"],
-    }
+    rows = []
+    for path in paths:
+        facts = open_store(path).info()
+        rows.append({"store": str(path), "state": facts["state"], **facts["rows"]})
+    show(rows, as_json)
 
 
 @stores.command()
 @folder_argument("store")
 @click.option("--compress", is_flag=True, help="Make chunks a little smaller, but slower to read.")
-@click.option(
-    "--allow-incomplete", is_flag=True, help="Finalise the store even if rows are still to do."
-)
+@click.option("--allow-incomplete", is_flag=True, help="Finalise even if rows are still to do.")
 @json_option
-def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool) -> None:
-    """Make a complete store read-only, with fewer files and a card.
-
-    Verifies the checksums of the small files that extraction wrote, and joins the files into large
-    ones. README.md describes the data; checksums.json lists the files' checksums. A store that is
-    already final is not changed.
+def finalise(store: Path, as_json: bool, **options: bool) -> None:
+    """Make a complete store read-only, with checksums and a card.
 
     \b
-    Examples:
+    Example:
       obygaze stores finalise stores/xclip.zarr
-      obygaze stores finalise stores/xclip.zarr --compress
     """
     from obygaze_features.store import open_store
 
-    opened = open_store(store)
-    already = opened.is_final
-    opened.finalise(compress=compress, allow_incomplete=allow_incomplete)
-    files = [path for path in [store, *store.rglob("*")] if path.is_file()]
-    facts = {
-        "path": str(store),
-        "rows": len(opened),
-        "done": opened.info()["rows"]["done"],
-        "files": len(files),
-        "size": sum(path.stat().st_size for path in files),
-        "already": already,
-    }
-    emit(facts, as_json, lambda facts: describe({**facts, "size": f"{facts['size']:,} B"}))
+    opened = open_store(store).finalise(**options)
+    files = [path for path in store.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    show({**_count(opened), "files": len(files), "size": size}, as_json)
 
 
 @stores.command("set")
@@ -144,18 +96,16 @@ def finalise(store: Path, compress: bool, allow_incomplete: bool, as_json: bool)
 def set_(store: Path, **texts: str | None) -> None:
     """Edit a store's licence, citation or name.
 
-    The features stay unchanged. A final store gets a new card and new checksums in one step. Copies
-    that you pushed earlier stay as they are; push the store to a new address to share the change.
+    A final store gets a new card and new checksums in one step.
 
     \b
-    Examples:
+    Example:
       obygaze stores set stores/xclip.zarr --licence CC-BY-4.0
-      obygaze stores set stores/xclip.zarr --citation "Doe (2026). Features of doors."
     """
     from obygaze_features.store import open_store
 
     facts = open_store(store).set(**texts).attributes
-    echo(describe({key: facts[key] or NOT_STATED for key in texts if key in facts}))
+    show({key: facts.get(key) for key in texts})
 
 
 @stores.command()
@@ -164,38 +114,18 @@ def set_(store: Path, **texts: str | None) -> None:
 def verify(store: Path | str, as_json: bool) -> None:
     """Verify every file of a store, and list damage by file and id.
 
-    Compares every chunk, shard, record and other file with its checksum. Changes nothing. Exits
-    with code 1 if anything is damaged.
+    Compares each file with its checksum. Exits with code 1 if anything is damaged.
 
     \b
-    Examples:
+    Example:
       obygaze stores verify stores/xclip.zarr
-      obygaze stores verify stores/xclip.zarr --json
     """
     from obygaze_features.store.verify import verify as verify_store
 
     entries = verify_store(store)
-    damage = [entry for entry in entries if not entry.harmless]
-    if as_json:
-        echo_json([asdict(entry) for entry in entries])
-    else:
-        _print_damage(damage)
-        harmless: dict[str, list[str]] = {}
-        for entry in entries:
-            if entry.harmless:
-                harmless.setdefault(entry.why, []).append(entry.file)
-        for reason, files in harmless.items():
-            echo(f"harmless: {join_some(files)}: {reason}")
-        if damage:
-            rows = len({item_id for entry in damage for item_id in entry.ids})
-            echo(f"{counted(len(damage), 'damaged file')}, {counted(rows, 'damaged row')}")
-            remedy = "pull the store again, or restore the damaged files from a copy"
-            if rows and isinstance(store, Path) and store.is_dir():
-                remedy = f"obygaze stores repair {for_shell(store)}"
-            echo(f"next: {remedy}")
-        else:
-            echo(f"{redact_url(store)} is undamaged")
-    exit_if(damage, 1)
+    damaged = any(not entry.harmless for entry in entries)
+    show({"undamaged": not damaged, "damage": [asdict(entry) for entry in entries]}, as_json)
+    exit_if(damaged, 1)
 
 
 @stores.command()
@@ -205,40 +135,25 @@ def verify(store: Path | str, as_json: bool) -> None:
 def repair(store: Path, yes: bool, as_json: bool) -> None:
     """Drop damaged blocks, so that extraction fills them again.
 
-    Shows the rows that it would drop, and asks for confirmation; without a terminal it stops there,
-    unless you pass --yes. The replaced and dropped files of a damaged store are kept next to it, in
-    NAME.zarr.before-repair. Exits with code 3 if rows were dropped.
-
-    A damaged final store is reopened and keeps every intact block; fill it and finalise it again.
-    No process may write to the store during a repair. Damaged metadata and tables (zarr.json,
-    items.csv ...) are not repaired: restore them from a copy. Files left by killed writers are
-    harmless, and finalise leaves them out.
+    No process may write to the store meanwhile. A final store is reopened. Replaced and dropped
+    files are kept in NAME.zarr.before-repair. Exits with code 3 if rows were dropped.
 
     \b
-    Examples:
+    Example:
       obygaze stores repair stores/xclip.zarr
-      obygaze stores repair stores/xclip.zarr --yes
     """
     from obygaze_features.store.repair import repair as repair_store
 
     def confirm(damage: Sequence[Damage], ids: Sequence[str]) -> None:
         if yes:
             return
-        _print_damage(damage, err=True)
-        rows = f"{counted(len(ids), 'row')} must be dropped and computed again: {join_some(ids)}"
-        if not sys.stdin.isatty():
-            again = f"obygaze stores repair {for_shell(store)} --yes"
-            raise StoreError(f"{store}: {rows}. None was dropped. To drop them, run: {again}")
-        echo(rows, err=True)
-        if not click.confirm("Drop them?", err=True):
+        rows = counted(len(ids), "row")
+        question = f"{rows} must be dropped and computed again: {join_some(ids)}. Drop them?"
+        if not click.confirm(question, err=True):
             raise StoreError(f"{store}: no row was dropped")
 
     result = repair_store(store, confirm=confirm)
-    if as_json:
-        paths = {"path": str(result.path), "aside": result.aside and str(result.aside)}
-        echo_json({**asdict(result), **paths})
-    else:
-        _print_repair(result)
+    show(asdict(result), as_json)
     exit_if(result.to_do)
 
 
@@ -251,20 +166,16 @@ def repair(store: Path, yes: bool, as_json: bool) -> None:
 def subset(
     store: Path | str, films: Sequence[str], output: Path, as_json: bool, **options: Any
 ) -> None:
-    """Make a new store from some films or items of a store.
-
-    Separate names with commas; @FILE reads names from a file, one per line. The new store is open;
-    finalise it before you share it.
+    """Make a new, open store from some films or items of a store.
 
     \b
-    Examples:
+    Example:
       obygaze stores subset stores/xclip.zarr --film tt0108160,tt0120338 -o stores/two.zarr
-      obygaze stores subset stores/xclip.zarr --ids @labelled.txt -o stores/labelled.zarr
-      obygaze stores subset https://lab.example/xclip.zarr --film tt0108160 -o stores/one.zarr
     """
     from obygaze_features.store import open_store
 
-    _report_new_store(open_store(store).subset(output, films=films or None, **options), as_json)
+    part = open_store(store).subset(output, films=films or None, **options)
+    show(_count(part), as_json)
 
 
 @stores.command()
@@ -274,18 +185,15 @@ def subset(
 def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_json: bool) -> None:
     """Join partial stores of one manifest, or of different films.
 
-    Stores of the same items are treated as parts: each row comes from the first store that has it.
-    Stores with no ids in common become one store of all their items. Stores with different weights,
-    preprocessing, precision or arrays are refused.
+    Each row comes from the first store that has it.
 
     \b
-    Examples:
+    Example:
       obygaze stores merge part1/xclip.zarr part2/xclip.zarr -o stores/xclip.zarr
-      obygaze stores merge ours/xclip.zarr theirs/xclip.zarr -o stores/both.zarr
     """
     from obygaze_features.store import merge as merge_stores
 
-    _report_new_store(merge_stores(stores_, output, overwrite=overwrite), as_json)
+    show(_count(merge_stores(stores_, output, overwrite=overwrite)), as_json)
 
 
 @stores.command()
@@ -295,139 +203,184 @@ def merge(stores_: tuple[Path | str, ...], output: Path, overwrite: bool, as_jso
 def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     """Compare two stores: attributes, reference clips and rows.
 
-    Rows are compared by cosine similarity; 1 means the same direction. Extracted stores include the
-    features of a synthetic reference clip, the probe: if the cosine of two labs' probes is close to
-    1, the labs compute the same features. Exits with code 1 if the stores differ.
+    Rows are compared by cosine, and so is the probe, a synthetic clip in every extracted store.
+    Exits with code 1 if the stores differ.
 
     \b
-    Examples:
+    Example:
       obygaze stores diff ours/xclip.zarr theirs/xclip.zarr
-      obygaze stores diff ours/xclip.zarr theirs/xclip.zarr --json
     """
     from obygaze_features.store import open_store
 
     difference = open_store(left).diff(right)
-    names = redact_url(left), redact_url(right)
-    emit(difference.to_json(), as_json, lambda _: "\n".join(_describe(difference, *names)))
+    attributes: list[dict[str, Any]] = []
+    for name, values in difference.attributes.items():
+        attributes += _differing(name, *values)
+    facts = asdict(difference) | {"attributes": attributes}
+    show({"identical": difference.identical, **facts}, as_json)
     exit_if(not difference.identical, 1)
 
 
-def _describe_info(path: object, facts: dict[str, Any]) -> str:
-    from obygaze_features.store.format import CREDITS
+@stores.command()
+@store_argument("store")
+@output_options("The file: NAME.h5 or NAME.hdf5.")
+@names_option("--arrays", metavar="NAME,NAME", help="The arrays to export.  [default: all]")
+@json_option
+def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> None:
+    """Write a store as HDF5, for programs that cannot read Zarr.
 
-    rows, backbone, preprocessing = facts["rows"], facts["backbone"], facts["preprocessing"]
-    package = f" of {backbone['package']}" if backbone.get("package") else ""
-    default = "none, for images and texts" if "texts" in preprocessing else NOT_STATED
-    sampling, mode = preprocessing.get("sampling", default), preprocessing.get("mode")
-    kind = "sound" if sampling.startswith("sound ") else "frames"
-    about = {
-        "state": facts["state"],
-        "rows": f"{rows['all']:,}: {rows['done']:,} done, {rows['failed']:,} failed, "
-        f"{rows['to_do']:,} to do",
-        "SYNTHETIC": backbone.get("config", {}).get("synthetic"),
-        "backbone": f"{backbone['name']}{package}, weights sha256 {backbone['weights_sha256']}",
-        kind: f"{sampling.removeprefix('sound ')}; preprocessing {mode}",
-        "items": f"digest {facts['items_digest']}",
-        "precision": facts["precision"],
-        **{key: facts[key] or NOT_STATED for key in ("licence", "citation")},
-        **{f"weights {key}": backbone.get(key) for key in CREDITS},
-    }
-    lines = [f"{redact_url(path)}: {facts['name']}, features of {facts['manifest']}"]
-    lines += [describe(about), "arrays"]
-    for name, array in facts["arrays"].items():
-        shape = " x ".join(map(str, array["shape"]))
-        size = f"{array['bytes']:,} B"
-        lines.append(f"  {name:<16}{shape:>14}  {array['dtype']:<8}{size:>15}  {array['meaning']}")
-        if names := array.get("columns"):
-            lines.append(f"    of {join_some(names)}")
-    if facts["failures"]:
-        lines.append("failed")
-        lines += [f"  {item_id}: {reason}" for item_id, reason in facts["failures"].items()]
-    return "\n".join([*lines, f"next: {_next_step(path, facts)}"])
+    \b
+    Example:
+      obygaze stores export stores/xclip.zarr -o xclip.h5
+    """
+    from obygaze_features.store import open_store
+
+    show(open_store(store).export(output, **options)._asdict(), as_json)
 
 
-def _next_step(path: object, facts: dict[str, Any]) -> str:
-    if facts["state"] == "final":
-        return f"obygaze stores verify {for_shell(path)} (reads every file)"
-    if "://" in str(path):
-        return "ask the store's owner to finalise it, or copy finished rows: obygaze stores subset"
-    if facts["rows"]["to_do"]:
-        return "run the extraction again to resume it, or join parts: obygaze stores merge"
-    return f"obygaze stores finalise {for_shell(path)} (makes it read-only, with a card)"
+@stores.command()
+@folder_argument("store")
+@click.argument("target", type=ADDRESS)
+@json_option
+def push(store: Path, target: Path | str, as_json: bool) -> None:
+    """Send a final STORE to a zip file, a folder, S3 or the Hub.
 
+    TARGET is NAME.zip, or a folder or URL that gets a copy of the store: under its own name, or
+    NAME.zarr. Every file is verified. The same command resumes an interrupted push.
 
-def _print_damage(damage: Sequence[Damage], *, err: bool = False) -> None:
-    for entry in damage:
-        rows = f"; rows: {join_some(entry.ids)}" if entry.ids else ""
-        echo(f"{entry.file}: {entry.why}{rows}", err=err)
+    \b
+    Examples:
+      obygaze stores push stores/xclip.zarr xclip.zip
+      obygaze stores push stores/xclip.zarr s3://bucket/lab
+      obygaze stores push stores/xclip.zarr hf://datasets/OWNER/xclip-features
+    """
+    from obygaze_features.store import open_store
 
-
-def _print_repair(result: Repair) -> None:
-    _print_damage(result.damage)
-    if result.reopened:
-        echo(f"{result.path} is open again")
-    if result.aside:
-        echo(f"the previous files: {result.aside} (remove them when the store is complete again)")
-    if result.to_do:
-        echo(
-            f"{counted(len(result.to_do), 'row')} to compute again: {join_some(result.to_do)}\n"
-            "next: run the extraction, or the import, again"
-        )
-    if not result.damage and not result.reopened:
-        echo(f"{result.path} is undamaged; nothing was changed")
-
-
-def _report_new_store(store: Store, as_json: bool) -> None:
-    rows = store.info()["rows"]
-    counts = {key: rows[key] for key in ("done", "failed", "to_do")}
-    emit({"path": str(store.path), **counts}, as_json, describe)
-    if not (rows["to_do"] or as_json):
-        echo(f"next: obygaze stores finalise {for_shell(store.path)}")
-
-
-def _describe(difference: Difference, left: str, right: str) -> Iterator[str]:
-    if difference.identical:
-        yield f"{left} and {right} are identical"
+    opened = open_store(store)
+    if isinstance(target, Path) and target.suffix == ".zip":
+        try:
+            packed = opened.pack(target)
+        except OutputExists:  # push has no --overwrite, which would be for zip files only
+            raise OutputExists(f"{target} already exists; choose another name") from None
+        show(packed._asdict(), as_json)
         return
-    if difference.attributes:
-        yield align(["made with", left, right], _differing(difference.attributes), left=3)
-    if difference.probe or difference.rows:
-        header = ["array", "probe cosine", "common rows", "equal", "mean cosine", "least"]
-        table = []
-        for name, pair in difference.rows.items():
-            probe, mean, least = map(
-                _format_cosine, (difference.probe.get(name), pair.mean, pair.least)
-            )
-            table.append([name, probe, f"{pair.n:,}", f"{pair.equal:,}", mean, least])
-        yield align(header, table)
-    for name, pair in difference.rows.items():
-        if pair.worst:
-            worst = ", ".join(f"{item_id} ({cosine:.6f})" for item_id, cosine in pair.worst)
-            yield f"{name}, lowest cosines: {worst}"
-    for path, ids in ((left, difference.only_left), (right, difference.only_right)):
-        if ids:
-            yield f"done only in {path}: {counted(len(ids), 'row')}, {join_some(ids)}"
+
+    with resumable():
+        sent = opened.push(target)
+    show(sent._asdict(), as_json)
 
 
-def _format_cosine(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6f}"
+@stores.command()
+@store_argument("store")
+@output_options("The new store, NAME.zarr.")
+@json_option
+def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> None:
+    """Download a final STORE from a URL, or unpack it from a zip file.
+
+    Every file is verified. The same command resumes an interrupted download.
+
+    \b
+    Examples:
+      obygaze stores pull xclip.zip -o stores/xclip.zarr
+      obygaze stores pull https://lab.example/xclip.zarr -o stores/xclip.zarr
+    """
+    from obygaze_features.store import transfer
+
+    with resumable():
+        fetched = transfer.pull(store, output, overwrite=overwrite)
+    show(fetched._asdict(), as_json)
 
 
-def _differing(attributes: Mapping[str, Sequence[Any]]) -> Iterator[list[str]]:
-    """Yield a table row for each attribute, or key of an attribute, that differs."""
-    for name, (left, right) in attributes.items():
-        if isinstance(left, Mapping) and isinstance(right, Mapping):
-            for key in {**left, **right}:
-                if left.get(key) != right.get(key):
-                    yield [f"{name}.{key}", *map(_format_value, (left.get(key), right.get(key)))]
-        else:
-            yield [name, _format_value(left), _format_value(right)]
+@stores.command("import")
+@folder_argument("source")
+@click.option("--manifest", type=PATH, required=True, help="The store gets one row per item.")
+@output_option("The store, NAME.zarr; an interrupted import is resumed.")
+@click.option(
+    "--ids",
+    type=PATH,
+    help="The id of each row of a matrix: one a line, or a CSV column id.",
+)
+@click.option(
+    "--recipe", type=PATH, help="How the features were made: TOML or JSON with backbone, "
+    "preprocessing and precision."
+)  # fmt: skip
+@click.option("--backbone", metavar="NAME", help="The backbone's name, in place of a recipe.")
+@json_option
+def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options: Any) -> None:
+    """Make a store from features computed by other software.
+
+    SOURCE is a NumPy matrix (.npy, with --ids), an HDF5 file with ids (.h5, .hdf5), or a folder of
+    files FILM/STEM.npy or FILM/STEM.pth. Exits with code 3 if rows failed.
+
+    \b
+    Example:
+      obygaze stores import X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
+    """
+    from obygaze_features.manifests import Manifest
+    from obygaze_features.store.import_features import import_features
+    from obygaze_features.store.metadata import unknown_parts
+
+    store = import_features(source, Manifest.load(manifest), output, **options)
+    facts = {"failures": store.failures, "unknown": unknown_parts(store.attributes)}
+    show(_count(store) | facts, as_json)
+    exit_if(store.failures)
 
 
-def _format_value(value: object) -> str:
-    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= MAX_VALUE_WIDTH else f"{text[: MAX_VALUE_WIDTH - 3]}..."
+@stores.command()
+@click.argument("stores_", nargs=-1, required=True, metavar="STORE...", type=ADDRESS)
+@click.option("--text", help="Find clips that match a text (CLIP, SigLIP, X-CLIP and CLAP).")
+@click.option("--like", metavar="ID", help="Find clips similar to this one, which is left out.")
+@click.option("--array", help="The array to search.  [default: native; with --frames: frames]")
+@click.option("--frames", is_flag=True, help="Compare every frame, and report the best moment.")
+@film_option("Only clips of these films.")
+@click.option("--top", type=click.IntRange(1), default=10, help="The number of clips.")
+@click.option("--backbone", metavar="[NAME=]PATH", help="The checkpoint that made the stores.")
+@click.option("--thumbnails", type=PATH, metavar="FOLDER", help="Pictures (ID.jpg) for the page.")
+@output_options("A page with the matches (.html).", required=False)
+@json_option
+def search(
+    stores_: tuple[Path | str, ...],
+    thumbnails: Path | None,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+    **query: Any,
+) -> None:
+    """Find the clips nearest to a text or a clip, by cosine.
+
+    \b
+    Example:
+      obygaze stores search stores/xclip-kinetics.zarr --text "a woman seen through a window"
+    """
+    from obygaze_features.retrieval.search import match_rows, write_page
+    from obygaze_features.retrieval.search import search as search_stores
+    from obygaze_features.store import open_store
+
+    if thumbnails is not None and output is None:
+        raise UsageError("--thumbnails needs a page: -o PAGE.html")
+
+    opened = [open_store(address) for address in stores_]
+    query["films"] = query["films"] or None
+    matches = match_rows(search_stores(opened, **query), opened)
+    for store in opened:
+        if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
+            text = f"WARNING: these similarities mean nothing: {store.where} has {synthetic}"
+            echo(text, fg="yellow", bold=True, err=True)
+    if output is not None:
+        title = f"Clips like {query['like'] or query['text']}"
+        write_page(matches, output, title=title, thumbnails=thumbnails, overwrite=overwrite)
+    show({"page": output, "matches": matches}, as_json)
 
 
-for command in (search, pack, unpack, export, import_, push, pull):
-    stores.add_command(command)
+def _count(store: Store) -> dict[str, Any]:
+    """Return a store's path and how many of its rows are done, failed and to do."""
+    return {"path": store.path, "rows": store.info()["rows"]}
+
+
+def _differing(name: str, left: Any, right: Any) -> Iterator[dict[str, Any]]:
+    """Yield a row for each part of an attribute that differs."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        for key in {**left, **right}:
+            yield from _differing(f"{name}.{key}", left.get(key), right.get(key))
+    elif left != right:
+        yield {"attribute": name, "left": left, "right": right}

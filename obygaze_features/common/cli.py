@@ -60,8 +60,8 @@ def show(result: Result, as_json: bool = False) -> None:
 
 
 def echo_json(value: Any) -> None:
-    """Print a value as JSON on standard output."""
-    click.echo(printable(json.dumps(value, indent=2, ensure_ascii=False)))
+    """Print a value as JSON on standard output; paths are strings."""
+    click.echo(printable(json.dumps(value, indent=2, ensure_ascii=False, default=os.fspath)))
 
 
 def exit_if(problem: object, code: int = PARTLY_DONE) -> None:

@@ -11,12 +11,15 @@ from obygaze_features.common.text import join_some, terminal_width
 
 Result = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The result of a command: facts and rows, or only rows."""
+MAX_ENTRIES = 20
+"""The maximum number of entries of a mapping in a cell; ``--json`` has them all."""
 
 
 def describe(result: Result) -> str:
     """Return a result as text: its facts in two columns, and its lists of rows as tables.
 
-    Empty facts and empty tables are left out. A value that a row lacks is a dash.
+    Lists of mappings and mappings of mappings are tables. Empty facts and empty tables are left
+    out. A value that a row lacks is a dash.
 
     Examples
     --------
@@ -26,6 +29,10 @@ def describe(result: Result) -> str:
     film  auroc
     ----  -----
     Juno  0.615
+    >>> print(describe({"arrays": {"native": {"shape": [12, 8]}}}))
+    arrays  shape
+    ------  -----
+    native  12, 8
     """
     if not isinstance(result, Mapping):
         return align_rows(result)
@@ -33,14 +40,23 @@ def describe(result: Result) -> str:
     facts = {}
     tables = []
     for name, value in result.items():
-        if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
-            tables.append(align_rows(value))
+        if rows := _rows_of(name, value):
+            tables.append(align_rows(rows))
         elif value not in (None, "", [], (), {}):
             facts[name.replace("_", " ")] = to_cell(value)
 
     width = max(map(len, facts), default=0)
     lines = [f"{name:<{width}}  {text}" for name, text in facts.items()]
     return "\n\n".join(filter(None, ["\n".join(lines), *tables]))
+
+
+def _rows_of(name: str, value: Any) -> Sequence[Mapping[str, Any]]:
+    """Return a list of mappings, or a mapping of mappings by name, as rows; [] for a fact."""
+    if isinstance(value, Mapping) and all(isinstance(row, Mapping) for row in value.values()):
+        return [{name: key, **row} for key, row in value.items()]
+    if isinstance(value, list | tuple) and value and isinstance(value[0], Mapping):
+        return value
+    return []
 
 
 def align_rows(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -57,7 +73,7 @@ def align_rows(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def to_cell(value: Any) -> str:
-    """Return a value as text for people: a dash for None, and at most three digits of a fraction.
+    """Return a value as text for people: a dash for None, and three digits of a fraction.
 
     Examples
     --------
@@ -71,12 +87,20 @@ def to_cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.3g}" if abs(value) < 100 else f"{value:,.0f}"
+        return _number(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {to_cell(own)}" for name, own in value.items())
+        return join_some([f"{name} {to_cell(own)}" for name, own in value.items()], MAX_ENTRIES)
     if isinstance(value, list | tuple):
         return join_some([to_cell(own) for own in value])
     return str(value)
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    if 0 < abs(value) < 0.001:
+        return format(value, ".1e")
+    return format(value, ".3f" if abs(value) < 100 else ",.0f")
 
 
 def align(

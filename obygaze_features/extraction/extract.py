@@ -189,7 +189,7 @@ def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[st
     """Return True if the engine is Ray; raise `UsageError` if options contradict the engine."""
     if options.engine == "ray":
         if "clip" not in kinds:
-            raise UsageError("--engine ray is only for clips; leave it out for images and texts")
+            raise UsageError("Ray is only for clips; leave --ray out for images and texts")
         if not all(isinstance(backbone, str) for backbone in backbones):
             raise UsageError("on Ray, each process loads its own backbones; pass backbones by name")
         from obygaze_features.extraction.ray import check_ray
@@ -200,7 +200,7 @@ def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[st
         raise UsageError(f"unknown engine {options.engine!r}; choose from local, ray")
     for name, value in vars(options).items():
         if name.startswith("ray_") and value is not None:
-            raise UsageError(f"{name} needs --engine ray")
+            raise UsageError(f"{name} needs Ray (--ray ADDRESS)")
     return False
 
 

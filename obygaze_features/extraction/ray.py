@@ -115,7 +115,7 @@ def check_ray(options: Options) -> WorkerPlan:
         remedy = "drop ray_gpus and use --device cpu" if options.ray_gpus else "use --device cpu"
         raise UsageError(
             f"{plan.actors} actors x {plan.gpus:g} GPU need {needed:g} GPU, but this machine has "
-            f"{here}; {remedy}, or pass the --ray-address of a cluster with enough GPUs"
+            f"{here}; {remedy}, or pass --ray and the address of a cluster with enough GPUs"
         )
     import_ray(options.ray_address)
     return plan
@@ -461,7 +461,7 @@ def check_address(address: str) -> None:
         return
     if "://" in address or not (host and port.isdecimal()):
         raise UsageError(
-            f"--ray-address must be HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or "
+            f"--ray must be HOST:PORT of the cluster's head, such as 10.0.0.1:6379, or "
             f"auto (got {address!r})"
         )
     if not _answers(host.strip("[]"), int(port)):

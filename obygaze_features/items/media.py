@@ -25,7 +25,6 @@ SOUND_SUFFIXES = frozenset([".aac", ".flac", ".m4a", ".mp3", ".ogg", ".opus", ".
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | SOUND_SUFFIXES
 PLAYED = (".mp4", ".webm", ".m4v", ".mov", ".mkv")
 """The suffixes of files that browsers can play, most widely supported first."""
-MAX_NAMES_SHOWN = 10
 _SCENE_FILE = re.compile(r"(tt\d{7,8})_scene_0*(\d+)(?:\.[A-Za-z0-9]+)?", re.ASCII | re.IGNORECASE)
 _SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
 
@@ -46,28 +45,16 @@ class Located:
         numbers = len(self.found), len(self.missing), len(self.ambiguous)
         return "Located({} found, {} missing, {} ambiguous)".format(*numbers)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON, with paths as strings."""
+    def facts(self) -> dict[str, Any]:
+        """Return the number of items found, and the items that are missing or ambiguous."""
         return {
-            "found": {i: str(path) for i, path in self.found.items()},
+            "found": len(self.found),
             "missing": self.missing,
-            "ambiguous": {i: list(map(str, paths)) for i, paths in self.ambiguous.items()},
+            "ambiguous": {
+                name: [str(path) for path in own] for name, own in self.ambiguous.items()
+            },
+            "hint": self.hint,
         }
-
-    def describe(self, root: Path) -> str:
-        """Return the counts, and the names of missing and ambiguous items, as text."""
-        counts = {"found": self.found, "missing": self.missing, "ambiguous": self.ambiguous}
-        lines = [f"{name:<11}{len(items):,}" for name, items in counts.items()]
-        lines += [self.hint] if self.hint else []
-        ambiguous = (
-            f"{i} could be {' or '.join(str(path.relative_to(root)) for path in paths)}"
-            for i, paths in self.ambiguous.items()
-        )
-        for noun, names in (("missing", self.missing), ("ambiguous", list(ambiguous))):
-            lines += [f"{noun}: {name}" for name in names[:MAX_NAMES_SHOWN]]
-            if (more := len(names) - MAX_NAMES_SHOWN) > 0:
-                lines.append(f"... and {more:,} more (--json lists all)")
-        return "\n".join(lines)
 
 
 class MediaFolder:

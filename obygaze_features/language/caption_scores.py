@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_files
 from obygaze_features.common.package import reference_json
 from obygaze_features.common.progress import progress
-from obygaze_features.common.tables import Table, format_spreadsheet, map_columns, read_table
+from obygaze_features.common.tables import format_rows, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import BiasError, UsageError
-from obygaze_features.language.models import LanguageModel, SentenceEncoder
+from obygaze_features.language.models import (
+    LanguageModel,
+    SentenceEncoder,
+    load_language_model,
+    load_sentence_encoder,
+)
 
 MASK = "[MASK]"
 """The placeholder for a caption's gendered word."""
@@ -29,82 +33,127 @@ _NOUNS: Mapping[tuple[str, str], str] = {
 """The nouns for men and for women, and the words that they replace."""
 _PAIRS = {word: pair for pair, words in _NOUNS.items() for word in words.split()}
 ROWS_PER_STEP = 64
-_OUTPUT_COLUMN = re.compile(r"(probability|similarity|P|sim)(_man|_woman)?|caption_(man|woman)")
-
-Scores = dict[str, float | None]
+_OUTPUT_COLUMN = re.compile(r"(probability|similarity)(_man|_woman)?|caption_(man|woman)")
 
 
-class Variants(NamedTuple):
-    """A caption about a man, and the same caption about a woman."""
+def score_captions(
+    path: Path,
+    output: Path,
+    *,
+    language_model: str | Path = "gpt2",
+    sentence_encoder: str | Path = "roberta-large-nli-stsb-mean-tokens",
+    variants: bool = False,
+    device: str | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Score captions, and write a CSV table of scores and a JSON record of the models.
 
-    man: str
-    woman: str
+    Parameters
+    ----------
+    path
+        A CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
+    output
+        The table of scores. The record has the same name, but ends in ``.json``.
+    language_model, sentence_encoder, device
+        See `load_language_model` and `load_sentence_encoder`.
+    variants
+        Also score each caption with "man" and with "woman"; see `make_variants`.
 
-
-@dataclass(frozen=True)
-class Captions:
-    """The captions to score, with their variants if these are scored, too."""
-
-    table: Table
-    pairs: Sequence[Variants] | None = None
-    without_variants: tuple[str, ...] = ()
-
-    @cached_property
-    def texts(self) -> dict[str, Sequence[str]]:
-        """The texts to score, by the suffix of their score columns."""
-        captions = self.table["caption"]
-        # A caption with a mask is not a proper text, so only its variants are scored.
-        has_masks = any(MASK in caption for caption in captions)
-        texts: dict[str, Sequence[str]] = {} if has_masks else {"": captions}
-        if self.pairs is not None:
-            texts["_man"] = [pair.man for pair in self.pairs]
-            texts["_woman"] = [pair.woman for pair in self.pairs]
-        return texts
-
-
-@dataclass(frozen=True)
-class CaptionScores:
-    """The number of scored captions, and the ids of captions that were left out or cut off."""
-
-    scored: int
-    without_variants: Sequence[str]
-    too_long: Sequence[str]
-    cut: Sequence[str]
-
-
-def read_captions(path: str | Path, *, with_variants: bool = False) -> Captions:
-    """Read a CSV table with ``id``, ``caption`` and ``object``; other columns are kept.
-
-    If there is a ``confidence`` or ``P(c)`` column, its cells must be numbers from 0 to 1. If
-    `with_variants`, captions without variants are left out.
+    Returns
+    -------
+    dict
+        The record: the two models, the number of ``scored`` captions, and the ids of captions
+        ``without_variants`` (left out), ``too_long`` for the language model (left out), and ``cut``
+        at the sentence encoder's maximum length.
     """
-    path = Path(path)
-    table = read_table(path, delimiter=None, required=("id", "caption", "object"))
-    table = map_columns(table.without_escapes(), {"confidence": ["P(c)"]})
+    record = output.with_suffix(".json")
+    if len({file.resolve() for file in (path, output, record)}) < 3:
+        raise UsageError(f"{output}: choose another output; {path} and {record} are other files")
+    refuse_to_overwrite(output, overwrite=overwrite)
+    refuse_to_overwrite(record, overwrite=overwrite)
+
+    rows = _read_captions(path, variants)
+    without_variants = []
+    suffixes = [""]
+    if variants:
+        without_variants = [row["id"] for row in rows if "caption_man" not in row]
+        rows = [row for row in rows if "caption_man" in row]
+        suffixes = ["_man", "_woman"]
+        # A caption with a mask is not a proper text, so only its variants are scored.
+        if not any(MASK in row["caption"] for row in rows):
+            suffixes.insert(0, "")
+    if not rows:
+        raise BiasError(f"{path}: no captions to score. Put {MASK} for the word for the person")
+    model = load_language_model(language_model, device)
+    encoder = load_sentence_encoder(sentence_encoder, device)
+    for start in progress(range(0, len(rows), ROWS_PER_STEP), "Scoring", unit="block"):
+        _score(rows[start : start + ROWS_PER_STEP], suffixes, model, encoder)
+
+    scored = [row for row in rows if None not in row.values()]
+    if not scored:
+        raise BiasError(f"{path}: {model.name} can read none of the captions, which are too long")
+    counts = encoder.count_tokens([row["caption"] for row in scored])
+    cut = []
+    for row, count in zip(scored, counts, strict=True):
+        if count > encoder.max_tokens:
+            cut.append(row["id"])
+    about = {
+        "language_model": model.about,
+        "sentence_encoder": encoder.about,
+        "scored": len(scored),
+        "without_variants": without_variants,
+        "too_long": [row["id"] for row in rows if None in row.values()],
+        "cut": cut,
+    }
+    files = {output: format_rows(scored, number=repr), record: to_json(about)}
+    write_files(files, overwrite=overwrite, first_is_described=True)
+    return about
+
+
+def _read_captions(path: Path, variants: bool) -> list[dict[str, Any]]:
+    """Read the captions, with their variants if there are any; raise for a row without a text."""
+    required = ("id", "caption", "object")
+    table = read_table(path, delimiter=None, required=required).without_escapes()
     for name in table.columns:
         if _OUTPUT_COLUMN.fullmatch(name):
             raise BiasError(f"{path}, line 1: the column {name!r} would be overwritten; rename it")
-    if not len(table):
-        raise BiasError(f"{path}: the table has a header but no captions")
-    for row, problem in _problems(table, with_variants):
-        raise BiasError(f"{path}, line {table.lines[row]}: {problem}")
-    if not with_variants:
-        return Captions(table)
-    pairs = list(map(make_variants, table["caption"]))
-    rows = [row for row, pair in enumerate(pairs) if pair]
-    if not rows:
-        raise BiasError(
-            f"{path}: no caption could be rewritten with 'man' and with 'woman'. Replace the word "
-            f"for the person with {MASK}"
-        )
-    return Captions(
-        table.select(table.columns, rows),
-        [pair for pair in pairs if pair],
-        tuple(item for item, pair in zip(table["id"], pairs, strict=True) if not pair),
-    )
+    rows: dict[str, dict[str, Any]] = {}
+    for number, row in enumerate(table.rows()):
+        if not all(row[name].strip() for name in required):
+            raise table.problem(number, "id, caption and object must not be empty")
+        if row["id"] in rows:
+            raise table.problem(number, f"duplicate id {shorten(row['id'])}")
+        rows[row["id"]] = row
+        if variants:
+            pair = make_variants(row["caption"])
+            if pair:
+                row["caption_man"], row["caption_woman"] = pair
+        elif MASK in row["caption"]:
+            raise table.problem(number, f"the caption has {MASK}; fill the mask with --variants")
+    return list(rows.values())
 
 
-def make_variants(caption: str) -> Variants | None:
+def _score(
+    rows: Sequence[dict[str, Any]],
+    suffixes: Sequence[str],
+    model: LanguageModel,
+    encoder: SentenceEncoder,
+) -> None:
+    """Add the scores to rows, scoring each distinct text once."""
+    texts = list(dict.fromkeys(row[f"caption{end}"] for row in rows for end in suffixes))
+    probability_of = dict(zip(texts, model.mean_probabilities(texts), strict=True))
+    texts = list(dict.fromkeys([*texts, *(row["object"] for row in rows)]))
+    vector_of = dict(zip(texts, encoder.embed(texts).double().numpy(), strict=True))
+    for row in rows:
+        for end in suffixes:
+            caption = row[f"caption{end}"]
+            row[f"probability{end}"] = probability_of[caption]
+            # Rounding may make the cosine of equal vectors slightly more than 1.
+            cosine = float(vector_of[caption] @ vector_of[row["object"]])
+            row[f"similarity{end}"] = min(1.0, max(-1.0, cosine))
+
+
+def make_variants(caption: str) -> tuple[str, str] | None:
     """Return a caption with "man" and with "woman" in place of `MASK` or its nouns for people.
 
     Return None if the caption has no such noun, nouns for both genders, or another gendered word
@@ -114,25 +163,26 @@ def make_variants(caption: str) -> Variants | None:
     Examples
     --------
     >>> make_variants("two boys on a road")
-    Variants(man='two men on a road', woman='two women on a road')
-    >>> make_variants("a [MASK] riding a motorcycle").woman
-    'a woman riding a motorcycle'
+    ('two men on a road', 'two women on a road')
+    >>> make_variants("a [MASK] riding a motorcycle")
+    ('a man riding a motorcycle', 'a woman riding a motorcycle')
     >>> make_variants("a girl with her dog") is None
     True
     """
     if MASK in caption:
-        return Variants(caption.replace(MASK, "man"), caption.replace(MASK, "woman"))
+        return caption.replace(MASK, "man"), caption.replace(MASK, "woman")
     gender_of, gender_word = _gender_words()
     words = {word.lower() for word in gender_word.findall(caption)}
     if not words <= set(_PAIRS) or len({gender_of[word] for word in words}) != 1:
         return None
 
     def fill(index: int) -> str:
-        return gender_word.sub(
-            lambda word: _match_case(_PAIRS[word[0].lower()][index], word[0]), caption
-        )
+        def exchange(word: re.Match[str]) -> str:
+            return _match_case(_PAIRS[word[0].lower()][index], word[0])
 
-    return Variants(fill(0), fill(1))
+        return gender_word.sub(exchange, caption)
+
+    return fill(0), fill(1)
 
 
 @cache
@@ -147,109 +197,3 @@ def _match_case(word: str, original: str) -> str:
     if original.isupper():
         return word.upper()
     return word.capitalize() if original[0].isupper() else word
-
-
-def score_captions(
-    captions: Captions,
-    output: str | Path,
-    model: LanguageModel,
-    encoder: SentenceEncoder,
-    *,
-    overwrite: bool = False,
-) -> CaptionScores:
-    """Score captions, and write a CSV table of scores and a JSON record of the models.
-
-    The record has the same name as `output`, but ends in ``.json``.
-    """
-    output = Path(output)
-    record = output.with_suffix(".json")
-    table = captions.table
-    if len({path.resolve() for path in (table.path, output, record)}) < 3:
-        names = f"{table.path.name}, {output.name} and the models' record {record.name}"
-        raise UsageError(
-            f"{output}: {names} must be different files; choose another output, such as NAME.csv"
-        )
-    for path in (output, record):
-        refuse_to_overwrite(path, overwrite=overwrite)
-    scores: list[Scores] = []
-    for start in progress(range(0, len(table), ROWS_PER_STEP), "Scoring", unit="block"):
-        rows = range(start, min(start + ROWS_PER_STEP, len(table)))
-        scores += _score(captions, rows, model, encoder)
-    too_long = [row for row, values in enumerate(scores) if None in values.values()]
-    complete = [row for row, values in enumerate(scores) if None not in values.values()]
-    if not complete:
-        captions_are = (
-            "the only caption is" if len(too_long) == 1 else f"all {len(too_long):,} captions are"
-        )
-        raise BiasError(
-            f"{table.path}: {captions_are} longer than the {model.tokenizer.max_tokens:,} tokens "
-            f"that {model.name} can read"
-        )
-    scored = table.select(table.columns, complete)
-    tokens = zip(scored["id"], encoder.count_tokens(scored["caption"]), strict=True)
-    result = CaptionScores(
-        scored=len(complete),
-        without_variants=captions.without_variants,
-        too_long=[table["id"][row] for row in too_long],
-        cut=[item for item, count in tokens if count > encoder.max_tokens],
-    )
-    columns: dict[str, Sequence[str]] = dict(scored.columns)
-    for suffix, texts in captions.texts.items():
-        if suffix:
-            columns[f"caption{suffix}"] = [texts[row] for row in complete]
-        for name in (f"probability{suffix}", f"similarity{suffix}"):
-            columns[name] = [repr(scores[row][name]) for row in complete]
-    about = {
-        "language_model": dict(model.about),
-        "sentence_encoder": dict(encoder.about),
-        **asdict(result),
-    }
-    files = {output: format_spreadsheet(columns), record: to_json(about)}
-    write_files(files, overwrite=overwrite, first_is_described=True)
-    return result
-
-
-def _problems(table: Table, with_variants: bool) -> Iterator[tuple[int, str]]:
-    seen: set[str] = set()
-    for row, cells in enumerate(table.rows()):
-        item, share = cells["id"], cells.get("confidence", "0")
-        empty = [name for name in ("id", "caption", "object") if not cells[name].strip()]
-        if empty:
-            yield row, f"{shorten(item)} has no {empty[0]}"
-        elif item in seen:
-            yield row, f"duplicate id {shorten(item)}"
-        elif MASK in cells["caption"] and not with_variants:
-            yield row, f"the caption of {item} has {MASK}; fill the mask with --variants"
-        elif not _is_share(share):
-            value = shorten(share)
-            yield row, f"the confidence of {item} must be a number from 0 to 1 (got {value})"
-        seen.add(item)
-
-
-def _is_share(cell: str) -> bool:
-    try:
-        return 0 <= float(cell) <= 1
-    except ValueError:
-        return False
-
-
-def _score(
-    captions: Captions, rows: Sequence[int], model: LanguageModel, encoder: SentenceEncoder
-) -> list[Scores]:
-    """Return the scores of these rows, scoring each distinct text once."""
-    texts_of = [{end: texts[row] for end, texts in captions.texts.items()} for row in rows]
-    objects = [captions.table["object"][row] for row in rows]
-    texts = list(dict.fromkeys(text for row in texts_of for text in row.values()))
-    probabilities = dict(zip(texts, model.mean_probabilities(texts), strict=True))
-    texts_and_objects = list(dict.fromkeys([*texts, *objects]))
-    embeddings = encoder.embed(texts_and_objects).double().numpy()
-    vectors = dict(zip(texts_and_objects, embeddings, strict=True))
-    scores: list[Scores] = []
-    for row, label in zip(texts_of, objects, strict=True):
-        values: Scores = {f"probability{end}": probabilities[text] for end, text in row.items()}
-        for end, text in row.items():
-            # Rounding may make the cosine of equal vectors slightly more than 1.
-            cosine = min(1.0, max(-1.0, float(vectors[text] @ vectors[label])))
-            values[f"similarity{end}"] = cosine
-        scores.append(values)
-    return scores

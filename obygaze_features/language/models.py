@@ -13,8 +13,8 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from obygaze_features.backbones.backbone import KnownCheckpoint, published
-from obygaze_features.backbones.checkpoints import Checkpoint, fetch_files, is_repository, resolve
+from obygaze_features.backbones.backbone import published
+from obygaze_features.backbones.checkpoints import Checkpoint, fetch_files, resolve
 from obygaze_features.backbones.devices import (
     arithmetic,
     choose_device,
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
 TOKENS_PER_BATCH = 2048
 """The maximum number of tokens in a batch. Each token's output is as long as the vocabulary."""
 TEXTS_PER_BATCH = 64
-_ENCODER_OWNER = "sentence-transformers"
 _ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """The files of a sentence encoder's other modules, such as pooling or a dense layer."""
 
-LANGUAGE_MODELS = {checkpoint.name: checkpoint for checkpoint in published("language-models")}
-SENTENCE_ENCODERS = {checkpoint.name: checkpoint for checkpoint in published("sentence-encoders")}
+TEXT_MODELS = {
+    checkpoint.name: checkpoint
+    for checkpoint in (*published("language-models"), *published("sentence-encoders"))
+}
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,7 @@ class LanguageModel:
         config = self.network.config
         sequences = [[config.bos_token_id, *ids, config.eos_token_id] for ids in encoded]
         means: list[float | None] = [None] * len(sequences)
-        # The network predicts the last token but does not read it.
-        rows = [
-            row for row, ids in enumerate(sequences) if len(ids) - 1 <= self.tokenizer.max_tokens
-        ]
-        for batch in _batches(rows, sequences):
+        for batch in _batches(sequences, self.tokenizer.max_tokens):
             with explain_out_of_memory(self.name, self.device):
                 values = self._score([sequences[row] for row in batch])
             for row, mean in zip(batch, values, strict=True):
@@ -133,20 +130,17 @@ class SentenceEncoder:
 def load_language_model(spec: str | Path, device: str | None = None) -> LanguageModel:
     """Load a language model in GPT-2's layout.
 
-    `spec` is a folder, a name in `LANGUAGE_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub.
+    `spec` is a folder, a name in `TEXT_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub.
     """
     need("transformers", extra="language")
     from transformers import GPT2LMHeadModel
 
     device = choose_device(device)
-    checkpoint = _resolve(spec, LANGUAGE_MODELS)
+    checkpoint = _resolve(spec)
     folder = checkpoint.path
     config = read_json(folder / "config.json", BackboneError)
-    model_type = config.get("model_type") if isinstance(config, dict) else None
-    if model_type != "gpt2":
-        raise BackboneError(
-            f"{folder}: a language model must be of the type 'gpt2' (got {model_type!r})"
-        )
+    if not isinstance(config, dict) or config.get("model_type") != "gpt2":
+        raise BackboneError(f"{folder}: a language model must be of the type 'gpt2'")
     files = weight_files(folder)
     network = load_model(GPT2LMHeadModel, folder, files)
     tokenizer = read_tokenizer(folder, network.config.n_positions, network.config.vocab_size)
@@ -157,12 +151,12 @@ def load_language_model(spec: str | Path, device: str | None = None) -> Language
 def load_sentence_encoder(spec: str | Path, device: str | None = None) -> SentenceEncoder:
     """Load a sentence encoder.
 
-    `spec` is a folder, a name in `SENTENCE_ENCODERS`, or ``OWNER/NAME`` on the Hugging Face Hub. If
+    `spec` is a folder, a name in `TEXT_MODELS`, or ``OWNER/NAME`` on the Hugging Face Hub. If
     the model has no ``modules.json``, sentence-transformers averages the embeddings of tokens.
     """
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
-    checkpoint = _resolve(spec, SENTENCE_ENCODERS)
+    checkpoint = _resolve(spec)
     folder = checkpoint.path
     files = weight_files(folder)
     _check_weights(folder, files)
@@ -177,34 +171,16 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     return SentenceEncoder(checkpoint.name, model, device, _about(checkpoint, files))
 
 
-def is_text_model(name: str) -> bool:
-    """Return True if a name belongs to a text model, either a known model or a model on the Hub."""
-    if name in LANGUAGE_MODELS or name in SENTENCE_ENCODERS:
-        return True
-    if not is_repository(name) or Path(name).exists():
-        return False
-    if name.startswith(f"{_ENCODER_OWNER}/"):
-        return True
-    configs = [read_json(path, BackboneError) for path in fetch_files(name, None, ["config.json"])]
-    return any(
-        isinstance(config, dict) and config.get("model_type") == "gpt2" for config in configs
-    )
-
-
 def prefetch(name: str) -> Path:
-    """Download a text model (see `is_text_model`) for a machine without network access."""
-    return _resolve(name, {**LANGUAGE_MODELS, **SENTENCE_ENCODERS}).path
+    """Download a model of `TEXT_MODELS` for a machine without network access."""
+    return _resolve(name).path
 
 
-def _resolve(spec: str | Path, checkpoints: Mapping[str, KnownCheckpoint]) -> Checkpoint:
-    checkpoint = resolve(
-        str(spec), checkpoints, list_command="obygaze features caption-scores --help"
-    )
-    folder = checkpoint.path
-    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-        raise BackboneError(f"{folder} is not a model: it has neither config.json nor modules.json")
-    if checkpoint.repository and not has_tokenizer(folder):
-        _fetch_text_files(checkpoint.repository, folder)
+def _resolve(spec: str | Path) -> Checkpoint:
+    command = "obygaze features caption-scores --help"
+    checkpoint = resolve(str(spec), TEXT_MODELS, list_command=command)
+    if checkpoint.repository and not has_tokenizer(checkpoint.path):
+        _fetch_text_files(checkpoint.repository, checkpoint.path)
     return checkpoint
 
 
@@ -239,11 +215,15 @@ def _check_weights(folder: Path, files: Sequence[Path]) -> None:
     load_model(model_class, folder, files, **({"add_pooling_layer": False} if has_pooling else {}))
 
 
-def _batches(rows: Sequence[int], sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def _batches(sequences: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
     """Yield batches of rows whose texts have similar lengths, so that they need little padding."""
     batch: list[int] = []
-    for row in sorted(rows, key=lambda row: len(sequences[row])):
-        if batch and (len(batch) + 1) * len(sequences[row]) > TOKENS_PER_BATCH:
+    for row in sorted(range(len(sequences)), key=lambda row: len(sequences[row])):
+        length = len(sequences[row])
+        # The network predicts the last token but does not read it.
+        if length - 1 > max_tokens:
+            break
+        if batch and (len(batch) + 1) * length > TOKENS_PER_BATCH:
             yield batch
             batch = []
         batch.append(row)

@@ -7,12 +7,11 @@ a published protocol is sound, training on one split and testing on another may 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from obygaze_features.common.printer import align
-from obygaze_features.common.text import group_by, join_some
+from obygaze_features.common.text import group_by
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import NEIGHBOUR_S, overlapping
@@ -37,11 +36,12 @@ class Leak:
     by_class: Mapping[str, tuple[int, int]]
     neighbours: list[str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the leak as JSON, with the ids of the test items."""
-        by_class = {k: {"leaked": a, "tested": b} for k, (a, b) in self.by_class.items()}
-        counts = {"tested": len(self.tested), "leaked": len(self.ids)}
-        return {**vars(self), **counts, "by_class": by_class}
+    def items(self) -> Iterator[dict[str, Any]]:
+        """Yield a row for each leaked test item and each neighbour."""
+        for kind, ids in (("leaked", self.ids), ("neighbour", self.neighbours)):
+            for name in ids:
+                place = {"test": self.test, "train": self.train, "where": self.where}
+                yield {"id": name, "kind": kind, **place}
 
 
 def audit(
@@ -100,34 +100,22 @@ def _leaks_of_pair(
     return leaks
 
 
-def describe_leaks(leaks: Sequence[Leak]) -> str:
-    """Format the leaks as a table for a terminal, with a range over a training split's runs."""
+def audit_rows(leaks: Sequence[Leak]) -> list[dict[str, Any]]:
+    """Return a row for each test set and training split, with the range over the split's runs."""
     rows = []
     for pool, *runs in group_by(leaks, lambda leak: (leak.test, leak.train)).values():
-        names = list(pool.by_class)
-        in_pool = f"{len(pool.ids)} of {len(pool.tested)}"
-        in_runs = _describe_classes(names, runs) if runs else ""
-        by_class = _describe_classes(names, [pool])
-        rows.append([f"{pool.test} fold {pool.test_fold}", pool.train, in_pool, by_class, in_runs])
-    verdict = "No test item is in any training pool."
-    if any(leak.ids for leak in leaks):
-        verdict = "Test items are in training pools, so scores on them also measure memorisation."
-    for leak in leaks:
-        if leak.neighbours and leak.where == "pool":
-            verdict += (
-                f"\n{len(leak.neighbours)} of {len(leak.tested)} test items of {leak.test} fold "
-                f"{leak.test_fold} have a neighbour in the same file that {leak.train} trains on "
-                f"({join_some(leak.neighbours, 3)}). Keep files whole (obygaze manifests split "
-                "MANIFEST --by media), or leave a gap between clips (gap = 5 in an experiment)."
-            )
-    header = ["tested on", "trained on", "in the pool", "by class", "in each run's training set"]
-    return f"{align(header, rows, left=5)}\n\n{verdict}"
-
-
-def _describe_classes(names: Sequence[str], leaks: Sequence[Leak]) -> str:
-    texts = []
-    for name in names:
-        leaked = [leak.by_class[name][0] for leak in leaks]
-        span = f"{min(leaked)}" if min(leaked) == max(leaked) else f"{min(leaked)}-{max(leaked)}"
-        texts.append(f"{name} {span}/{leaks[0].by_class[name][1]}")
-    return ", ".join(texts)
+        counts: list[Any] = [len(run.ids) for run in runs] or [None]
+        rows.append(
+            {
+                "test": pool.test,
+                "fold": pool.test_fold,
+                "train": pool.train,
+                "tested": len(pool.tested),
+                "leaked": len(pool.ids),
+                "least_in_a_run": min(counts),
+                "most_in_a_run": max(counts),
+                "neighbours": len(pool.neighbours),
+                "leaked_by_class": {name: own[0] for name, own in pool.by_class.items()},
+            }
+        )
+    return rows

@@ -22,7 +22,6 @@ from obygaze_features.common.files import (
     write_files,
     write_text,
 )
-from obygaze_features.common.importers import Importer
 from obygaze_features.common.tables import Table, format_table, read_table
 from obygaze_features.common.text import as_list, counted, sha256_of_text
 from obygaze_features.errors import ManifestError, UsageError
@@ -31,6 +30,7 @@ from obygaze_features.items.media import Located, locate
 from obygaze_features.manifests.labels import (
     LabelScheme,
     LabelSet,
+    OwnLevels,
     obygaze_scheme,
     scheme_in,
     unknown_ids,
@@ -292,12 +292,136 @@ class Manifest:
 
         return with_subtitles(self, source, shift=shift, films=films)
 
-    # Importers, one per file in `importers/`; the command line adds a command for each.
-    from_obygaze12 = Importer("obygaze12")
-    from_accede = Importer("accede")
-    from_folder = Importer("folder")
-    from_prompts = Importer("prompts")
-    from_csv = Importer("csv_table")
+    @staticmethod
+    def from_obygaze12(
+        source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
+    ) -> Manifest:
+        """Read the annotations of the ObyGaze12 paper.
+
+        Parameters
+        ----------
+        source
+            ``ObyGaze12_thresh_02.csv`` or a similar file (default: downloaded).
+        rule
+            The name of the default label set, which is one of `RULES`.
+        url
+            An alternative address to download from.
+        """
+        from obygaze_features.manifests.importers.obygaze12 import import_manifest
+
+        return import_manifest(source, rule=rule, url=url)
+
+    @staticmethod
+    def from_accede(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
+        """Read LIRIS-ACCEDE's violence, valence and arousal.
+
+        The folder has the text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
+        MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the corresponding ACCEDE files. If there is
+        no file of affect classes, they are computed from the values in ACCEDEranking.txt.
+
+        Parameters
+        ----------
+        source
+            A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both. It must contain at least one
+            file of sets, affect, violence or ranking.
+        threshold
+            If there is no file of affect classes, clips with scores above `threshold` are positive
+            or active, and clips with scores below ``-threshold`` are negative or calm.
+        scale
+            The scale of values in ``ACCEDEranking.txt``: from 1 to 5 (the score is then (v - 3) /
+            2, which is an assumption, because the files do not state the scale), or scores from -1
+            to 1.
+        """
+        from obygaze_features.manifests.importers.accede import import_manifest
+
+        return import_manifest(source, threshold=threshold, scale=scale)
+
+    @staticmethod
+    def from_folder(
+        source: Path | str, *, ids: str | None = None, kind: str | None = None
+    ) -> Manifest:
+        """List the videos, sound files or images in any folder.
+
+        The folder contains the files, or one folder per film or group of images. Folders may be
+        nested. A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is next to
+        it. tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12, except with
+        ``ids="names"``.
+
+        Parameters
+        ----------
+        source
+            The folder. A file belongs to the film that its outermost folder in `source` is named
+            after.
+        ids
+            ``names``: the id is the file's name, prefixed with its film unless it already starts
+            with the film. By default, tt0108160_scene_1.avi becomes tt0108160-001.
+        kind
+            ``clip`` or ``image`` (default: clips, or images in a folder without videos).
+        """
+        from obygaze_features.manifests.importers.folder import import_manifest
+
+        return import_manifest(source, ids=ids, kind=kind)
+
+    @staticmethod
+    def from_prompts(
+        source: Path | str,
+        templates: Sequence[str] = (),
+        *,
+        article: str = "letter",
+    ) -> Manifest:
+        """Make texts by putting each stimulus into each template.
+
+        The manifest has columns for the set, stimulus and template of each text, so that you can
+        select texts by them. An id consists of the set and the text.
+
+        Parameters
+        ----------
+        source
+            A table with a ``stimulus`` column and optionally a ``set`` column (other columns are
+            kept); or a battery of association tests, as a JSON file or the name of a built-in
+            battery.
+        templates
+            Texts with ``{}`` for the stimulus (default: the battery's, or `TEMPLATES`).
+        article
+            The rule for the article before the stimulus, one of `ARTICLES`.
+        """
+        from obygaze_features.manifests.importers.prompts import import_manifest
+
+        return import_manifest(source, templates, article=article)
+
+    @staticmethod
+    def from_csv(
+        source: Path | str,
+        columns: Mapping[str, str] | None = None,
+        *,
+        levels: OwnLevels = None,
+        annotator: str | None = None,
+    ) -> Manifest:
+        """Read any CSV table of clips, with or without labels.
+
+        Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
+        and concepts are recognised; `columns` maps other names. If there are no ids, or they are
+        file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate
+        several concepts in a cell with bars, commas or semicolons. A row without a level is an
+        unlabelled clip. Spans of a file (start, end) that have no film belong to the film that the
+        file is named after.
+
+        Parameters
+        ----------
+        source
+            The table. Columns that are not recognised are kept unchanged.
+        columns
+            Column names by meaning (id, film, media, level ...), for columns with other names.
+        levels
+            Your levels, from lowest to highest (concepts are then taken from the table); or a
+            `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines
+            (default: ObyGaze12's).
+        annotator
+            The annotator, if one person made all labels; the label set gets this name.
+        """
+        from obygaze_features.manifests.importers.csv_table import import_manifest
+
+        return import_manifest(source, columns, levels=levels, annotator=annotator)
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:

@@ -23,7 +23,6 @@ from obygaze_features.common.figures import (
     name_rows,
     text_width,
 )
-from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests.labels import LabelScheme
@@ -79,30 +78,6 @@ class Statistics:
         seen = {name for counts in self.all.concepts.values() for name in counts}
         return [name for name in self.scheme.concept_names if name in seen]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as JSON."""
-        return {
-            "manifest": self.manifest,
-            "labels": self.labels,
-            "split": self.split,
-            **self._counts(self.all),
-            "films": {film: self._counts(counts) for film, counts in self.films.items()},
-        }
-
-    def _counts(self, counts: Counts) -> dict[str, Any]:
-        return {
-            "items": counts.total,
-            "levels": {
-                code: {
-                    "count": counts.levels[code],
-                    "share": counts.share(code),
-                    "concepts_per_item": counts.concepts_per_item(code),
-                    "concept_rates": {c: counts.concept_rate(code, c) for c in self.concepts},
-                }
-                for code in self.scheme.codes
-            },
-        }
-
 
 def statistics(
     manifest: Manifest, labels: str | None = None, *, split: str | None = None
@@ -126,97 +101,68 @@ def statistics(
     return Statistics(manifest.name, label_set.name, split, scheme, total, films)
 
 
-def describe_statistics(
-    stats: Statistics, titles: Mapping[str, str], *, by_film: bool = False
-) -> str:
-    """Return the counts as tables for a terminal."""
-    codes, total, name_of = stats.scheme.codes, stats.all, stats.scheme.name_of
-    in_split = f", within the split {stats.split!r}" if stats.split else ""
-    films = len(stats.films.keys() - {""})
-    of_films = f" of {counted(films, 'film')}" if films or not stats.films else ""
-    level_rows = [
-        [
-            code,
-            name_of[code] if name_of[code] != code else "",
-            total.levels[code],
-            f"{total.share(code):.1%}",
-            f"{total.concepts_per_item(code):.2f}" if total.levels[code] else "–",
-        ]
-        for code in codes
-    ]
-    parts = [
-        f"{stats.manifest}, labels {stats.labels!r}{in_split}: "
-        f"{counted(total.total, 'clip')}{of_films}",
-        align(["level", "", "clips", "share", "concepts/clip"], level_rows, left=2),
-    ]
-    if stats.concepts:
-        concept_rows = [
-            [
-                name,
-                *(f"{total.concept_rate(c, name):.1%}" if total.levels[c] else "–" for c in codes),
-            ]
-            for name in stats.concepts
-        ]
-        table = align(["concept", *codes], concept_rows)
-        parts.append(f"share of each level's clips that have a concept\n\n{table}")
-    if by_film:
-        film_rows = []
-        for film, counts in stats.films.items():
-            shares = [text for c in codes for text in (counts.levels[c], f"{counts.share(c):.0%}")]
-            film_rows.append([film, titles.get(film, ""), counts.total, *shares])
-        header = ["film", "", "clips", *(f"{part}{c}" for c in codes for part in ("", "% "))]
-        parts.append(align(header, film_rows, left=2))
-    return "\n\n".join(parts)
-
-
-def describe_manifest(manifest: Manifest) -> dict[str, Any]:
-    """Return a manifest's header, its counts, and the names of its label sets, splits and runs."""
-    films = sorted(set(manifest.items.films) - {""})
+def manifest_facts(
+    manifest: Manifest, labels: str | None = None, *, by_film: bool = False
+) -> dict[str, Any]:
+    """Return what a manifest contains, and tables of the levels and concepts of a label set."""
     facts: dict[str, Any] = {
-        "name": f"{manifest.name}, version {manifest.version}",
-        "items": f"{len(manifest):,} ({', '.join(sorted(set(manifest.items.kinds)))})",
-        "films": f"{len(films)}: {', '.join(films[:6])}{' ...' if len(films) > 6 else ''}"
-        if films
-        else "",
-        "without media": sum(not name for name in manifest.items.media),
-        "label sets": ", ".join(
-            f"{name}{' (default)' if name == manifest.default_labels else ''}"
-            for name in manifest.label_names
-        ),
-        "splits": ", ".join(manifest.split_names),
-        "runs": ", ".join(manifest.run_names),
-        "extra columns": ", ".join(manifest.items.extra),
+        "name": manifest.name,
+        "version": manifest.version,
+        "items": len(manifest),
+        "kinds": sorted(set(manifest.items.kinds)),
+        "films": sorted(set(manifest.items.films) - {""}),
+        "without_media": sum(not name for name in manifest.items.media),
+        "label_sets": manifest.label_names,
+        "default_labels": manifest.default_labels,
+        "splits": manifest.split_names,
+        "runs": manifest.run_names,
+        "extra_columns": [*manifest.items.extra],
         "digest": manifest.digest,
         "source": manifest.source,
         "licence": manifest.licence,
         "citation": manifest.citation,
     }
-    return {name: value for name, value in facts.items() if value not in ("", 0)}
+    if not (labels or manifest.default_labels or len(manifest.label_names) == 1):
+        return facts
+
+    stats = statistics(manifest, labels)
+    facts["counted_labels"] = stats.labels
+    facts["levels"] = [
+        {
+            "level": level.code,
+            "name": level.name,
+            "clips": stats.all.levels[level.code],
+            "share": stats.all.share(level.code),
+            "concepts_per_clip": stats.all.concepts_per_item(level.code),
+        }
+        for level in stats.scheme.levels
+    ]
+    facts["concepts"] = [
+        {"concept": name, **{code: stats.all.concept_rate(code, name) for code in stats.all.levels}}
+        for name in stats.concepts
+    ]
+    if by_film:
+        titles = film_titles(manifest.items)
+        facts["by_film"] = [
+            {"film": film, "title": titles.get(film, ""), "clips": own.total, **own.levels}
+            for film, own in stats.films.items()
+        ]
+    return facts
 
 
-def describe_item(manifest: Manifest, identifier: str) -> dict[str, Any]:
+def item_facts(manifest: Manifest, identifier: str) -> dict[str, Any]:
     """Return an item's fields, labels, concepts, folds and extra columns."""
-    item = manifest[identifier]
     row = manifest.items.row(identifier)
-    facts: dict[str, Any] = {**vars(item)}
-    facts["title"] = film_titles(manifest.items).get(item.film)
+    facts: dict[str, Any] = {**vars(manifest[identifier])}
+    facts["title"] = film_titles(manifest.items).get(facts["film"], "")
     for name in manifest.label_names:
         labels = manifest.labels(name)
         if identifier in labels.level_of:
-            concepts = ", ".join(labels.concepts_of[identifier])
-            facts[f"labels {name}"] = f"{labels.level_of[identifier]} {concepts}".strip()
-            index = labels.ids.index(identifier)
-            facts |= {
-                key: values[index]
-                for key, values in labels.extra.items()
-                if key not in ("raw_label", "raw_concepts")
-            }
+            concepts = labels.concepts_of[identifier]
+            facts[f"labels_{name}"] = " ".join([labels.level_of[identifier], *concepts])
     for name in manifest.split_names:
-        fold = manifest.split(name).fold_of.get(identifier)
-        if fold is not None:
-            facts[f"split {name}"] = f"fold {fold}"
-    facts |= {name: values[row] for name, values in manifest.items.extra.items()}
-    return {name: value for name, value in facts.items() if value not in ("", None)}
+        facts[f"fold_in_{name}"] = manifest.split(name).fold_of.get(identifier)
+    return facts | {name: values[row] for name, values in manifest.items.extra.items()}
 
 
 def statistics_figure(

@@ -28,8 +28,6 @@ _JPEG = b"\xff\xd8\xff"
 class Html(str):
     """A string that is already HTML, so templates insert it unchanged."""
 
-    __slots__ = ()
-
     def __html__(self) -> str:
         return str(self)
 
@@ -134,25 +132,24 @@ def draw_lanes(
     last = max(length, end)
     paths = []
     for row, lane in enumerate(lanes):
-        shapes: dict[str, list[tuple[float, float]]] = {}
-        for clip, (start, end) in spans.items():
+        shapes: dict[str, list[list[float]]] = {}
+        for clip, (start, stop) in spans.items():
             colour = lane.get(clip)
             if not colour:
                 continue
             boxes = shapes.setdefault(colour, [])
             if boxes and start <= boxes[-1][1] + 0.05:
-                boxes[-1] = boxes[-1][0], end
+                boxes[-1][1] = stop
             else:
-                boxes.append((start, end))
+                boxes.append([start, stop])
         y = row * (LANE + GAP)
         for colour, boxes in shapes.items():
-            outlines = []
+            outlines = ""
             for start, stop in boxes:
-                left, right = WIDTH * start / last, WIDTH * stop / last
-                right = right if right > left + 1 else left + 1
-                edge = f"{left:.0f}"
-                outlines.append(f"M{edge} {y}H{right:.0f}v{LANE}H{edge}z")
-            paths.append(html('<path class="{}" d="{}"/>', colour, "".join(outlines)))
+                left = WIDTH * start / last
+                right = max(WIDTH * stop / last, left + 1)
+                outlines += f"M{left:.0f} {y}H{right:.0f}v{LANE}H{left:.0f}z"
+            paths.append(html('<path class="{}" d="{}"/>', colour, outlines))
     height = len(lanes) * (LANE + GAP)
     return html(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
@@ -183,4 +180,6 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
 
 
 def _escaped(part: object) -> str:
-    return part if isinstance(part, Html) else escape(str(part))
+    if isinstance(part, Html):
+        return part
+    return escape(str(part))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,16 +110,18 @@ def search(
     )
 
 
-def match_rows(
-    matches: Sequence[Match], stores: Sequence[Store], titles: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Return matches as JSON, with the title of each film and the clip's span in seconds."""
+def match_rows(matches: Sequence[Match], stores: Sequence[Store]) -> list[dict[str, Any]]:
+    """Return matches as rows, with the title of each film and the clip's span in seconds."""
+    titles = film_titles_of(stores)
     rows = []
     for match in matches:
         items = next(store.items for store in stores if match.id in store)
         item = items[items.row(match.id)]
-        title = titles.get(item.film, item.film)
-        rows.append(asdict(match) | {"title": title, "start": item.start, "end": item.end})
+        row = {"id": match.id, "title": titles.get(item.film, item.film), "cosine": match.cosine}
+        row |= {"start": item.start, "end": item.end}
+        if match.time is not None:
+            row |= {"frame": match.frame, "time": match.time}
+        rows.append({**row, "film": match.film, "store": match.store})
     return rows
 
 
@@ -147,6 +148,8 @@ def write_page(
     overwrite
         Replace an existing page.
     """
+    if output.suffix != ".html":
+        raise UsageError(f"{output}: matches are written as a page. Name it {output}.html")
     pictures: Mapping[str, str] = {}
     if thumbnails is not None:
         pictures = read_thumbnails(thumbnails, [row["id"] for row in rows])
@@ -156,7 +159,7 @@ def write_page(
         image = html('<div class="none"></div>')
         if row["id"] in pictures:
             image = html('<img alt="" src="data:image/jpeg;base64,{}">', pictures[row["id"]])
-        time = row["start"] if row["time"] is None else row["time"]
+        time = row.get("time", row["start"])
         place = [row["title"] or row["id"]]
         if time is not None:
             place.append(format_time(round(time)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +87,6 @@ class Difference:
             and not self.only_right
             and all(agreement.equal == agreement.n for agreement in self.rows.values())
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the difference as values that can be written as JSON."""
-        return {"identical": self.identical, **asdict(self)}
 
 
 def diff(left: Store, right: Store | Path | str) -> Difference:

@@ -242,7 +242,7 @@ class ZipArchive(Location):
                 raise StoreError(
                     self.where,
                     f": {name!r:.80} is compressed. Pack the store again with: "
-                    "obygaze stores pack STORE -o NAME.zip",
+                    "obygaze stores push STORE NAME.zip",
                 )
         return infos
 

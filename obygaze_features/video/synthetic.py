@@ -81,7 +81,7 @@ def write_synthetic_dataset(
         row["heard"] = "voice" if has_voice(number) else "tone"
         rows.append({**row, **span, "synthetic": "drawn by a program"})
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
-        write_text(new / SYNTHETIC, "Drawn by obygaze features make-clips; nothing was filmed.\n")
+        write_text(new / SYNTHETIC, "Drawn by obygaze features demo; nothing was filmed.\n")
         for path, scenes_of_film in videos.items():
             (new / "videos" / path).parent.mkdir(parents=True, exist_ok=True)
             _write_clip(new / "videos" / path, scenes_of_film)

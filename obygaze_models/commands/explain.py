@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,6 +18,7 @@ from obygaze_features.common.cli import (
     folder_argument,
     json_option,
     overwrite_option,
+    show,
     store_argument,
 )
 from obygaze_features.common.elan import refuse_edited
@@ -25,16 +27,9 @@ from obygaze_features.common.files import (
     require_folder_name,
     write_files,
 )
-from obygaze_features.common.printer import align
 from obygaze_features.common.text import counted
 from obygaze_features.errors import ExperimentError, UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
-
-if TYPE_CHECKING:
-    from obygaze_models.explain.attributions import Step
-
-BAR = 24
-"""The length of the longest bar, in characters."""
 
 
 @click.command()
@@ -68,52 +63,31 @@ def explain(model: Path, named: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         echo_json(msgspec.to_builtins(clips))
     else:
-        echo("\n\n".join(map(_describe_clip, clips)))
+        for clip in clips:
+            show(_facts(clip))
         echo_warnings(describe_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
     echo_warnings(about.description.warnings)
 
 
-def _describe_clip(clip: dict[str, Any]) -> str:
+def _facts(clip: dict[str, Any]) -> dict[str, Any]:
+    """Return a clip's prediction, with its reasons and the nearest clips as rows."""
     explanation = clip["explanation"]
-    label, probabilities = explanation["label"], explanation["probabilities"]
-    others = [f"{name} {p:.2f}" for name, p in probabilities.items() if name != label]
-    lines = [f"{clip['id']}: {label}, probability {probabilities[label]:.2f} ({', '.join(others)})"]
-    lines += _reasons(explanation["why"], list(probabilities))
-    if clip["nearest"]:
-        rows = [[match["id"], f"{match['cosine']:.3f}"] for match in clip["nearest"]]
-        table = align(["nearest clips", "cosine"], rows)
-        lines += ["", *(f"  {line}" for line in table.splitlines())]
-    return "\n".join(lines)
-
-
-def _reasons(why: dict[str, Any] | None, classes: list[str]) -> list[str]:
-    from obygaze_models.explain.parts import name_log_odds
-
+    facts = {
+        "id": clip["id"],
+        "predicted": explanation["label"],
+        "probabilities": explanation["probabilities"],
+    }
+    why = explanation["why"]
     if why is None:
-        return ["  no reasons: this type of model gives none, or all features of the clip are zero"]
-    if "steps" in why:
-        shares = ", ".join(f"{share:.0%} {name}" for name, share in why["shares"].items())
-        return [
-            *("  " + _describe_step(step) for step in why["steps"]),
-            f"  training clips that reach this leaf: {shares}",
-        ]
-    rows = [(part["concept"], part["amount"]) for part in why["contributions"]]
-    rows.append(("(intercept)", why["intercept"]))
-    width = max(len(name) for name, _ in rows)
-    longest = max(abs(amount) for _, amount in rows) or 1.0
-    return [
-        *(
-            f"  {name.ljust(width)}  {amount:+7.2f}  "
-            f"{('+' if amount > 0 else '-') * round(BAR * abs(amount) / longest)}".rstrip()
-            for name, amount in rows
-        ),
-        f"  sum {why['logit']:+.2f}: the {name_log_odds(classes)}",
-    ]
-
-
-def _describe_step(step: Step) -> str:
-    sign = ">" if step.above else "<="
-    return f"{step.concept} {step.value:.4g} {sign} {step.threshold:.4g}"
+        facts["reasons"] = "none from this type of model, or all features of the clip are zero"
+    elif "steps" in why:
+        facts["shares_in_the_leaf"] = why["shares"]
+        facts["questions"] = [asdict(step) for step in why["steps"]]
+    else:
+        facts["log_odds"] = why["logit"]
+        facts["at_rest"] = why["intercept"]
+        facts["parts"] = why["contributions"]
+    return facts | {"nearest": clip["nearest"]}
 
 
 @click.command()
@@ -122,25 +96,17 @@ def _describe_step(step: Step) -> str:
 @path_option("-o", "--output", "output", required=True, help="A CSV file with a row per moment.")
 @path_option("--frames", help="A CSV file with one row per frame.")
 @path_option("--elan", metavar="FOLDER", help="A folder for one .eaf file per film.")
-@path_option(
-    "--manifest", help="A manifest with the times of clips in films, if the store lacks them."
-)
-@click.option(
-    "--threshold",
-    type=float,
-    help="The minimum probability of a moment's frames.  [default: the model's, from validation]",
-)
-@click.option(
-    "--min-length", type=Seconds(0), default=2.0, help="Drop moments shorter than this, in seconds."
-)
 @click.option(
     "--close-gaps",
     type=Seconds(0),
     help="Join moments separated by a gap shorter than this, in seconds.  "
     "[default: 5, but at most a tenth of the film (or of a clip with no position)]",
 )
-@click.option("--estimator", help="For a run: the estimator, if several read frames.")
-@click.option("--task", help="For a run: the task, if there are several.")
+@click.option(
+    "--threshold",
+    type=float,
+    help="The minimum probability of a moment's frames.  [default: the model's, from validation]",
+)
 @overwrite_option
 def moments(
     model: Path,
@@ -148,9 +114,6 @@ def moments(
     output: Path,
     frames: Path | None,
     elan: Path | None,
-    manifest: Path | None,
-    estimator: str | None,
-    task: str | None,
     overwrite: bool,
     **options: Any,
 ) -> None:
@@ -181,13 +144,11 @@ def moments(
         require_folder_name(elan)
 
     opened = of.open_store(store)
-    options["manifest"] = None if manifest is None else of.Manifest.load(manifest)
     if (model / RECORD).is_file():
-        done = om.load_run(model).moments(estimator, task=task, store=opened, **options)
-    elif estimator or task:
-        raise UsageError(f"--estimator and --task need a run, but {model} is a single model")
+        done = om.load_run(model).moments(store=opened, **options)
     else:
-        done = om.find_moments(om.predict_frames(model, opened), opened.items, **options)
+        frames_of = om.predict_frames(model, opened)
+        done = om.find_moments(frames_of, opened.items, **options)
 
     files = {output: done.to_csv()}
     lines = [done.describe(), f"a row per moment -> {output}"]

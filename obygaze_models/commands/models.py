@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,17 +13,18 @@ from obygaze_features.common.cli import (
     PATH,
     echo,
     echo_json,
+    exit_if,
     folder_argument,
     json_option,
     output_options,
     overwrite_option,
+    show,
 )
 from obygaze_features.common.figures import check_figure_path, save_figure
-from obygaze_features.common.printer import align, fill
-from obygaze_features.common.text import counted, for_shell, redact_url
+from obygaze_features.common.printer import fill
+from obygaze_features.common.text import counted, redact_url
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import (
-    PARTLY_DONE,
     echo_warnings,
     path_option,
     run_folders,
@@ -33,6 +33,9 @@ from obygaze_models.commands._shared import (
 from obygaze_models.commands.explain import explain, moments
 from obygaze_models.commands.predict import evaluate, predict, train
 from obygaze_models.data.warnings import RunWarning
+
+if TYPE_CHECKING:
+    from obygaze_models.saved.about import About
 
 
 @click.group()
@@ -61,11 +64,10 @@ def example(folder: Path, overwrite: bool) -> None:
       obygaze models run mobygaze/level.toml -o runs/level
       obygaze report runs/level
     """
-    from obygaze_models.data.example import EXPERIMENTS, copy_example
+    from obygaze_models.data.example import copy_example
 
     copy_example(folder, overwrite=overwrite)
     echo(f"the words of 2,567 minutes of 20 films -> {folder}")
-    echo(f"next: obygaze models run {for_shell(folder / EXPERIMENTS[0])} -o runs/level")
 
 
 @models.command()
@@ -144,14 +146,15 @@ def run(
         echo_json(to_builtins(done.record))
     else:
         _echo_run(done, verbose=verbose)
-    if skipped := done.record.skipped:
+    skipped = done.record.skipped
+    if skipped:
         if as_json:
             echo_warnings(warning for warning in done.record.warnings if warning.code == "skipped")
         parts = counted(len(skipped), "fit or test was", "fits and tests were")
         unscored = done.record.unscored
         without = f" (no scores for {', '.join(unscored)})" if unscored else ""
         echo(f"{parts} skipped{without}; {done.folder / RECORD} says why", err=True)
-        click.get_current_context().exit(PARTLY_DONE)
+    exit_if(skipped)
 
 
 def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> None:
@@ -171,9 +174,8 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
         echo_json(to_builtins(planned))
         return
     echo(describe_plan(plan))
-    for skip in failed:
-        echo(f"would be skipped: {skip.what}: {skip.why}")
-    echo(f"about {seconds:.0f} s on this machine, judging by one fit of each estimator")
+    skipped = [{"would_be_skipped": skip.what, "why": skip.why} for skip in failed]
+    show({"seconds_on_this_machine": seconds, "skipped": skipped})
     echo_warnings([note for note in warnings if note.code != "skipped"], verbose=verbose)
 
 
@@ -188,11 +190,7 @@ def _echo_run(done: om.Run, *, verbose: bool) -> None:
     for line in headline(done.record):
         echo(line, bold=True)
     echo_warnings(group_warnings(warnings)[:1])
-    record, folder = done.record, for_shell(done.folder)
-    page = f"for a page: obygaze report {folder}"
-    if any(record.task(test).target.is_numeric for test in record.tests):
-        page = f"for each clip's prediction: obygaze models predict {folder}"
-    echo(f"Wrote {done.folder}; {page}")
+    echo(f"Wrote {done.folder}")
     echo(f"\n{describe_run(done, verbose=verbose)}")
     echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
 
@@ -211,30 +209,21 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     from obygaze_models.estimators.registry import describe_estimators
     from obygaze_models.saved.about import read_models
 
-    if folder is None:
-        estimators = describe_estimators()
-        if as_json:
-            echo_json(estimators)
-        else:
-            _echo_estimators(estimators)
+    if folder is not None:
+        show([_model_row(name, about) for name, about in read_models(folder).items()], as_json)
         return
-    models = read_models(folder)
-    if as_json:
-        echo_json(models)
-        return
-    described = {name: about.description for name, about in models.items()}
-    table = [[name, own.estimator, own.task, len(own.seen)] for name, own in described.items()]
-    echo(align(["model", "estimator", "task", "clips seen"], table, left=3))
+    rows = []
+    for name, estimator in describe_estimators().items():
+        options = [f"{key} = {value!r}" for key, value in estimator["options"].items()]
+        facts = {"name": name, "estimator": estimator["title"], "package": estimator["package"]}
+        rows.append(facts | {"options": ", ".join(options)})
+    show(rows, as_json)
 
 
-def _echo_estimators(estimators: Mapping[str, Mapping[str, Any]]) -> None:
-    for name, estimator in estimators.items():
-        options = ", ".join(f"{key} = {value!r}" for key, value in estimator["options"].items())
-        package = estimator["package"]
-        origin = "" if package == "obygaze" else f" ({package})"
-        echo(f"{name:<18} {estimator['title']}{origin}")
-        if options:
-            echo(f"{'':<18} options: {options}")
+def _model_row(name: str, about: About) -> dict[str, Any]:
+    own = about.description
+    row = {"model": name, "estimator": own.estimator, "task": own.task, "clips_seen": len(own.seen)}
+    return row | {"classes": own.classes, "array": own.features.array}
 
 
 class _MetricOption(click.Option):
@@ -261,20 +250,14 @@ class _MetricOption(click.Option):
     cls=_MetricOption,
     help="The score to show: {}.  [default: the metric of the first run's experiment]",
 )
-@click.option(
-    "--pooled", is_flag=True, help="Score all clips together instead of averaging over films."
-)
 @output_options("A figure: .svg, .pdf or .png.", required=False)
-@verbose_option
 @json_option
 def compare(
     runs: tuple[Path, ...],
     models: tuple[str, ...],
-    pooled: bool,
     metric: str | None,
     output: Path | None,
     overwrite: bool,
-    verbose: bool,
     as_json: bool,
 ) -> None:
     """Compare models of one or more RUNs in a ranked table.
@@ -294,28 +277,27 @@ def compare(
     if output:
         check_figure_path(output, overwrite=overwrite)
     opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models, metric=metric, pooled=pooled)
+    compared = om.compare(*opened, models=models, metric=metric)
     table = compared.table(metric)
-    differences = [note for own in compared.comparisons for note in own.differences]
-    notes = [
-        RunWarning(
-            "no-metric", own.test, f"{own.test} is left out: {metric} is undefined for its classes"
-        )
-        for own in compared.comparisons
-        if metric not in (None, *own.scores)
-    ]
-    notes += [note for own in compared.comparisons for note in own.notes]
-    notes += compared.left_out
     grave = [note for run in opened for note in run.warnings if note.voids_scores]
-    grave += [leak for comparison in compared.comparisons for leak in comparison.leaks]
+    for own in compared.comparisons:
+        grave += own.leaks
+    notes = [*compared.left_out]
+    differences: list[RunWarning] = []
+    for own in compared.comparisons:
+        differences += own.differences
+        notes += own.notes
+        if metric not in (None, *own.scores):
+            text = f"{own.test} is left out: {metric} is undefined for its classes"
+            notes.append(RunWarning("no-metric", own.test, text))
     echo_warnings(grave)
-    echo_warnings(differences, heading="NOTE", verbose=verbose)
+    echo_warnings(differences, heading="NOTE")
     if as_json:
         echo_json(asdict(compared))
     else:
         echo(fill(compared.headline(metric), 100), bold=True)
         echo(f"\n{table}")
-    echo_warnings(notes, heading="NOTE", verbose=verbose)
+    echo_warnings(notes, heading="NOTE")
     if output:
         save_figure(compared.figure(metric), output, overwrite=overwrite)
         echo(f"Wrote {output}", err=as_json)
@@ -328,19 +310,11 @@ def compare(
     show_default="2,5,10,15, up to the largest possible",
     help="Numbers of films to train on.",
 )
-@click.option(
-    "--draws",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Random draws of films for each number of films.",
-)
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
 def curve(
     experiment: Path,
     films: str | None,
-    draws: int,
     output: Path | None,
     overwrite: bool,
     as_json: bool,
@@ -355,7 +329,7 @@ def curve(
     \b
     Examples:
       obygaze models curve mobygaze/level.toml
-      obygaze models curve mobygaze/level.toml --films 3,6,12 --draws 10 -o curve.svg
+      obygaze models curve mobygaze/level.toml --films 3,6,12 -o curve.svg
     """
     if output:
         check_figure_path(output, overwrite=overwrite)
@@ -365,7 +339,7 @@ def curve(
         raise UsageError(
             f"--films must be whole numbers (got {films}). For example, write 2,5,10"
         ) from None
-    drawn = om.learning_curve(experiment, sizes, draws=draws, log=lambda line: echo(line, err=True))
+    drawn = om.learning_curve(experiment, sizes, log=lambda line: echo(line, err=True))
     if as_json:
         echo_json(asdict(drawn))
     else:
@@ -391,13 +365,10 @@ def check(run: Path, as_json: bool) -> None:
     """
     opened = om.load_run(*run_folders([run]))
     differences = opened.check()
-    if as_json:
-        echo_json({"run": str(opened.folder), "differences": differences})
-    else:
-        scores = counted(len(opened.record.scores), "model score", "model scores")
-        echo("\n".join(differences) or f"{opened.folder}: {scores} match its predictions")
-    if differences:
-        click.get_current_context().exit(1)
+    rows = [{"difference": text} for text in differences]
+    facts = {"run": str(opened.folder), "scores": len(opened.record.scores)}
+    show(facts | {"differences": len(differences), "list": rows}, as_json)
+    exit_if(differences, 1)
 
 
 for command in (train, evaluate, predict, moments, explain):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,14 @@ from obygaze_features.common.cli import (
     json_option,
     output_options,
     overwrite_option,
+    show,
 )
 from obygaze_features.common.elan import refuse_edited
 from obygaze_features.common.files import refuse_to_overwrite, write_files
-from obygaze_features.common.printer import align
-from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option, stores_argument
 
 if TYPE_CHECKING:
-    from obygaze_models.experiments.run import TrainedModel
     from obygaze_models.saved.inference import PartScore
 
 
@@ -36,13 +35,12 @@ MAX_ROWS_SHOWN = 20
 @click.command()
 @folder_argument("experiment")
 @click.option("--estimator", help="The estimator to train.  [default: the experiment's first]")
-@click.option("--concept", help="The concept to learn, if there are several.  [default: the first]")
 @output_options(
     "The model's folder; by default models/NAME for an experiment NAME.toml.", required=False
 )
 @json_option
 def train(
-    experiment: Path, output: Path | None, estimator: str | None, as_json: bool, **options: Any
+    experiment: Path, output: Path | None, estimator: str | None, overwrite: bool, as_json: bool
 ) -> None:
     """Train a model on all labelled clips of an EXPERIMENT.
 
@@ -61,38 +59,15 @@ def train(
         experiment,
         output or Path("models", experiment.stem),
         estimator=estimator,
+        overwrite=overwrite,
         log=lambda line: echo(line, err=True),
-        **options,
     )
-    if as_json:
-        echo_json({**asdict(model), "path": str(model.path)})
-        return
-    for line in model.join.brief.lines():
-        echo(f"  {line}")
-    parts = [f"{model.task}: trained on {_describe_training(model)}"]
-    if model.seen > model.trained + model.validated:
-        use = "learn its concepts" if "concepts" in model.facts else "count classes"
-        parts.append(f"including the clips used to {use}, it has seen {model.seen:,}")
-    echo(f"{'; '.join(parts)} -> {model.path}")
-    echo(f"card -> {model.path / 'README.md'}")
     echo_warnings(model.warnings)
-    from obygaze_models.saved.about import read_about
-
-    stores = " ".join(["STORE"] * read_about(model.path).description.features.stores)
-    echo(f"next: obygaze models predict {for_shell(model.path)} {stores}")
-
-
-def _describe_training(model: TrainedModel) -> str:
-    """Describe how many clips a model was trained on, and why other clips were not used."""
-    text = counted(model.trained, "clip")
-    if model.drawn_away:
-        total = counted(model.trained + model.drawn_away + model.validated, "clip")
-        drawn_away = counted(model.drawn_away, "was", "were")
-        text = f"{model.trained:,} of {total}: {drawn_away} left out at random so that classes "
-        text += "are the same size"
-    if model.validated:
-        text += f", {model.validated:,} held out for validation"
-    return text
+    facts = {**asdict(model), "path": str(model.path)}
+    if not as_json:
+        keys = ("path", "task", "trained", "validated", "drawn_away", "seen")
+        facts = {key: facts[key] for key in keys}
+    show(facts, as_json)
 
 
 @click.command()
@@ -195,50 +170,32 @@ def evaluate(
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
       obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
     """
-    from obygaze_features.items.items import group_noun
-
     scored = om.evaluate(model, stores, manifest, labels=labels)
-    group = group_noun(scored.grouped_by)
-    if as_json:
-        echo_json(asdict(scored))
-    else:
-        _echo_part(scored.task, scored.every, scored.measure)
-        if scored.unseen.clips and scored.seen:
-            echo()
-            _echo_part("not seen in training", scored.unseen, scored.measure)
-        if 0 < scored.apart.clips < scored.unseen.clips:
-            echo()
-            _echo_part(f"of {group}s not seen in training", scored.apart, scored.measure)
-        if scored.missing:
-            missing = counted(len(scored.missing), "clip")
-            echo(f"no features for {missing}, such as {join_some(scored.missing, 5)}")
+    group = scored.grouped_by
+    rows = [*_score_rows("all clips", scored.every)]
+    if scored.seen and scored.unseen.clips:
+        rows += _score_rows("not seen in training", scored.unseen)
+    if 0 < scored.apart.clips < scored.unseen.clips:
+        rows += _score_rows(f"of another {group} than in training", scored.apart)
+    facts = {
+        "task": scored.task,
+        "clips": scored.every.clips,
+        "seen_in_training": len(scored.seen),
+        "unseen": scored.unseen.clips,
+        f"of_another_{group}": scored.apart.clips,
+        "without_features": scored.missing,
+    }
+    show(facts | {"scores": rows}, as_json)
     echo_warnings(scored.warnings)
     if scored.seen:
-        rest = "; only the rest test it" if scored.unseen.clips else ", so no clip is a fair test"
-        echo_warnings(
-            [
-                f"{len(scored.seen):,} of these {counted(scored.every.clips, 'clip')} were used to "
-                f"train the model{rest}"
-            ]
-        )
-    if shared := scored.unseen.clips - scored.apart.clips:
-        clips = counted(shared, "unseen clip is", "unseen clips are")
-        echo_warnings([f"{clips} from {group}s used in training, not from a new {group}"])
+        echo_warnings(["clips seen in training are no fair test; look at the other rows"])
 
 
-def _echo_part(name: str, part: PartScore, measure: str | None) -> None:
-    """Print the scores on a set of clips, and the scores of guessing with the same shares."""
-    from obygaze_models.scoring.metrics import column_titles
-
-    titles = column_titles(part.scores, measure)
-    clips = counted(part.clips, "clip")
-    if part.classes == 1:
-        echo(f"{name}: {clips}, all of the same class, so there is nothing to score")
+def _score_rows(name: str, part: PartScore) -> Iterator[dict[str, Any]]:
+    """Yield the scores on a set of clips, and the scores of guessing with the same shares."""
+    size = {"on": name, "clips": part.clips, "positive": part.positives}
+    if part.classes == 1:  # nothing to score
+        yield size
         return
-    if "f1" in part.scores:
-        clips = f"{part.positives:,} of {part.clips:,} positive"
-    table = [
-        [row, *("undefined" if scores.get(key) is None else f"{scores[key]:.2f}" for key in titles)]
-        for row, scores in {"the model": part.scores, **part.baselines}.items()
-    ]
-    echo(align([f"{name}: {clips}, all together", *titles.values()], table))
+    for predicted_by, scores in {"the model": part.scores, **part.baselines}.items():
+        yield {**size, "by": predicted_by, **scores}

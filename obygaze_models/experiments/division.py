@@ -245,6 +245,6 @@ def _released_name(manifest: Manifest, name: str) -> str:
         raise ExperimentError(
             f"the manifest {manifest.name!r} has no split {name!r}, which the released protocol "
             "needs. For clips of ObyGaze12, import it: obygaze manifests import "
-            "obygaze12-splits SOURCE -o FOLDER. For other clips, use the leak-free protocol"
+            "obygaze12 SOURCE --splits FOLDER. For other clips, use the leak-free protocol"
         )
     return name

@@ -2,217 +2,139 @@
 
 A run file has a line per clip, such as ``violence Q0 ACCEDE00001 1 0.913 mlp-external-data``: the
 topic, a constant, the clip, its rank, its score, and the run's tag. Tags that obygaze writes end in
-``-external-data`` or ``-own-data``.
+``-external-data`` or ``-own-data``. The test set is the last fold of the fold column ``official``.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import read_bytes
-from obygaze_features.common.tables import read_table
-from obygaze_features.common.text import counted, find_closest, join_some, shorten
-from obygaze_features.errors import ExperimentError, errors_as, translate
-from obygaze_features.manifests import LabelScheme, Manifest
+from obygaze_features.common.files import read_bytes, refuse_to_overwrite, write_text
+from obygaze_features.common.tables import Table, read_table
+from obygaze_features.common.text import shorten, unknown_name
+from obygaze_features.errors import ExperimentError
+from obygaze_features.manifests import Manifest
 from obygaze_features.manifests.importers.reading import at_row
 from obygaze_models.data.dataset import missing_from
 from obygaze_models.data.stores import Stores, open_stores
 from obygaze_models.data.tasks import measure_of, official_measure, uses_external_data
 from obygaze_models.experiments.spec import folder_name
-from obygaze_models.saved.about import read_about
-from obygaze_models.saved.inference import Predictions, predict
-from obygaze_models.scoring.metrics import METRICS, TREC, average_precision, trec_ranks
+from obygaze_models.saved.inference import predict
+from obygaze_models.scoring.metrics import TREC, average_precision, trec_ranks
 
-SPLIT = "official"
-"""The fold column whose last fold is the test set."""
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-_TAG_ENDS = {True: "-external-data", False: "-own-data"}
-
-
-@dataclass(frozen=True, eq=False)
-class RunFile:
-    """The content of a run file: topic, tag, and the names and scores of clips."""
-
-    topic: str
-    tag: str
-    names: list[str]
-    scores: NDArray[Any]
-
-    @property
-    def external_data(self) -> bool | None:
-        """True if external data was used; None if the tag does not say so either way."""
-        return next((used for used, end in _TAG_ENDS.items() if self.tag.endswith(end)), None)
-
-
-@dataclass(frozen=True)
-class WrittenRun:
-    """A model's ranking of the test clips.
-
-    Parameters
-    ----------
-    text
-        The text of the run file.
-    tag
-        The run's name, followed by ``-external-data`` or ``-own-data``.
-    predictions
-        The predictions of the ranked clips.
-    missing
-        The test clips without features. Positive clips among them lower the run's score.
-    """
-
-    text: str
-    tag: str
-    predictions: Predictions
-    missing: list[str]
+COLUMNS = ("topic", "Q0", "id", "rank", "score", "tag")
 
 
 def write_run(
-    folder: str | Path,
+    folder: Path,
     store: Stores,
-    manifest: Manifest | str | Path,
+    manifest: Manifest,
+    output: Path,
     *,
     labels: str | None = None,
-    split: str = SPLIT,
-    name: str | None = None,
-) -> WrittenRun:
-    """Rank the test clips with a saved model.
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Rank the test clips of a manifest with a saved model, and write the run file.
 
     Parameters
     ----------
     folder, store
         See `obygaze_models.saved.inference.predict`.
     manifest
-        The manifest of the clips, or its folder. The clips' labels are not used.
+        The manifest of the clips. Their labels are not used.
+    output
+        The run file.
     labels
         The label set that the model learned, which is also the topic; by default, the manifest's
         default.
-    split
-        The fold column whose last fold is the test set.
-    name
-        The run's name; by default the model's.
+
+    Returns
+    -------
+    dict
+        The number of ranked ``clips``, the run's ``tag``, the test clips without features
+        (``missing``; positive clips among them lower the score), how many of the clips the model
+        was ``trained_on``, and ``warnings``.
     """
-    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
+    refuse_to_overwrite(output, overwrite=overwrite)
+    truth = manifest.labels(labels)
+    tested = _test_clips(manifest)
     opened = open_stores(store)
-    truth, scheme = manifest.labels(labels), manifest.label_scheme(labels)
-    about = read_about(Path(folder))
-    if official_measure(truth, scheme, [about.learned_task]) != TREC:
-        raise ExperimentError(
-            f"the model predicts {about.description.task}, but for a run file it must separate the "
-            f"highest level from all others (levels of {truth.name}: {', '.join(scheme.codes)}). "
-            "To predict classes, use: obygaze models predict MODEL STORE -o FILE"
-        )
-    folds = manifest.split(split)
-    tested = folds.fold(folds.test_fold)
     predictions = predict(folder, opened, ids=[clip for clip in tested if clip in opened])
-    if not predictions.ids:
+    task = predictions.about.learned_task
+    if official_measure(truth, manifest.label_scheme(labels), [task]) != TREC:
         raise ExperimentError(
-            f"none of the {len(tested)} test clips (such as {join_some(tested, 2)}) has features "
-            f"in {opened.where}"
+            f"the model predicts {task.title}, but for a run file it must separate the "
+            f"highest level of {truth.name} from all others"
         )
-    external = uses_external_data(about["features"]["backbone"])
-    tag = run_tag(name or about.description.model, external_data=external)
-    text = format_run(truth.name, predictions.ids, predictions.probabilities[:, 1], tag)
-    return WrittenRun(text, tag, predictions, missing_from(predictions.ids, tested))
+    ids = predictions.ids
+    if not ids:
+        raise ExperimentError(f"none of the test clips has features in {opened.where}")
+
+    tag = folder_name(predictions.about.description.model)
+    if uses_external_data(predictions.about["features"]["backbone"]):
+        tag += "-external-data"
+    else:
+        tag += "-own-data"
+    write_text(output, format_run(truth.name, ids, predictions.probabilities[:, 1], tag))
+    return {
+        "clips": len(ids),
+        "tag": tag,
+        "missing": missing_from(ids, tested),
+        "trained_on": len(ids) - predictions.seen.count("no"),
+        "warnings": list(map(str, predictions.warnings)),
+    }
 
 
-def run_tag(name: str, *, external_data: bool) -> str:
-    """Return a run's tag: its name, and whether external data was used.
-
-    Examples
-    --------
-    >>> run_tag("mlp, deep", external_data=True)
-    'mlp-deep-external-data'
-    """
-    return folder_name(name) + _TAG_ENDS[external_data]
+def _test_clips(manifest: Manifest) -> list[str]:
+    split = manifest.split("official")
+    return split.fold(split.test_fold)
 
 
 def format_run(topic: str, ids: Sequence[str], scores: NDArray[Any], tag: str) -> str:
     """Return the text of a run file. The clips with the highest scores come first."""
     order = np.argsort(-trec_ranks(ids, scores))
-    return "".join(
-        f"{topic} Q0 {ids[row]} {rank} {float(scores[row])!r} {tag}\n"
-        for rank, row in enumerate(order.tolist(), start=1)
-    )
+    lines = []
+    for rank, row in enumerate(order.tolist(), start=1):
+        lines.append(f"{topic} Q0 {ids[row]} {rank} {float(scores[row])!r} {tag}\n")
+    return "".join(lines)
 
 
-def read_run_file(path: Path) -> RunFile:
-    """Read a run file of a single topic; raise `ExperimentError` if a line is invalid.
+def read_run_file(path: Path) -> Table:
+    """Read a run file of a single topic as a table with `COLUMNS`.
 
     Clips are ordered by their scores, as in trec_eval; the ranks in the file are ignored.
     """
-    with translate(ExperimentError, path, "is not UTF-8 ({}). Pass a run file"):
-        lines = read_bytes(path, ExperimentError).decode().splitlines()
-    scores: dict[str, float] = {}
-    topic = tag = None
-    for number, line in enumerate(lines, start=1):
-        if not (cells := line.split()):
+    text = read_bytes(path, ExperimentError).decode(errors="replace")
+    rows = []
+    numbers = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        cells = line.split()
+        if not cells:
             continue
-        where = f"{path}, line {number}"
-        if len(cells) != 6:
+        if len(cells) != len(COLUMNS) or not _is_finite(cells[4]):
             raise ExperimentError(
-                f"{where}: got {counted(len(cells), 'column')}, but a run file has six: topic, Q0, "
-                "clip, rank, score, tag"
+                f"{path}, line {number}: a line of a run file has six columns (topic, Q0, id, "
+                f"rank, score, tag) and a finite score (got {shorten(line)})"
             )
-        topic, tag = topic or cells[0], tag or cells[5]
-        for column, text, first in (("topic", cells[0], topic), ("tag", cells[5], tag)):
-            if text != first:
-                raise ExperimentError(
-                    f"{where}: {column} {shorten(text)} differs from {shorten(first)}. Use a "
-                    "separate file for each topic and tag"
-                )
-        name, value = cells[2], cells[4]
-        if name in scores:
-            raise ExperimentError(f"{where}: duplicate id {shorten(name)}")
-        scores[name] = float(value) if _NUMBER.fullmatch(value) else math.nan
-        if not math.isfinite(scores[name]):
-            raise ExperimentError(f"{where}: score {shorten(value)} is not a finite number")
-    if topic is None or tag is None:
-        raise ExperimentError(f"{path} is empty. A run file has a line per clip")
-    return RunFile(topic, tag, list(scores), np.array(list(scores.values())))
+        rows.append(cells)
+        numbers.append(number)
+    columns = {name: [cells[at] for cells in rows] for at, name in enumerate(COLUMNS)}
+    if len(set(columns["topic"])) != 1 or len(set(columns["tag"])) != 1:
+        raise ExperimentError(f"{path}: a run file has lines of one topic and one tag")
+    return Table(path, " ", columns, numbers)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunScore:
-    """A run's score on the labelled clips of a test set.
-
-    Parameters
-    ----------
-    labels, measure, value
-        The label set, its official measure, and the score.
-    clips, positives
-        The numbers of labelled test clips and, if the measure is a ranking, of positive clips.
-    missing
-        The labelled test clips that are not in the run. They lower the score, except negative clips
-        in a ranking.
-    outside
-        The clips in the run that are not labelled test clips. A ranking counts them as negative,
-        as in trec_eval.
-    tag, external_data
-        The run's tag, and whether external data was used; None if unknown.
-    """
-
-    labels: str
-    measure: str
-    value: float | None
-    clips: int
-    positives: int | None = None
-    missing: list[str]
-    outside: list[str]
-    tag: str | None = None
-    external_data: bool | None = None
-
-    @property
-    def title(self) -> str:
-        """The title of the measure."""
-        return METRICS[self.measure].title
+def _is_finite(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
 
 
 def trec_average_precision(
@@ -242,16 +164,12 @@ def trec_average_precision(
         return None
     labels = np.array([clip in positive_ids for clip in ids], dtype=np.int64)
     precision = average_precision(labels, trec_ranks(ids, scores))
-    return 0.0 if precision is None else precision * int(labels.sum()) / len(positive_ids)
+    if precision is None:
+        return 0.0
+    return precision * int(labels.sum()) / len(positive_ids)
 
 
-def score_run(
-    path: str | Path,
-    manifest: Manifest | str | Path,
-    *,
-    labels: str | None = None,
-    split: str = SPLIT,
-) -> RunScore:
+def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> dict[str, Any]:
     """Score a run by the official measure of a label set.
 
     Parameters
@@ -260,82 +178,66 @@ def score_run(
         A run file; or, if the measure is accuracy, a CSV table with the columns ``id`` and
         ``prediction``, as written by ``obygaze models predict``. Clips are named by ids or files.
     manifest
-        The manifest with the true labels, or its folder.
+        The manifest with the true labels.
     labels
         The label set to score against; by default, the manifest's default.
-    split
-        The fold column whose last fold is the test set.
+
+    Returns
+    -------
+    dict
+        The ``labels``, their official ``measure``, its ``value``, and the number of labelled test
+        ``clips``. For a ranking, also the number of ``positives`` and the run's ``tag``.
+        ``missing`` are the labelled test clips that are not in the run: they lower the score,
+        except negative clips in a ranking. ``outside`` are the clips in the run that are not
+        labelled test clips: a ranking counts them as negative, as in trec_eval.
     """
-    path = Path(path)
-    manifest = manifest if isinstance(manifest, Manifest) else Manifest.load(Path(manifest))
     truth = manifest.labels(labels)
     measure = measure_of(truth)
     if measure is None:
         raise ExperimentError(
-            f"the labels {truth.name!r} of {manifest.name} have no official measure. Add one to "
-            f'labels/{truth.name}.json, such as "measure": "{TREC}"'
+            f'{truth.name} has no official measure; add "measure" to labels/{truth.name}.json'
         )
-    folds = manifest.split(split)
-    tested = set(folds.fold(folds.test_fold))
+    tested = set(_test_clips(manifest))
     level_of = {clip: level for clip, level in truth.level_of.items() if clip in tested}
     if not level_of:
-        raise ExperimentError(
-            f"nothing to score: no clip of the test set (fold {folds.last_fold} of {split}) has a "
-            f"label in {truth.name}"
-        )
-    about: dict[str, Any] = {}
+        raise ExperimentError(f"nothing to score: no test clip has a label in {truth.name}")
+
+    scheme = manifest.label_scheme(truth.name)
+    facts: dict[str, Any] = {"labels": truth.name, "measure": measure}
     if measure == TREC:
         run = read_run_file(path)
-        name_of = _names_by_clip(path, run.names, manifest)
-        highest = manifest.label_scheme(truth.name).codes[-1]
-        positives = [clip for clip, level in level_of.items() if level == highest]
+        row_of = _rows_by_clip(run, manifest)
+        positives = [clip for clip, level in level_of.items() if level == scheme.codes[-1]]
         # Ties are ordered by the names in the file. Missing clips have no name there.
-        names = [name_of.get(clip, clip) for clip in positives]
-        value = trec_average_precision(run.names, run.scores, names)
-        about = {"positives": len(positives), "tag": run.tag, "external_data": run.external_data}
+        names = [run["id"][row_of[clip]] if clip in row_of else clip for clip in positives]
+        scores = np.array(run["score"], dtype=np.float64)
+        facts["value"] = trec_average_precision(run["id"], scores, names)
+        facts |= {"positives": len(positives), "tag": run["tag"][0]}
     else:
-        levels = _read_levels(path, manifest.label_scheme(truth.name))
-        name_of = _names_by_clip(path, [*levels], manifest)
-        predicted = {clip: levels[name] for clip, name in name_of.items()}
-        correct = sum(predicted.get(clip) == level for clip, level in level_of.items())
-        value = correct / len(level_of)
-    return RunScore(
-        labels=truth.name,
-        measure=measure,
-        value=value,
-        clips=len(level_of),
-        missing=missing_from(name_of, level_of),
-        outside=missing_from(level_of, name_of),
-        **about,
-    )
+        run = read_table(path, required=["id", "prediction"])
+        row_of = _rows_by_clip(run, manifest)
+        correct = 0
+        for clip, row in row_of.items():
+            with at_row(run, row):
+                correct += scheme.level(run["prediction"][row]) == level_of.get(clip)
+        facts["value"] = correct / len(level_of)
+    return {
+        **facts,
+        "clips": len(level_of),
+        "missing": missing_from(row_of, level_of),
+        "outside": missing_from(level_of, row_of),
+    }
 
 
-def _read_levels(path: Path, scheme: LabelScheme) -> dict[str, str]:
-    """Return the predicted level of each clip, by the clip's name in the table."""
-    levels: dict[str, str] = {}
-    with errors_as(ExperimentError):
-        table = read_table(path, required=["id"])
-        column = "prediction" if "prediction" in table.columns else "said"  # as in version 0.2
-        if column not in table.columns:
-            raise ExperimentError(f"{path}: no 'prediction' column. Add one next to 'id'")
-        for row, (name, text) in enumerate(zip(table["id"], table[column], strict=True)):
-            if name in levels:
-                raise table.problem(row, f"duplicate id {name!r}")
-            with at_row(table, row):
-                levels[name] = scheme.level(text)
-    return levels
-
-
-def _names_by_clip(path: Path, names: Sequence[str], manifest: Manifest) -> dict[str, str]:
-    """Map each clip's id to its name in a run; raise for unknown and for duplicate clips."""
+def _rows_by_clip(run: Table, manifest: Manifest) -> dict[str, int]:
+    """Return the row of each clip of a run; raise for unknown and for duplicate clips."""
     id_of = {item.media: item.id for item in manifest if item.media}
-    id_of.update(zip(manifest.ids, manifest.ids, strict=True))
-    name_of: dict[str, str] = {}
-    for name in names:
+    id_of.update((item.id, item.id) for item in manifest)
+    row_of: dict[str, int] = {}
+    for row, name in enumerate(run["id"]):
         if name not in id_of:
-            near = find_closest(name, id_of)
-            hint = f"did you mean {near}?" if near else f"its clips: {join_some(manifest.ids, 2)}"
-            raise ExperimentError(f"{path}: {manifest.name} has no clip {name}; {hint}")
-        if (earlier := name_of.setdefault(id_of[name], name)) != name:
-            raise ExperimentError(f"{path}: duplicate clip: {earlier} and {name} are the same clip")
-    return name_of
+            raise run.problem(row, unknown_name("clip", name, id_of))
+        if id_of[name] in row_of:
+            raise run.problem(row, f"duplicate clip {shorten(name)}")
+        row_of[id_of[name]] = row
+    return row_of

@@ -243,7 +243,8 @@ class ReproductionContext:
             return Needs()
         need = (
             f"the manifest {self.manifest.name!r} lacks the authors' splits. Add them with: "
-            f"obygaze manifests import obygaze12-splits SOURCE -o {self.manifest_folder}"
+            f"obygaze manifests import obygaze12 SOURCE --splits FOLDER -o {self.manifest_folder} "
+            "--overwrite"
         )
         if not self.has_papers_clips:
             need = f"needs the clips of {DATASET} (the manifest is {self.manifest.name})"
@@ -274,8 +275,7 @@ class ReproductionContext:
             return
         remedy = f"Extract it with: obygaze features extract --arrays {name}"
         if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
-            others = "".join(f"{array}=FILE " for array in sorted(arrays))
-            remedy = f"Import all arrays again: obygaze stores import npy {others}{name}=FILE"
+            remedy = f"Import all arrays into one store, {name} too, with of.import_features"
         raise Unavailable(f"{self._paths[slot]} has no array {name}. {remedy}")
 
 

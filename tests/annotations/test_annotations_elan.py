@@ -85,7 +85,7 @@ def test_remarks_on_annotations_have_their_time(tmp_path, obygaze):
     text = obygaze(*call, "-o", tmp_path / "t", code=3).output
     assert "annotation a2 (at 0:01:20): Laura ann: unknown level 'stong'; did you mean" in text
     assert "annotation a3 (at 0:01:30): Laura ann: has no level; choose from weak" in text
-    assert "2 rows left out" in text
+    assert "2 rows or tiers left out" in text
 
 
 def test_lost_dependent_tiers_are_not_hidden_behind_other_tiers(tmp_path, obygaze):
@@ -100,7 +100,7 @@ def test_lost_dependent_tiers_are_not_hidden_behind_other_tiers(tmp_path, obygaz
     for name in details:
         assert f"a.eaf, tier '{name}': a ann: depends on 'ann'; if it holds concepts" in text
     assert text.count("and 3 more like this") == 3
-    assert "12 tiers left out" in text
+    assert "12 rows or tiers left out" in text
 
 
 def test_a_tier_of_concepts_must_depend_on_a_tier_of_levels(tmp_path, obygaze):
@@ -111,9 +111,9 @@ def test_a_tier_of_concepts_must_depend_on_a_tier_of_levels(tmp_path, obygaze):
     text = obygaze(*call, "-o", tmp_path / "t", code=3).output
     assert "tier 'concepts': Laura concepts: has no known level in 2 annotations" in text
     assert "(in ELAN: Tier > Reparent Tier), and put the word concepts into its name" in text
-    assert "1 row and 1 tier left out" in text
+    assert "2 rows or tiers left out" in text
     path.write_text(path.read_text().replace("stong", "weak"))
-    assert "\n1 tier left out" in obygaze(*call, "-o", tmp_path / "u", code=3).output
+    assert "\n1 rows or tiers left out" in obygaze(*call, "-o", tmp_path / "u", code=3).output
 
 
 def eaf_of(*names, **options):

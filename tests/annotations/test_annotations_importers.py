@@ -89,7 +89,7 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
         tmp_path / "t",
     ]
     result = obygaze(*command, code=3)
-    assert "7 rows left out" in result.stdout
+    assert "7 rows or tiers left out" in result.stdout
     outcome = of.Timelines.load(tmp_path / "t")
     assert outcome.name == "mobygaze"
     expected = [("a", 0, 2), ("a", 4, 6), ("b", 8, 10)]
@@ -102,10 +102,9 @@ def test_bad_rows_are_named_and_the_rest_imported(tmp_path, obygaze):
         assert fact in problem
         assert done == action
         assert f"m.csv, line {line}: " in result.stdout
-    result = obygaze(*command, "--overwrite", "--json")
-    facts = json.loads(result.stdout)
-    assert [Remark(*remark.values()) for remark in facts["remarks"]] == list(outcome.remarks)
-    assert (facts["segments"], facts["films"], facts["annotators"]) == (3, ["tt1"], ["a", "b"])
+    shown = json.loads(obygaze("annotations", "show", tmp_path / "t", "--json").stdout)
+    assert [Remark(*remark.values()) for remark in shown["remarks"]] == list(outcome.remarks)
+    assert (shown["segments"], shown["annotators"]) == (3, ["a", "b"])
 
 
 def test_unreadable_rows_are_left_out(tmp_path):

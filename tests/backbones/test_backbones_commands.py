@@ -13,6 +13,8 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.backbones import known_checkpoints
+from obygaze_features.backbones.weights import write_random_weights
+from obygaze_features.errors import OutputExists
 from tests.backbones.conftest import in_shards
 from tests.kit.models import write_gpt2, write_sentence_encoder
 from tests.kit.servers import Served, serve
@@ -23,55 +25,54 @@ SHIPPED = ["tiny-xclip", "tiny-vivit", "tiny-xclip-lsmdc", "tiny-clap"]
 def test_backbones_are_listed_for_people_and_scripts(obygaze):
     text = obygaze("features", "backbones").stdout
     for checkpoint in known_checkpoints().values():
-        assert f"{checkpoint.bytes_per_clip:,} B" in text
+        assert f"{checkpoint.bytes_per_clip:,}" in text
         assert (checkpoint.repository or checkpoint.name) in text
-    cards = json.loads(obygaze("features", "backbones", "--json").stdout)
-    paper = cards["xclip-kinetics"]
-    assert (paper["frames"], paper["bytes_a_clip"]) == (32, 3 * 512 * 4 + 2 * 32 * 512 * 2)
-    assert "10 s of sound" in text
-    heard = cards["clap"]
-    assert (heard["window_s"], heard["images"], heard["texts"]) == (10, False, True)
-    assert [name for name, card in cards.items() if not card["needs_download"]] == [
-        *SHIPPED, "words",
-    ]  # fmt: skip
+    rows = {
+        row["name"]: row for row in json.loads(obygaze("features", "backbones", "--json").stdout)
+    }
+    assert rows["xclip-kinetics"]["bytes_per_clip"] == 3 * 512 * 4 + 2 * 32 * 512 * 2
+    made = [name for name, row in rows.items() if row["from"] == "made here, no download"]
+    assert made == [*SHIPPED, "words"]
+    clap = json.loads(obygaze("features", "backbones", "clap", "--json").stdout)
+    assert (clap["embeds_images"], clap["embeds_texts"]) == (False, True)
 
 
-def test_random_weights_are_written_and_loaded(obygaze, tmp_path):
+def write_weights(name, folder, **options):
+    write_random_weights(known_checkpoints()[name].write, folder, **options)
+
+
+def test_random_weights_are_written_and_loaded(tmp_path):
     for name in SHIPPED:
-        folder = tmp_path / name
-        result = obygaze("features", "make-weights", name, folder)
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout == f"SYNTHETIC {name} with random weights in {folder}\n"
-        assert of.load_backbone(folder, "cpu").arrays
+        write_weights(name, tmp_path / name)
+        assert of.load_backbone(tmp_path / name, "cpu").arrays
     (tmp_path / "films").mkdir()
-    for name, *more, code, reason in (
-        ("tiny-xclip", tmp_path / "tiny-xclip", 1, "already exists"),
-        ("tiny-xclip", tmp_path / "films", "--overwrite", 1, "films"),  # not random weights
-        ("vivit", tmp_path / "new", 2, "choose from tiny-xclip"),
-    ):
-        assert reason in obygaze("features", "make-weights", name, *more, code=code).stderr
+    with pytest.raises(OutputExists, match="already exists"):
+        write_weights("tiny-xclip", tmp_path / "tiny-xclip")
+    with pytest.raises(OutputExists, match="films"):  # it has no random weights
+        write_weights("tiny-xclip", tmp_path / "films", overwrite=True)
 
 
 @pytest.mark.gate
-def test_random_weights_are_the_same_on_an_older_processor(obygaze, tmp_path):
-    obygaze("features", "make-weights", "tiny-xclip", tmp_path / "here", code=0)
+def test_random_weights_are_the_same_on_an_older_processor(tmp_path):
+    write_weights("tiny-xclip", tmp_path / "here")
     kernels = {"ATEN_CPU_CAPABILITY": "default", "OPENBLAS_CORETYPE": "Nehalem"}
-    code = "from obygaze_models.commands.main import main; main()"
-    command = [sys.executable, "-c", code, "features", "make-weights", "tiny-xclip"]
-    subprocess.run([*command, tmp_path / "older"], env=os.environ | kernels, check=True)
+    code = "import sys; from tests.backbones.test_backbones_commands import write_weights; "
+    code += "write_weights('tiny-xclip', __import__('pathlib').Path(sys.argv[1]))"
+    command = [sys.executable, "-c", code, tmp_path / "older"]
+    subprocess.run(command, env=os.environ | kernels, check=True)
     here, older = (of.load_backbone(tmp_path / name, "cpu").about for name in ("here", "older"))
     assert here["weights_sha256"] == older["weights_sha256"]
 
 
 def test_prefetch_prints_folders_or_reasons(obygaze, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    result = obygaze("features", "prefetch", "tiny-vivit", "tiny-xclip", code=0)
+    result = obygaze("features", "backbones", "--download", "tiny-vivit", "tiny-xclip", code=0)
     folders = dict(line.split(": ") for line in result.stdout.splitlines())
     assert list(folders) == ["tiny-vivit", "tiny-xclip"]
     assert all((Path(folder) / "model.safetensors").is_file() for folder in folders.values())
-    unknown = obygaze("features", "prefetch", "resnet", code=1).stderr
+    unknown = obygaze("features", "backbones", "--download", "resnet", code=1).stderr
     assert "resnet is neither a path nor a known name" in unknown
-    without_source = obygaze("features", "prefetch", "xclip-lsmdc", code=1).stderr
+    without_source = obygaze("features", "backbones", "--download", "xclip-lsmdc", code=1).stderr
     assert "xclip-lsmdc cannot be downloaded: no public download is known" in without_source
 
 
@@ -92,7 +93,7 @@ def run_python(code: str, home: Path, endpoint: str, offline: str = "0", ends_wi
 
 
 def prefetch(name: str, *arguments: Any, **options: Any) -> Any:
-    call = f"main(['features', 'prefetch', {name!r}])"
+    call = f"main(['features', 'backbones', '--download', {name!r}])"
     code = f"from obygaze_models.commands.main import main; {call}"
     return run_python(code, *arguments, **options)
 
@@ -187,7 +188,7 @@ def test_a_video_processor_alone_is_fetched(serve_hub, copy, tmp_path):
 
 OFFLINE = [
     "microsoft/xclip-base-patch16-zero-shot is not in the Hub's cache",
-    "obygaze features prefetch xclip-kinetics",
+    "obygaze features backbones xclip-kinetics --download",
     "pass xclip-kinetics=FOLDER",
 ]
 
@@ -221,7 +222,7 @@ def test_word_vectors_are_fetched_ahead_or_on_demand(serve_hub, copy, tmp_path):
     assert not WORDS & {path.name for path in clips.rglob("*")}
     offline = run_python(READ, clips, hub.url, offline="1", ends_with=1)
     assert "BackboneError: someone/small is not in the Hub's cache" in offline.stderr
-    assert "obygaze features prefetch someone/small" in offline.stderr
+    assert "obygaze features backbones someone/small --download" in offline.stderr
     assert run_python(READ, clips, hub.url).stdout == "torch.Size([1, 32])\n"
 
 
@@ -240,6 +241,3 @@ def test_a_text_model_is_fetched_and_loaded(serve_hub, tmp_path, write, call, fi
     fetched = run_python(code, tmp_path / "home", hub.url)
     assert files <= requested_files(hub, 1)
     assert run_python(code, tmp_path / "home", NOWHERE).stdout == fetched.stdout
-    if write is write_gpt2:  # which is fetched ahead by its name, too
-        prefetch("someone/small", tmp_path / "other", hub.url)
-        assert run_python(code, tmp_path / "other", NOWHERE).stdout == fetched.stdout

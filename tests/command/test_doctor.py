@@ -110,7 +110,7 @@ for spec in ("tiny-xclip", "timm:test_vit"):
         of.load_backbone(spec, "cpu")
     except of.ObygazeError as error:
         print(error)
-main(["features", "make-weights", "tiny-xclip", "weights"])
+main(["features", "backbones", "tiny-xclip", "--download"])
 """
 
 

@@ -60,12 +60,12 @@ def test_the_small_installation_is_eight_packages() -> None:
 def test_manifests_and_stores_need_no_extra(world: World, tmp_path: Path) -> None:
     subset = tmp_path / "one.zarr"
     lines = [
-        f"manifests stats {world.manifest}",
+        f"manifests show {world.manifest}",
         f"stores info {world.store} --json",
         f"stores verify {world.store}",
         f"stores subset {world.store} --film tt0 -o {subset}",
         f"stores finalise {subset}",
-        f"stores pack {subset} -o {subset}.zip",
+        f"stores push {subset} {subset}.zip",
         f"stores export {subset} -o {subset}.h5",
         "doctor",
         "features backbones",
@@ -82,11 +82,10 @@ EXTRAS = {
         "models train golden.toml --estimator svm -o svm",
         "models predict svm xclip.zarr -o predictions.csv",
         "report new -o report.html",
-        "manifests stats manifest -o levels.png",
     ),
     "extract": (
         "PIL av huggingface_hub safetensors sentencepiece torch transformers",
-        "features make-clips clips --count 1 --scenes 2 --seconds 1",
+        "features demo clips --count 1 --scenes 2 --seconds 1",
         "manifests import csv clips/annotations.csv -o made",
         "features extract made --videos clips/videos --backbone tiny-xclip -o stores",
     ),
@@ -111,8 +110,7 @@ CALLS = [
     ("models", "models run e.toml -o run"),
     ("report", "report run -o r.html"),
     ("models", "reproduce table2 --manifest MANIFEST"),
-    ("report", "manifests stats MANIFEST -o levels.png"),
-    ("extract", "features make-clips clips"),
+    ("extract", "features demo clips"),
     ("extract", "features extract MANIFEST --videos . --backbone tiny-xclip -o stores"),
     ("extract", "features saliency MANIFEST --images . --backbone tiny-xclip --text x -o maps"),
     ("language", "features caption-scores captions.csv --language-model gpt2 -o scores.csv"),

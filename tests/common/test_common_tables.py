@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obygaze_features.common.printer import align
 from obygaze_features.common.tables import format_table, read_table
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import are_ids, id_problem
@@ -61,17 +60,6 @@ def test_line_numbers_hold_after_wide_or_blank_rows(tmp_path):
     table = read_table(path)
     assert table.columns == {"a": ["1", "3"], "b": ["2", "4"]}
     assert str(table.problem(1, "odd")) == f"{path}, line 7: odd"
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_narrow_terminals_keep_row_names(monkeypatch, width):
-    monkeypatch.setattr("obygaze_features.common.tables.terminal_width", lambda: width)
-    names = ["logistic", "guess: all positive", "same for all clips"]
-    header = ["", "AUROC", "F1 positive", "F1 weighted", "AP", "AUROC, 95%"]
-    printed = align(header, [[name, *["0.50"] * 5] for name in names], width=100)
-    assert max(map(len, printed.splitlines())) <= width
-    assert all(name in printed for name in [*names, *header])
-    assert printed.count("guess: all positive") == printed.count("same for all clips")
 
 
 def test_quoted_tables_are_read_in_linear_time(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 
 import obygaze_features as of
 from obygaze_features.errors import UsageError
-from obygaze_features.store import open_store
 from obygaze_features.store.export import export
 from obygaze_features.store.verify import verify
 from tests.kit.files import refused, write
@@ -17,6 +16,7 @@ from tests.kit.store import Malice, a_manifest, a_store, flip_bit, open_state, p
 
 RECIPES = {
     "text.toml": "x",
+    "text.h5": "x",
     "key.toml": "precison = 'x'",
     "digest.toml": "[backbone]\nweights_sha256 = 'ab'",
     "made.toml": "precision = 'float32'",
@@ -25,12 +25,12 @@ URL = "https://ann:secret@lab.example/toy.zarr?token=secret"
 #: Exit code, command, facts. An import without -o writes output.zarr for the manifest.
 SLIPS = [
     *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull https://lab.example/toy")
-      for command in (f"pack {URL} -o output.zip", f"unpack {URL} -o output.zarr",
-                      f"push {URL} output.zarr", f"repair {URL}")),
-    (1, "pack open.zarr -o output.zip", "is still open", "stores finalise open.zarr"),
-    (1, "pack damaged.zarr -o output.zip", "native/c/0/0 does not match its checksum", "verify d"),
-    (2, "pack toy.zarr -o toy.zarr/output.zip", "inside the store"),
-    (1, "unpack nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
+      for command in (f"push {URL} output.zip", f"import {URL}", f"repair {URL}")),
+    (1, "push open.zarr output.zip", "is still open", "stores finalise open.zarr"),
+    (1, "push damaged.zarr output.zip", "native/c/0/0 does not match its checksum", "verify d"),
+    (2, "push toy.zarr toy.zarr/output.zip", "inside the store"),
+    (1, "push toy.zarr toy.zip", "toy.zip already exists; choose another name"),
+    (1, "pull nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
     (1, "push toy.zarr films.zarr", "films.zarr has other files, such as film.mkv"),
     (1, "push toy.zip output.zarr", "is read-only", "stores pull toy.zip"),
     (2, "push toy.zarr https://lab.example/x.zarr", "cannot push over HTTP"),
@@ -42,21 +42,20 @@ SLIPS = [
     (1, "export toy.zarr -o X.h5", "X.h5 already exists"),
     (1, "export damaged.zarr -o output.h5", "checksum is wrong"),
     (1, "export toy.zarr -o output.h5 --arrays cls", "no array cls; choose from native, frames"),
-    (2, "import pth nowhere", "nowhere does not exist"),
-    (1, "import pth empty", "any of the 40 items", "no tt1/tt1_0.pth in empty"),
-    (1, "import pth text", "could be read, such as: tt1/tt1_0.pth: it is not a PyTorch file"),
-    (2, "import npy features -o toy.zarr", "toy.zarr is final; choose another output"),
-    (2, "import npy features other", "are for the array native; name the arrays with ARRAY=PATH"),
-    (2, "import npy features --recipe made.toml --backbone x", "recipe", "backbone"),
-    (2, "import npy features --recipe nowhere.toml", "nowhere.toml cannot be read"),
-    (2, "import npy X.npy", "X.npy has no ids for its rows; pass --ids FILE"),
-    (1, "import npy objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),
-    (1, "import npy X.npy --ids short.txt", "native has 40 rows, but there are 2 ids"),
-    (1, "import npy X.npy --ids wide.csv", "wide.csv: it has no 'id' column (got clip, label)"),
-    (1, "import npy flat.npy --ids manifest/items.csv", "native is not a matrix"),
-    (1, "import hdf5 X.npy", "X.npy cannot be read as HDF5"),
-    (2, "import hdf5 X.h5 --backbone mine", "an exported store; leave out recipe and column"),
-    *((1, f"import npy features --recipe {name}", name, fact) for name, fact in (
+    (2, "import nowhere", "nowhere does not exist"),
+    (1, "import empty", "any of the 40 items", "no tt1/tt1_0.npy in empty"),
+    (1, "import text", "could be read, such as: tt1/tt1_0.pth: it is not a PyTorch file"),
+    (2, "import features -o toy.zarr", "toy.zarr is final; choose another output"),
+    (2, "import features --recipe made.toml --backbone x", "recipe", "backbone"),
+    (2, "import features --recipe nowhere.toml", "nowhere.toml cannot be read"),
+    (2, "import X.npy", "X.npy has no ids for its rows; pass --ids FILE"),
+    (1, "import objects.npy --ids manifest/items.csv", "objects.npy cannot be read as NumPy"),
+    (1, "import X.npy --ids short.txt", "native has 40 rows, but there are 2 ids"),
+    (1, "import X.npy --ids wide.csv", "wide.csv: it has no 'id' column (got clip, label)"),
+    (1, "import flat.npy --ids manifest/items.csv", "native is not a matrix"),
+    (1, "import text.h5", "text.h5 cannot be read as HDF5"),
+    (2, "import X.h5 --backbone mine", "an exported store; leave out recipe and column"),
+    *((1, f"import features --recipe {name}", name, fact) for name, fact in (
         ("text.toml", "Expected '='"), ("key.toml", "unknown field `precison`"),
         ("digest.toml", "$.backbone.weights_sha256"))),
 ]  # fmt: skip
@@ -128,44 +127,51 @@ def test_invalid_arguments_write_nothing(source, options, fact, workspace, monke
     assert names_in(workspace) == before
 
 
-def test_archives_are_named_after_their_stores(obygaze, final_store, tmp_path, monkeypatch):
+def test_a_store_goes_into_a_zip_file_and_back(obygaze, final_store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = obygaze("stores", "pack", final_store)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.endswith("kB -> toy.zarr.zip\n")
-    assert verify(tmp_path / "toy.zarr.zip") == []
-    result = obygaze("stores", "unpack", "toy.zarr.zip", "--json")
+    own = shutil.copytree(final_store, tmp_path / "own.zarr")
+    write(own / "notes.txt", "private")
+    packed = json.loads(obygaze("stores", "push", own, "toy.zip", "--json", code=0).stdout)
+    assert (packed["path"], packed["left_out"]) == ("toy.zip", ["notes.txt"])
+    assert verify(tmp_path / "toy.zip") == []
+    result = obygaze("stores", "pull", "toy.zip", "-o", "toy.zarr", "--json", code=0)
     assert json.loads(result.stdout)["path"] == "toy.zarr"
     assert obygaze("stores", "diff", final_store, "toy.zarr").exit_code == 0
 
 
 def test_an_import_names_unknown_and_failed_clips(obygaze, tmp_path, monkeypatch):
-    def bring(arguments, output="s.zarr"):
-        words = [*arguments.split(), "--manifest", "manifest", "-o", output]
-        return obygaze("stores", "import", *words)
+    def bring(arguments, output="s.zarr", code=0):
+        words = [*arguments.split(), "--manifest", "manifest", "-o", output, "--json"]
+        return json.loads(obygaze("stores", "import", *words, code=code).stdout)
 
     monkeypatch.chdir(tmp_path)
     a_manifest(4).save(tmp_path / "manifest")
     (tmp_path / "features/tt1").mkdir(parents=True)
     for row in (0, 1, 3):
         np.save(f"features/tt1/tt1_{row}.npy", np.full(3, row, np.float32))
-    result = bring("npy max=features")
-    assert (result.exit_code, result.stderr) == (3, "  tt1-002: no tt1/tt1_2.npy in features\n")
-    assert result.stdout == (
-        "recorded as unknown: backbone, weights, preprocessing, precision\n"
-        "4 rows: 3 done, 1 failed, 0 to do\n"
-        "next: obygaze stores finalise s.zarr\n"
-    )
-    before = Path("s.zarr/blocks/000000.json").read_bytes()
-    more = bring("npy max=features other=features")
-    refused(more, "was started with the arrays max, but the source has '", code=2)
-    assert Path("s.zarr/blocks/000000.json").read_bytes() == before
+    assert bring("features", code=3) == {
+        "path": "s.zarr",
+        "rows": {"all": 4, "done": 3, "failed": 1, "to_do": 0},
+        "failures": {"tt1-002": "no tt1/tt1_2.npy in features"},
+        "unknown": ["backbone", "weights", "preprocessing", "precision"],
+    }
     np.save("features/tt1/tt1_2.npy", np.full(3, 2, np.float32))
-    assert bring("npy max=features").exit_code == 3
-    result = bring("npy max=features --json", output="again.zarr")
-    assert (result.exit_code, json.loads(result.stdout)["failures"]) == (0, {})
-    assert open_store("again.zarr").arrays == ["max"]
+    bring("features", code=3)  # a failed row is not tried again
+    assert bring("features", output="again.zarr")["failures"] == {}
     of_sound = "[preprocessing.extractor]", 'class = "ClapFeatureExtractor"'
     write(tmp_path / "made.toml", 'precision = "float32"', "[backbone]", 'name = "x"', *of_sound)
-    result = bring("npy features --recipe made.toml --json", output="t.zarr")
-    assert json.loads(result.stdout)["unknown"] == ["weights", "preprocessing"]
+    made = bring("features --recipe made.toml", output="t.zarr")
+    assert made["unknown"] == ["weights", "preprocessing"]
+
+
+def test_an_import_resumes_with_the_arrays_that_it_began_with(tmp_path):
+    folder = tmp_path / "features"
+    (folder / "tt1").mkdir(parents=True)
+    np.save(folder / "tt1/tt1_0.npy", np.ones(3, np.float32))
+    store = of.import_features({"max": folder}, a_manifest(4), tmp_path / "s.zarr")
+    assert store.arrays == ["max"]
+    record = tmp_path / "s.zarr/blocks/000000.json"
+    before = record.read_bytes()
+    with pytest.raises(UsageError, match="was started with the arrays max, but the source has"):
+        of.import_features({"max": folder, "other": folder}, a_manifest(4), tmp_path / "s.zarr")
+    assert record.read_bytes() == before

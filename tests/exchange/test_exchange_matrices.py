@@ -50,21 +50,26 @@ def test_a_numpy_matrix_with_ids_becomes_a_store(bring, ids):
     Path("ids.csv").write_text("\n".join(IDS))
     lines = [f"{item},{number}" for number, item in enumerate(IDS)]
     Path("more.csv").write_text("\ufeffID,number\r\n" + "\r\n".join(lines), encoding="utf-8")
-    store = bring(f"npy X.npy --ids {ids} --backbone vivit")
+    store = bring(f"X.npy --ids {ids} --backbone vivit")
     check(store, native=ROWS)
     assert store.attributes["backbone"]["name"] == "vivit"
 
 
-def test_numpy_matrices_become_arrays_and_resume(bring):
+def test_numpy_matrices_become_arrays_and_resume(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     np.save("X.npy", THEIRS)
     np.save("F.npy", THEIR_FRAMES)
-    store = bring("npy native=X.npy frames=F.npy --ids ids.txt")
+
+    def bring():
+        files = {"native": "X.npy", "frames": "F.npy"}
+        return import_features(files, plain_manifest(N), "made.zarr", ids=IDS)
+
+    store = bring()
     check(store, native=ROWS, frames=FRAMES)
     before = toys.contents(store.path)
-    assert toys.contents(bring("npy native=X.npy frames=F.npy --ids ids.txt").path) == before
+    assert toys.contents(bring().path) == before
     Path("made.zarr/blocks/000000.json").unlink()  # as if it had been killed before that
-    store = bring("npy native=X.npy frames=F.npy --ids ids.txt")
-    check(store, native=ROWS, frames=FRAMES)
+    check(bring(), native=ROWS, frames=FRAMES)
 
 
 def test_columns_have_names_and_rows_are_in_order(bring, tmp_path):
@@ -75,4 +80,4 @@ def test_columns_have_names_and_rows_are_in_order(bring, tmp_path):
     store = import_features("X.npy", manifest, "x.zarr", ids=manifest.ids, columns=names)
     assert store.to_pandas().columns.tolist() == names
     np.testing.assert_array_equal(store.read("native"), ROWS)
-    np.testing.assert_array_equal(bring("npy X.npy --ids manifest/items.csv", code=0).read(), ROWS)
+    np.testing.assert_array_equal(bring("X.npy --ids manifest/items.csv", code=0).read(), ROWS)

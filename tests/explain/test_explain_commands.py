@@ -1,5 +1,6 @@
 """Reasons of clips, and commands from annotators' timelines to moments and their scores."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -73,32 +74,34 @@ def explain(saved, world, obygaze):
 
 
 def test_a_trees_questions_are_listed(explain, saved, world):
-    result = explain("tree", "tt0-003", "tt0-000", code=0)
-    first, second = result.stdout.split("\n\ntt0-000: ")
+    first, _ = json.loads(explain("tree", "tt0-003", "tt0-000", "--json", code=0).stdout)
     model = saved[1]["tree"]
     odds = model.predict_proba(world.features[[3]])[0]
-    label = ("EN", "S")[odds.argmax()]
-    assert first.startswith(f"tt0-003: {label}, probability {odds.max():.2f} (")
+    assert first["explanation"]["label"] == ("EN", "S")[odds.argmax()]
     root, threshold = model.head_.tree_.feature[0], model.head_.tree_.threshold[0]
     value = model.concept_scores(world.features[[3]])[0, root]
-    sign = ">" if value > threshold else "<="
-    assert first.splitlines()[1] == f"  {NAMES[root]} {value:.4g} {sign} {threshold:.4g}"
-    assert f"training clips that reach this leaf: {odds[0]:.0%} EN, {odds[1]:.0%} S" in first
-    assert "nearest clips  cosine" in second
+    why = first["explanation"]["why"]
+    step = why["steps"][0]
+    assert (step["concept"], step["above"]) == (NAMES[root], bool(value > threshold))
+    assert (step["value"], step["threshold"]) == close((value, threshold))
+    assert [*why["shares"].values()] == close(odds)
+    printed = explain("tree", "tt0-003", code=0).stdout
+    assert all(word in printed for word in ("tt0-003", "threshold", "cosine"))
 
 
-def test_a_linear_models_parts_are_bars(explain, saved, world):
+def test_a_linear_models_parts_add_up(explain, saved, world):
     result = explain("linear", "tt0-003")
-    lines = result.stdout.partition("\n\n")[0].splitlines()
     assert "1 of 1 clip was used to train the model" in result.stderr
     model = saved[1]["linear"]
     parts = model.concept_scores(world.features[[3]])[0] * model.head_.coef_[0]
-    for name, part in zip(NAMES, parts, strict=True):
-        [[amount, *bar]] = [line.split()[1:] for line in lines if line.split()[0] == name]
-        assert float(amount) == pytest.approx(part, abs=0.006)
-        assert set("".join(bar)) <= {"+" if part > 0 else "-"}
+    [clip] = json.loads(explain("linear", "tt0-003", "--json").stdout)
+    why = clip["explanation"]["why"]
+    assert {part["concept"]: part["amount"] for part in why["contributions"]} == close(
+        dict(zip(NAMES, parts.tolist(), strict=True))
+    )
     odds = model.predict_proba(world.features[[3]])[0]
-    assert lines[-1] == f"  sum {np.log(odds[1] / odds[0]):+.2f}: the log-odds of S"
+    assert why["logit"] == close(np.log(odds[1] / odds[0]))
+    assert f"{why['logit']:.3f}" in result.stdout
 
 
 def other_store(world, folder, **backbone):
@@ -231,8 +234,7 @@ def test_the_commands_are_the_python_calls(lab, obygaze, tmp_path):
     named = {name: tmp_path / f"{name}.csv" for name in ("moments", "frames")}
     result = obygaze(
         "models", "moments", lab.folder / "run", lab.store, "-o", named["moments"],
-        "--frames", named["frames"], "--elan", tmp_path / "elan",
-        "--manifest", lab.folder / "manifest", code=0,
+        "--frames", named["frames"], "--elan", tmp_path / "elan", code=0,
     )  # fmt: skip
     limits = sorted(set(moments.thresholds.values()))
     assert len(limits) == 3, "a threshold a fold"

@@ -1,6 +1,7 @@
 """Images and texts into stores."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_unreadable_images_are_named_and_retried(checkpoints, tmp_path, obygaze)
         assert str(tmp_path) not in store.failures[name]
         assert "\n" not in store.failures[name]
     assert store.failures["blank"] == "the text is empty"
-    assert "--retry-failed" in obygaze(*run).stdout
+    assert json.loads(obygaze(*run, "--json").stdout)["clips"] == 0  # failures are not retried
     (folder / "cut.png").write_bytes((folder / "whole.png").read_bytes())
     again = json.loads(obygaze(*run, "--retry-failed", "--json").stdout)
     assert (again["clips"], again["done"]) == (7, 3)
@@ -165,8 +166,7 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
     manifest.save(tmp_path / "words")
     words = (tmp_path / "words", "--backbone", checkpoints["tiny-clip"], "-o", tmp_path / "new")
     result = obygaze("features", "extract", *words, code=0)
-    assert "1 text was cut off at the backbone's maximum length: t1" in result.stderr
-    assert "2 items in" in result.stdout
+    assert re.search(r"texts cut off +t1\n", result.stdout)
 
 
 def test_incompatible_options_are_refused(photos, tmp_path, obygaze):
@@ -174,7 +174,7 @@ def test_incompatible_options_are_refused(photos, tmp_path, obygaze):
     for options, facts in (
         ("tiny-clip", "has images; pass their folder: --images FOLDER"),
         ("tiny-vivit --images PHOTOS", "does not read texts or single images"),
-        ("tiny-clip --images PHOTOS --engine ray", "--engine ray is only for clips"),
+        ("tiny-clip --images PHOTOS --ray local", "Ray is only for clips"),
     ):
         words = [photos if word == "PHOTOS" else word for word in options.split()]
         run = ["features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone", *words]

@@ -1,7 +1,6 @@
 """Backbones of your own: classes by address, objects of a notebook, and timm's networks."""
 
 import json
-import re
 import sys
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -74,13 +73,13 @@ def test_a_class_extracts_by_its_address(mylab, manifest, films, tmp_path):
 
 
 def test_credits_of_checkpoints_are_listed(obygaze):
-    lines = obygaze("features", "backbones").stdout
-    credit = "  licence MIT; citation Ni et al.: .*; paper https://arxiv.org/abs/2208.02816\n"
-    assert re.search(f"xclip-kinetics: .*\n.*\n.*\n(  .*\n)+{credit}", lines)
-    cards = json.loads(obygaze("features", "backbones", "--json").stdout)
-    assert cards["openclip-vit-base-patch32"]["licence"] == "MIT"
-    assert "licence" not in cards["clip-vit-base-patch32"]
-    assert cards["clip-vit-base-patch32"]["paper"].endswith("2103.00020")
+    def card(name):
+        return json.loads(obygaze("features", "backbones", name, "--json", code=0).stdout)
+
+    paper = card("xclip-kinetics")
+    assert (paper["licence"], paper["paper"]) == ("MIT", "https://arxiv.org/abs/2208.02816")
+    assert card("openclip-vit-base-patch32")["licence"] == "MIT"
+    assert "licence" not in card("clip-vit-base-patch32")
 
 
 def test_an_unusable_class_is_refused_with_the_reason(mylab, manifest, films, tmp_path):

@@ -67,20 +67,19 @@ def test_impossible_runs_are_refused_in_one_line(obygaze, manifest, films, tmp_p
         "--backbone", "tiny-xclip", "-o", tmp_path / "stores",
     )  # fmt: skip
     for options, code, facts in (
-        ("--ray-address auto", 2, "ray_address needs --engine ray"),
-        ("--engine ray --max-gpu-memory 2GB", 2, "use ray_gpus=0.5"),
-        ("--engine ray --ray-address 127.0.0.1", 2, "--ray-address must be HOST:PORT"),
-        ("--engine ray --ray-address nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),
-        ("--engine ray --ray-address 127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1"),
+        ("--ray local --max-gpu-memory 2GB", 2, "use ray_gpus=0.5"),
+        ("--ray 127.0.0.1", 2, "--ray must be HOST:PORT"),
+        ("--ray nowhere.invalid:6379", 1, "no Ray cluster answers at nowhere"),
+        ("--ray 127.0.0.1:1", 1, "no Ray cluster answers at 127.0.0.1:1"),
     ):  # fmt: skip
         result = run(*options.split())
         assert (result.exit_code, facts in result.stderr) == (code, True), result.stderr
     many = Options(engine="ray", ray_gpus=1, ray_forwards=99)
-    facts = f"has {torch.cuda.device_count()}; drop ray_gpus and use --device cpu, or pass the"
+    facts = f"has {torch.cuda.device_count()}; drop ray_gpus and use --device cpu, or pass"
     with pytest.raises(errors.UsageError, match=facts):
         check_ray(many)
     monkeypatch.setitem(sys.modules, "ray", None)
-    refused(run("--engine", "ray"), "install it with: pip install 'obygaze[ray]'")
+    refused(run("--ray", "local"), "install it with: pip install 'obygaze[ray]'")
     assert not (tmp_path / "stores").exists()
 
 
@@ -236,7 +235,13 @@ def start(manifest, films, weights) -> Callable[..., subprocess.Popen[str]]:
         if not home.exists():
             manifest.save(home)
         command = [sys.executable, "-c", COMMAND, "features", "extract", home, "--videos", films]
-        command += ["--backbone", f"tiny={weights}", "-o", output, "--engine", "ray", *more]
+        command += [
+            "--backbone",
+            f"tiny={weights}",
+            "-o",
+            output,
+            *(more if "--ray" in more else ["--ray", "local", *more]),
+        ]
         process = subprocess.Popen(
             [*map(str, command), "--device", "cpu"], start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -287,7 +292,7 @@ def test_a_killed_cluster_is_one_line(start, manifest, films, tiny, whole_store,
 def test_a_signal_stops_the_run_and_its_cluster(
     start, cluster, manifest, films, tiny, whole_store, tmp_path, own, whom, number, code, word
 ):
-    address = () if own else ("--ray-address", cluster.address)
+    address = () if own else ("--ray", cluster.address)
     with start(tmp_path / "stores", *address) as process:
         pids = descendants(process.pid)
         whom(process.pid, number)

@@ -1,5 +1,7 @@
 """Stores of sound beside stores of pictures, from the file to the row."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -52,7 +54,7 @@ def test_one_pass_extracts_pictures_and_sound(tmp_path, tiny, clap, obygaze):
     assert (alone.read("frames").tobytes(), alone.sources, alone.diff(heard).probes_equal) == (
         heard.read("frames").tobytes(), heard.sources, True
     )  # fmt: skip
-    assert "\nsound      at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
+    assert "sound at 16000 a" in obygaze("stores", "info", alone.path, code=0).stdout
 
 
 def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
@@ -67,8 +69,8 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     command = [tmp_path / "m", "--videos", tmp_path]
     command += ["--backbone", "tiny-xclip", "--backbone", "tiny-clap", "-o", tmp_path / "s"]
     result = obygaze("features", "extract", *command, code=3)
-    done = [line[:7] for line in result.stdout.splitlines()[-3:]]
-    assert done == ["2 of 26", "2 of 26", "1 of 26"]
+    assert re.search(r"done in +tiny-xclip 2, tiny-clap 2\n", result.stdout)
+    assert "\n1 of 26 clips done in" in result.stdout
     seen, heard = (
         of.open_store(tmp_path / f"s/{name}.zarr") for name in ("tiny-xclip", "tiny-clap")
     )
@@ -77,12 +79,8 @@ def test_pictures_and_sound_fail_separately(tmp_path, obygaze):
     assert seen.failures["song"] == "song.mp3 has no video, only audio"
     assert heard.failures["mute"] == "mute.mp4 has no sound track"
     assert seen.failures["noise"] == heard.failures["noise"]
-    lines = result.stderr.splitlines()
-    # Arrays that are not named are in each store.
-    [rest] = [line for line in lines if "and 2 more" in line]
-    parts = [(result.stderr, "only audio (tiny-xclip)"), (result.stderr, "track (tiny-clap)"),
-             (rest, str(seen.path)), (rest, str(heard.path))]  # fmt: skip
-    assert all(fact in text for text, fact in parts)
+    for fact in ("only audio (tiny-xclip)", "track (tiny-clap)"):
+        assert fact in result.stderr
 
 
 def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoints, obygaze):
@@ -92,7 +90,7 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoi
     manifest.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "few"]
     printed = obygaze(*command, "--backbone", f"clap={checkpoints['tiny-clap']}", code=0).stdout
-    assert "1 clip had more windows of sound (up to 67) than --frames" in printed
+    assert re.search(r"with more windows of sound +67 1\n", printed)
     summary = of.extract(manifest, tmp_path, clap, tmp_path / "all", frames=67)
     cut, full = map(of.open_store, (tmp_path / "few/clap.zarr", *summary.stores))
     assert summary.unheard == {}
@@ -115,7 +113,7 @@ def test_silent_tracks_are_counted(tmp_path, clap, obygaze):
     assert of.extract(manifest, tmp_path, clap, tmp_path / "api").silent == 2
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
     printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
-    assert "2 clips had a silent sound track" in printed
+    assert re.search(r"silent +2\n", printed)
 
 
 def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
@@ -125,7 +123,7 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     two.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
     printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
-    assert "1 clip had several sound tracks: used 1 of 2 (fra)" in printed
+    assert re.search(r"with several sound tracks +1 of 2 \(fra\) 1\n", printed)
     assert '"tracks": {"1 of 2 (fra)": 1}' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, "tiny-clap", tmp_path / "s", audio_track=2)

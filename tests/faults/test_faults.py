@@ -113,9 +113,9 @@ SCENARIOS = {
                                  f"{state}.zarr")
         for state in ("open", "final")
     },
-    "pack": Scenario("stores pack {data}/final.zarr -o {out}/x.zip", "x.zip"),
-    "unpack": Scenario("stores unpack {data}/packed.zip -o {out}/x.zarr", "x.zarr"),
-    "unpack over": Scenario("stores unpack {data}/packed.zip -o {out}/x.zarr --overwrite",
+    "pack": Scenario("stores push {data}/final.zarr {out}/x.zip", "x.zip"),
+    "unpack": Scenario("stores pull {data}/packed.zip -o {out}/x.zarr", "x.zarr"),
+    "unpack over": Scenario("stores pull {data}/packed.zip -o {out}/x.zarr --overwrite",
                             "x.zarr", "other.zarr"),
     "push": Scenario("stores push {data}/final.zarr {out}/x.zarr", "x.zarr",
                      is_sound=lambda path: not (path / "zarr.json").exists()),
@@ -140,7 +140,7 @@ LONG = {
         "--backbone {data}/tiny-xclip --device cpu --workers 2 -o {out}",
         "tiny-xclip.zarr", is_sound=is_readable, keeps_leftovers=True,
     ),
-    "import": Scenario("stores import hdf5 {data}/theirs.h5 --manifest {data}/eight "
+    "import": Scenario("stores import {data}/theirs.h5 --manifest {data}/eight "
                        "-o {out}/x.zarr", "x.zarr", is_sound=is_readable, code=3,
                        keeps_leftovers=True),
     "import annotations": Scenario("annotations import csv {data}/segments.csv -o {out}/x", "x"),
@@ -165,7 +165,7 @@ MOMENTS = 20
 WARM = (
     "h5py", "fsspec.implementations.local", "zarr", "torch", "PIL.Image",
     "transformers", "sklearn.tree", "skops.io", "msgspec",
-    "obygaze_features.commands.stores", "obygaze_features.commands.stores_transfer",
+    "obygaze_features.commands.stores",
     "obygaze_features.commands.manifests", "obygaze_features.commands.extract",
     "obygaze_features.store.repair", "obygaze_features.extraction.extract",
     "obygaze_features.extraction.loop", "obygaze_models.commands.models",
@@ -248,7 +248,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., i
 RACES = {
     "split": "manifests split {out}/manifest --name raced --folds {n}",
     "split over": "manifests split {out}/manifest --name raced --folds {n} --overwrite",
-    "pack": "stores pack {data}/final.zarr -o {out}/x.zip",
+    "pack": "stores push {data}/final.zarr {out}/x.zip",
     "export": "annotations export {data}/timelines -o {out}/elan",
 }
 """Commands that write the same output at the same time; ``{n}`` differs."""

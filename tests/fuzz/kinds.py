@@ -363,18 +363,18 @@ SAVED = (*(name for name in ESTIMATORS if name != "film-prior"), "pipeline")
 KINDS: dict[str, Kind] = {
     "manifest": Kind(
         "manifest",
-        ("manifests check {x}", "manifests stats {x} --by-film", "manifests audit {x}",
+        ("manifests check {x}", "manifests show {x} --by-film", "manifests audit {x}",
          "manifests show {x}"),
         700,
         ("manifest.json", "items.csv", "labels", "splits", "runs"),
     ),
     "open store": Kind("open.zarr", (*STORE, "stores repair {x} --yes"), 300),
     "sealed open store": Kind("open.zarr", STORE, 100, seal=seal_store),
-    "final store": Kind("final.zarr", (*STORE, "stores pack {x} -o {out}/x.zip"), 300),
+    "final store": Kind("final.zarr", (*STORE, "stores push {x} {out}/x.zip"), 300),
     "sealed final store": Kind("final.zarr", STORE, 100, seal=seal_store),
     "packed store": Kind(
         "packed.zip",
-        ("stores info {x}", "stores verify {x}", "stores unpack {x} -o {out}/x.zarr"),
+        ("stores info {x}", "stores verify {x}", "stores pull {x} -o {out}/x.zarr"),
         200,
     ),
     **{
@@ -429,7 +429,7 @@ KINDS: dict[str, Kind] = {
         100,
     ),
     "table": Kind("clips.csv", ("manifests import csv {x} -o {out}/x",), 150),
-    "hdf5": Kind("theirs.h5", ("stores import hdf5 {x} --manifest {data}/eight -o {out}/x.zarr",),
+    "hdf5": Kind("theirs.h5", ("stores import {x} --manifest {data}/eight -o {out}/x.zarr",),
                  200),
     "subtitles": Kind(
         "subtitles", ("manifests subtitles {data}/eight {x} -o {out}/x",), 250, ("",),

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from obygaze_features.items.media import locate
 from obygaze_features.manifests import Item, Items, LabelSet, Manifest, Split, obygaze_scheme
 from obygaze_features.manifests.manifest import check
 from tests.kit.files import refused, touch, write
+from tests.kit.floats import close
 
 
 def problems(manifest):
@@ -44,7 +44,7 @@ def test_check_lists_every_problem_with_its_line(manifest, obygaze):
         "splits/short.csv, line 2: wrong number of cells (got 1, the header has 2)",
     ]
     result = obygaze("manifests", "check", manifest, "--json")
-    assert (result.exit_code, len(json.loads(result.stdout))) == (1, 7)
+    assert (result.exit_code, json.loads(result.stdout)["problems"]) == (1, 7)
 
 
 def test_problems_of_items_hide_no_others(manifest):
@@ -101,9 +101,10 @@ def test_locate_finds_files_by_name_in_any_folder(manifest, tmp_path, obygaze):
     assert paths == {f"tt0108160-00{scene}": names[row] for scene, row in rows.items()}
     assert outcome.missing == ["tt0110912-001"]
     assert list(outcome.ambiguous) == ["tt0108160-004"]
-    result = obygaze("manifests", "locate", manifest, "--videos", videos, code=3)
-    assert "missing: tt0110912-001" in result.output
-    assert "ambiguous: tt0108160-004 could be tt0108160/tt0108160_scene_4.mov or" in result.output
+    result = obygaze("manifests", "check", manifest, "--videos", videos, "--json", code=3)
+    found = json.loads(result.output)
+    assert (found["found"], found["missing"]) == (4, ["tt0110912-001"])
+    assert len(found["ambiguous"]["tt0108160-004"]) == 2
     # In a folder of another case; and the very name that is listed.
     touch(videos, "TT0110912/tt0110912_scene_1.webm", "tt0108160/tt0108160_scene_4.mkv")
     assert len(locate(items, videos).found) == 6
@@ -188,17 +189,13 @@ def test_the_digest_follows_the_specification(manifest):
         Items.of([Item(identifier) for identifier in "bAa"])
 
 
-def test_stats_draws_a_figure(manifest, tmp_path, obygaze):
-    pytest.importorskip("matplotlib")
-    figure = tmp_path / "figures/levels.svg"
-    # --figure is the option's old name.
-    for options in (["-o", figure], ["-o", figure, "--by-film", "--overwrite"]):
-        result = obygaze("manifests", "stats", manifest, *options)
-        assert f"figure -> {figure}" in result.output, result.output
-    text = figure.read_text()
-    assert re.search(r"(?m), Sure: 33.3%, 2 clips, [0-9.]+ concepts per clip$", text)
-    assert "Sleepless in Seattle (1993)" in text
-    assert "Body, Sure: 50.0%" in text
+def test_show_counts_levels_and_concepts(manifest, obygaze):
+    shown = json.loads(obygaze("manifests", "show", manifest, "--by-film", "--json").stdout)
+    levels = {row["level"]: row for row in shown["levels"]}
+    assert (levels["S"]["clips"], levels["S"]["share"]) == (2, close(1 / 3))
+    rates = {row["concept"]: row["S"] for row in shown["concepts"]}
+    assert rates["Body"] == 0.5
+    assert "Sleepless in Seattle (1993)" in {row["title"] for row in shown["by_film"]}
     write(manifest / "labels/none.csv", "id,level")  # rates of zero, no division by it
-    result = obygaze("manifests", "stats", manifest, "--labels", "none")
-    assert "0 clips of 0 films" in result.output, result.output
+    empty = json.loads(obygaze("manifests", "show", manifest, "--labels", "none", "--json").stdout)
+    assert {row["clips"] for row in empty["levels"]} == {0}

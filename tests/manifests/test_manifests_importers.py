@@ -132,7 +132,6 @@ def test_a_table_of_two_annotators_is_no_table_of_clips(tmp_path, obygaze):
         obygaze("annotations", "import", "csv", *options, code=0)
         result = obygaze("manifests", "check", tmp_path / column, code=1)
         assert "items.csv, line 5: 'ben0' has the same film and span as 'ann0'" in (result.output)
-        assert "3 problems" in result.output
         assert of.Manifest.load(tmp_path / column).check(repeats=False) == []
     text = obygaze("manifests", "import", "csv", write(path, "file,start,end", "a.mp4,0,1",
                    "b.mp4,0,1", "a.mp4,0,2"), "-o", tmp_path / "m", code=0).output  # fmt: skip
@@ -169,8 +168,9 @@ def test_unknown_files_are_refused(address, tmp_path, url, fact):
 
 def test_only_the_pinned_file_is_imported(address, tmp_path, monkeypatch, obygaze, small_authors):
     importer = ("manifests", "import", "obygaze12")
-    command = (*importer, "--download", "-o", tmp_path / "m", "--url", f"{address}/file.csv")
+    command = (*importer, "--download", "-o", tmp_path / "m")
     pinned = reference_json("sources.json")["obygaze12"]
+    monkeypatch.setitem(pinned, "url", f"{address}/file.csv")
     refused(obygaze(*command), pinned["sha256"])
     assert not list(tmp_path.iterdir())
     content = (small_authors / "obygaze12/ObyGaze12_thresh_02.csv").read_bytes()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.authors import COLUMNS, SIX_CLIPS, clip_row, clip_table
 from tests.kit.files import refused, touch, write
-from tests.manifests.test_manifests_accede import RANKING, SETS, VIOLENCE
+from tests.manifests.test_manifests_accede import SETS, VIOLENCE
 
 BODY, SURE = clip_row(1, "Sure", "['Body']"), clip_row(9, "Sure", "['Body']")
 
@@ -44,7 +44,6 @@ SLIPS = [
     ("prompts --template a_photo", "stimulus\na\n", "the template 'a photo' must"),
     ("accede", {"MEDIAEVALviolence.txt": VIOLENCE.replace("A1.mp4 0", "A1.mp4 2")},
      "MEDIAEVALviolence.txt, line 3: violenceClass '2' is not one of 0, 1"),
-    ("accede --threshold 1", {"ACCEDEranking.txt": RANKING}, "at least 0 and below 1 (got 1)"),
     ("accede", {"ACCEDEsets.txt": SETS.replace("A2", "A1")}, "line 4: duplicate name 'A1.mp4'"),
 ]  # fmt: skip
 
@@ -69,14 +68,13 @@ def test_other_folders_are_refused_as_manifests(source, tmp_path, manifest, obyg
     refused(result, "was not made by obygaze")
     assert (films / "film.mkv").exists()
     (tmp_path / "empty").mkdir()
-    refused(obygaze("manifests", "stats", tmp_path / "empty"), "it has no manifest.json")
-    result = obygaze("--debug", "manifests", "stats", tmp_path / "empty")
+    refused(obygaze("manifests", "show", tmp_path / "empty"), "it has no manifest.json")
+    result = obygaze("--debug", "manifests", "show", tmp_path / "empty")
     assert type(result.exception).__name__ == "ManifestError"
     for arguments, fact in [
         (["--labels", "papr"], "has no label set 'papr' (label sets: paper, raw, released)"),
-        (["-o", "figure.jpeg2"], "a figure's name must end in one of .pdf, .png, .svg"),
     ]:
-        refused(obygaze("manifests", "stats", manifest, *arguments), fact, code=2)
+        refused(obygaze("manifests", "show", manifest, *arguments), fact, code=2)
     header = json.loads((manifest / "manifest.json").read_text())
     scheme = {"name": "x", "levels": [{"code": 5, "name": "n"}]}
     for changes, fact in (
@@ -84,7 +82,7 @@ def test_other_folders_are_refused_as_manifests(source, tmp_path, manifest, obyg
         ({"label_scheme": scheme}, "[0].c"),
     ):
         (manifest / "manifest.json").write_text(json.dumps(header | changes))
-        refused(obygaze("manifests", "stats", manifest), fact)
+        refused(obygaze("manifests", "show", manifest), fact)
 
 
 def test_mistyped_paths_get_a_suggestion(tmp_path, obygaze):
@@ -98,6 +96,6 @@ def test_mistyped_paths_get_a_suggestion(tmp_path, obygaze):
     ]:  # fmt: skip
         refused(obygaze(*command), f"{mistyped} does not exist; did you mean {right}?")
     shutil.rmtree(films)
-    refused(obygaze("manifests", "stats", tmp_path / "no"), "does not exist; pass a manifest")
-    located = obygaze("manifests", "locate", folder, "--videos", folder / "items.csv")
+    refused(obygaze("manifests", "show", tmp_path / "no"), "does not exist; pass a manifest")
+    located = obygaze("manifests", "check", folder, "--videos", folder / "items.csv")
     refused(located, "items.csv is not a folder")

@@ -157,7 +157,7 @@ def test_guesses_use_the_share_of_sure_clips(dataset, table5):
 def test_figures_do_not_depend_on_the_hash_seed(tmp_path):
     """matplotlib's layout sums in the order of a set, and names clip paths by the last bits."""
     obygaze = (sys.executable, "-m", "obygaze_models.commands.main")
-    clips = ("features", "make-clips", "base", "--count", "2", "--scenes", "12", "--seconds", "1")
+    clips = ("features", "demo", "base", "--count", "2", "--scenes", "12", "--seconds", "1")
     table = ("manifests", "import", "csv", "base/annotations.csv", "-o", "manifest")
     for command in (clips, table):
         subprocess.run([*obygaze, *command], cwd=tmp_path, check=True)
@@ -242,7 +242,7 @@ def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
     for name, path in product(("xclip-kinetics", "xclip"), (imported, older)):
         loaded = load({name: path})
         assert (list(loaded.stores), loaded.is_published("xclip")) == (["xclip"], True)
-    with pytest.raises(ExperimentError, match=r"Import all arrays again.* native=FILE max=FILE"):
+    with pytest.raises(ExperimentError, match="has no array max. Import all arrays"):
         load({"xclip": imported}).require_feature("xclip", "max")
     with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
         load({"xclip": older, "xclip-kinetics": imported})
@@ -348,6 +348,4 @@ def test_tables_are_escaped_and_rounded():
     names = [f"column {number}" for number in range(30)]
     line = Line("net", "ours", dict.fromkeys(names, Value(0.5)))
     wide = replace(created, columns=names, blocks=[Block("b", "paper", "f1", [line])])
-    wide = render.to_screen(wide)
-    assert max(map(len, wide.splitlines())) <= 100
-    assert wide.count("0.50") == 30
+    assert render.to_screen(wide).count("0.50") == 30

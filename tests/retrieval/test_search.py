@@ -248,11 +248,10 @@ def test_the_command_gives_the_python_result(obygaze, source):
     search = ("stores", "search", source.path, "--like", "tt1-003")
     lines = obygaze(*search, "--top", 3, code=0).stdout.splitlines()
     matches = of.search(source.path, like="tt1-003", top=3)
-    assert [line.split()[1] for line in lines[2:5]] == [match.id for match in matches]
-    assert lines[5] == f"next: obygaze stores search {source.path} --like {matches[0].id}"
+    assert [line.split()[0] for line in lines[2:]] == [match.id for match in matches]
 
     asked = ("--film", "tt1,tt3", "--frames", "--top", 4, "--json")
-    rows = json.loads(obygaze(*search, *asked, code=0).stdout)
+    rows = json.loads(obygaze(*search, *asked, code=0).stdout)["matches"]
     matches = of.search(source.path, like="tt1-003", films=["tt1", "tt3"], frames=True, top=4)
     assert [(row["id"], row["time"]) for row in rows] == [(m.id, m.time) for m in matches]
     assert [row["cosine"] for row in rows] == [match.cosine for match in matches]

@@ -12,7 +12,7 @@ from transformers import CLIPModel, SiglipModel, XCLIPModel
 
 from obygaze_features.backbones.preprocess import normalise, resize_and_crop
 from obygaze_features.errors import UsageError
-from obygaze_features.saliency.maps import grad_cam, load_grad_cam_model, overlay
+from obygaze_features.saliency.maps import grad_cam, load_grad_cam_model
 from tests.backbones.conftest import on_each, tensor
 from tests.backbones.test_backbones_parity import text_features
 from tests.kit.files import csv_rows, refused
@@ -84,10 +84,6 @@ def test_models_without_texts_or_images_are_refused(checkpoints, kind, medium):
         load_grad_cam_model(checkpoints[f"tiny-{kind}"], "cpu")
 
 
-TITLE, BELOW = 22, 34
-"""Pixels above and below a picture."""
-
-
 @pytest.fixture
 def library(tmp_path, obygaze) -> Path:
     random = np.random.default_rng(5)
@@ -121,8 +117,7 @@ def draw(obygaze, library, checkpoints):
 
 
 def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
-    result = draw("--by", "condition", text="a photo of a {emotion} person")
-    assert (result.exit_code, result.stdout[:28]) == (0, "mapped 20 images in 2 groups")
+    draw("--by", "condition", text="a photo of a {emotion} person", code=0)
     rows, maps = csv_rows(library / "out/images.csv"), np.load(library / "out/maps.npy")
     assert maps.shape == (20, 4, 4)
     texts = ["a photo of a sad person", "a photo of an angry person"]
@@ -145,33 +140,25 @@ def test_maps_are_written_per_image_and_group(draw, library, checkpoints):
         scaled = [values / values.max() for values in maps[members]]
         np.testing.assert_allclose(mean, np.mean(scaled, axis=0), atol=1e-6)
     record = json.loads((library / "out/saliency.json").read_text())
-    counts = {name: group["images"] for name, group in record["groups"].items()}
-    assert counts == {"NO": 13, "O": 7}
+    assert record["groups"] == {"NO": 13, "O": 7}
     assert record["brightest_at"] == max(mean.max() for mean in means.values())
     assert len(list((library / "out/images").iterdir())) == 20
 
-    with Image.open(library / "out/groups/NO-overlay.png") as file:
-        assert file.size == (224, 224 + TITLE + BELOW)
-        drawn = np.asarray(file).astype(int)
-    assert (np.abs(drawn[:TITLE] - drawn[-1, 0]).max(2) > 100).any()  # a title
-    ramp = np.linspace(0, 1, 224, dtype=np.float32)
-    bar = overlay(np.full((1, 224, 3), drawn[-1, 0]), ramp[None])
-    assert np.array_equal(drawn[-BELOW + 10], bar[0])
-    # The hotter a patch, the lighter its middle.
+    # The hotter a patch, the more its colour is that of heat instead of grey.
     with Image.open(library / "out/groups/NO.png") as file:
-        light = np.asarray(file.convert("L"), dtype=float)[TITLE:-BELOW]
-    middles = light.reshape(4, 56, 4, 56)[:, 21:35, :, 21:35].mean((1, 3))
-    assert middles.argmax() == means["NO"].argmax()
-    assert np.corrcoef(middles.ravel(), means["NO"].ravel())[0, 1] > 0.95
+        drawn = np.asarray(file).astype(float)
+    assert drawn.shape == (32, 32, 3)
+    heat = (drawn[..., 0] - drawn[..., 2]).reshape(4, 8, 4, 8)[:, 3:5, :, 3:5].mean((1, 3))
+    assert heat.argmax() == means["NO"].argmax()
+    assert np.corrcoef(heat.ravel(), means["NO"].ravel())[0, 1] > 0.9
 
 
 def test_unreadable_images_are_named(draw, library):
     (library / "images/p03.png").write_bytes(b"no image")
     (library / "images/p17.png").unlink()
     result = draw(backbone="tiny-xclip", code=3)
-    assert "p03: p03.png cannot be read as an image" in result.stderr
-    assert "p17: no " in result.stderr
-    assert result.stdout == f"mapped 18 images in 1 group; 2 images failed -> {library / 'out'}\n"
+    assert "p03 p03.png cannot be read as an image" in result.stdout
+    assert "p17 no " in result.stdout
     ids = {row["id"] for row in csv_rows(library / "out/images.csv")}
     assert (len(ids), ids & {"p03", "p17"}) == (18, set())
     assert len(list((library / "out/images").iterdir())) == 18
@@ -195,22 +182,17 @@ def test_user_errors_are_one_line_and_write_nothing(draw, library):
 
 
 def test_groups_get_distinct_valid_file_names(draw, library, obygaze):
-    import_table(obygaze, library, (",NO\n", ",a/b\n", 4), (",NO\n", ",A_b\n", 4),
-                 (",NO\n", ",O-Overlay\n", 2), (",NO\n", ",\n", -1))  # fmt: skip
+    import_table(obygaze, library, (",NO\n", ",a/b\n", 4), (",NO\n", ",A-b\n", 4),
+                 (",NO\n", ",o\n", 2), (",NO\n", ",\n", -1))  # fmt: skip
     text = "a happy woman " * 30
     result = draw("--by", "condition", "--json", text=text)
     summary = json.loads(result.stdout)
-    assert summary["groups"] == {"a/b": 4, "A_b": 4, "O-Overlay": 2, "O": 7}
+    assert summary["groups"] == {"a/b": 4, "A-b": 4, "o": 2, "O": 7}
     assert summary["ungrouped"] == ["p10", "p11", "p12"]
-    assert "3 images without a group: p10, p11, p12" in result.stderr
     assert [row["group"] for row in csv_rows(library / "out/images.csv")].count("") == 3
     names = {path.name for path in (library / "out/groups").iterdir()}
-    assert {"a_b.png", "A_b-other.png", "O-Overlay.png"} <= names
-    # No picture of a group takes the place of another.
-    assert len({name.lower() for name in names}) == 8
+    assert names == {"a-b.png", "A-b-2.png", "o.png", "O-2.png"}
     record = json.loads((library / "out/saliency.json").read_text())
-    stems = [group["pictures"] for group in record["groups"].values()]
-    assert names == {f"{stem}{end}.png" for stem in stems for end in ("", "-overlay")}
+    assert set(record["pictures"].values()) == names
     # A text that is too long is cut, and named.
-    assert "1 text was cut off at the maximum length of" in result.stderr
-    assert record["cut"] == [text]
+    assert summary["cut"] == record["cut"] == [text]

@@ -1,7 +1,8 @@
-"""`obygaze stores`: what each command prints, and how it ends; tests/golden has whole outputs."""
+"""`obygaze stores`: the facts that each command prints, and how it ends."""
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -12,35 +13,49 @@ from tests.kit.files import refused
 from tests.kit.store import flip_bit
 
 
-def test_finalise_prints_its_result_and_next_step(obygaze, path, tmp_path):
-    first, again = (obygaze("stores", "finalise", path).stdout.splitlines() for _ in range(2))
-    facts = [dict(line.split(maxsplit=1) for line in lines) for lines in (first, again)]
-    assert [(about["path"], about["rows"], about["done"]) for about in facts] == [
-        (str(path), "18", "17")
-    ] * 2
-    assert [about.get("already") for about in facts] == [None, "yes"]
-    assert json.loads(obygaze("stores", "finalise", path, "--json").stdout)["already"]
+def test_finalise_counts_rows_and_files(obygaze, path, tmp_path):
+    first, again = (
+        json.loads(obygaze("stores", "finalise", path, "--json", code=0).stdout) for _ in range(2)
+    )
+    assert first == again
+    assert first["path"] == str(path)
+    assert first["rows"] == {"all": 18, "done": 17, "failed": 1, "to_do": 0}
+    assert first["files"] == sum(file.is_file() for file in path.rglob("*"))
     half = toys.a_store(tmp_path / "half.zarr", blocks=[0])
-    assert "next: run the extraction again" in obygaze("stores", "info", half).stdout
     refused(obygaze("stores", "finalise", half), "lacks 14 of 18 rows")
 
 
-def test_damage_is_reported_and_repaired(obygaze, path):
+def test_damage_is_listed_and_repaired(obygaze, path):
     flip_bit(path / "native/c/2/0", 3)
     (path / "staging/.1.partial").touch()
-    result = obygaze("stores", "verify", path, code=1)
-    lines = result.stdout.splitlines()
-    assert lines[0] == "native/c/2/0: its checksum is wrong; rows: tt1-008"
-    assert lines[-2:] == ["1 damaged file, 1 damaged row", f"next: obygaze stores repair {path}"]
-    assert "harmless: staging/.1.partial: it does not belong to any block" in result.stdout
-    result = obygaze("stores", "repair", path, "--yes", code=3)
-    assert "4 rows to compute again: tt1-008, tt1-009, tt1-010, tt1-011" in result.stdout
-    assert obygaze("stores", "repair", path).stdout == f"{path} is undamaged; nothing was changed\n"
+    found = json.loads(obygaze("stores", "verify", path, "--json", code=1).stdout)
+    damage = {entry["file"]: entry for entry in found["damage"]}
+    assert not found["undamaged"]
+    assert damage["native/c/2/0"]["ids"] == ["tt1-008"]
+    assert damage["native/c/2/0"]["why"] == "its checksum is wrong"
+    assert damage["staging/.1.partial"]["harmless"]
+
+    repaired = json.loads(obygaze("stores", "repair", path, "--yes", "--json", code=3).stdout)
+    assert repaired["to_do"] == ["tt1-008", "tt1-009", "tt1-010", "tt1-011"]
+    assert obygaze("stores", "repair", path, code=0).stdout == f"path      {path}\nreopened  no\n"
     assert (path / "staging/.1.partial").exists()
+    assert obygaze("stores", "verify", path, code=0).stdout.startswith("undamaged  yes\n")
     flip_bit(path / "items.csv", 3)  # which a repair cannot make
-    result = obygaze("stores", "verify", path)
-    assert (result.exit_code, "repair" in result.stdout) == (1, False)
-    assert "next: pull the store again, or restore" in result.stdout
+    assert "items.csv" in obygaze("stores", "verify", path, code=1).stdout
+    refused(obygaze("stores", "repair", path), "items.csv cannot be repaired")
+
+
+def test_diff_lists_each_part_of_an_attribute_that_differs(obygaze, path, tmp_path):
+    about = toys.RECIPE.backbone | {"weights_sha256": "cd" * 32}
+    recipe = replace(toys.RECIPE, backbone=about)
+    other = toys.a_store(tmp_path / "other.zarr", recipe=recipe)
+    found = json.loads(obygaze("stores", "diff", path, other, "--json", code=1).stdout)
+    assert not found["identical"]
+    rows = {row["attribute"]: (row["left"], row["right"]) for row in found["attributes"]}
+    weights = toys.RECIPE.backbone["weights_sha256"]
+    assert rows == {"backbone.weights_sha256": (weights, "cd" * 32)}
+    assert found["rows"]["native"]["n"] == found["rows"]["native"]["equal"] == 17
+    assert obygaze("stores", "diff", path, path, code=0).stdout.startswith("identical     yes\n")
 
 
 def test_info_of_a_folder_has_a_row_for_each_store(obygaze, copy, tmp_path):
@@ -75,11 +90,10 @@ def test_a_subset_is_named_by_ids_or_a_file(obygaze, path, tmp_path):
     names, out = tmp_path / "ids.txt", tmp_path / "some.zarr"
     names.write_text("tt1-003\ntt1-001\n")
     ask = ("stores", "subset", path, "-o", out)
-    result = obygaze(*ask, "--ids", f"@{names}", "--ids", "tt1-009,tt1-010", code=0)
+    obygaze(*ask, "--ids", f"@{names}", "--ids", "tt1-009,tt1-010", code=0)
     assert open_store(out).ids == ["tt1-001", "tt1-003", "tt1-009", "tt1-010"]
-    assert f"next: obygaze stores finalise {out}" in result.stdout
     result = obygaze(*ask, "--film", "tt1", "--overwrite", "--json")
-    assert json.loads(result.stdout)["failed"] == 1
+    assert json.loads(result.stdout)["rows"]["failed"] == 1
     assert obygaze(*ask).exit_code == 2
 
 
@@ -95,7 +109,7 @@ SLIPS = [
     ("stores set {path}", 2, ["nothing to set; pass at least one of licence, citation, name"]),
     ("stores info s3://", 2, ["s3:// has no bucket; use s3://BUCKET/NAME.zarr"]),
     ("stores info http:/lab/x.zarr", 2, ["did you mean http://lab/x.zarr?"]),
-    ("stores info {own}", 1, ["obygaze stores pack STORE -o NAME.zip"]),
+    ("stores info {own}", 1, ["obygaze stores push STORE NAME.zip"]),
 ]  # fmt: skip
 
 

@@ -266,9 +266,8 @@ def test_repair_asks_and_keeps_dropped_files(obygaze, copy, state, count):
     path = copy(state)
     flip_bit(path / SHARD, 3)
     before = toys.contents(path)
-    asked = obygaze("stores", "repair", path, code=1)
+    asked = obygaze("stores", "repair", path, code=1)  # there is nobody to answer
     assert f"{count} rows must be dropped and computed again: tt1-000" in asked.stderr
-    assert f"obygaze stores repair {path} --yes" in asked.stderr
     assert toys.contents(path) == before
 
     result = obygaze("stores", "repair", path, "--yes", "--json")
@@ -285,7 +284,7 @@ def test_repair_asks_and_keeps_dropped_files(obygaze, copy, state, count):
         return
     toys.fill(toys.resume(path), [0])
     flip_bit(path / SHARD, 4)
-    assert f"previous files: {aside}-2 (rem" in obygaze("stores", "repair", path, "--yes").stdout
+    assert f"{aside}-2\n" in obygaze("stores", "repair", path, "--yes").stdout
     assert kept_files.items() <= toys.contents(aside).items()
 
 

@@ -7,17 +7,13 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
-import click
-
-from obygaze_features.annotations.build import Films, SourceRow, build_timelines
+from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
-from obygaze_features.annotations.timelines import Segment, Timelines
-from obygaze_features.common.cli import column_option, levels_option
+from obygaze_features.annotations.timelines import Films, Segment, Timelines
 from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_blocks
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
-from obygaze_features.manifests.importers.options import film_table_option, source_argument
 from obygaze_features.manifests.importers.reading import film_of_file, parse_time
 from obygaze_features.manifests.labels import OwnLevels, choose_scheme, parse_concepts
 
@@ -30,11 +26,6 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 }
 
 
-@click.command()
-@source_argument
-@column_option("film, annotator, start, end, concepts, comment, level", "annotator=who")
-@film_table_option
-@levels_option
 def import_timelines(
     source: Path | str,
     columns: Mapping[str, str] | None = None,
@@ -42,33 +33,7 @@ def import_timelines(
     *,
     levels: OwnLevels = None,
 ) -> Timelines:
-    """Read any CSV table of segments, with a column mapping.
-
-    Each row is a segment. Columns called film, annotator, start, end, level, concepts and comment
-    are recognised; map other names with --column. Times are in seconds (75.5) or h:mm:ss
-    (0:01:15.5). Separate several concepts in a cell with bars, commas or semicolons. A `file`,
-    `media` or `video` column also names the film: "New Moon.mp4" belongs to New Moon. Exits with
-    code 3 if rows were left out.
-
-    \b
-    Examples:
-      obygaze annotations import csv segments.csv -o timelines/mine --film-table films.csv
-      obygaze annotations import csv segments.csv -o timelines/mine --levels static,busy
-      obygaze annotations import csv marks.csv -o timelines/mine --column annotator=who
-    \f
-
-    Parameters
-    ----------
-    source
-        The table. Columns that are not recognised are ignored.
-    columns
-        Column names by meaning (film, annotator, start ...), for columns with other names.
-    films
-        Titles and lengths of the films, or the path of a table with them.
-    levels
-        Your levels, from lowest to highest (concepts are taken from the table); or a `LabelScheme`,
-        a TOML or JSON file, or the folder of a manifest or of timelines (default: ObyGaze12's).
-    """
+    """Read any CSV table of segments, with a column mapping."""
     source = Path(source)
     rows = _read_source(source, columns)
     own = choose_scheme(source.stem, levels)

@@ -14,18 +14,14 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-import click
-
-from obygaze_features.annotations.build import Films, SourceRow, build_timelines, read_films
+from obygaze_features.annotations.build import SourceRow, build_timelines, read_films
 from obygaze_features.annotations.remarks import KEPT, LEFT_OUT, TIER, Remark
-from obygaze_features.annotations.timelines import ORIGIN, Film, Segment, Timelines
-from obygaze_features.common.cli import PATH, levels_option
+from obygaze_features.annotations.timelines import ORIGIN, Film, Films, Segment, Timelines
 from obygaze_features.common.elan import Annotation, Document, Tier, read_eaf
 from obygaze_features.common.files import parse_json
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
-from obygaze_features.manifests.importers.options import film_table_option
 from obygaze_features.manifests.labels import (
     LabelScheme,
     OwnLevels,
@@ -56,46 +52,10 @@ UNNAMED_TIERS = ("annotator1", "default")
 _FIELDS = {"level": "level", "concept": "concepts", "comment": "comment", "note": "comment"}
 
 
-@click.command()
-@click.argument("sources", nargs=-1, required=True, type=PATH)
-@click.option("--film-name", "film", help="The film of all SOURCES (default: each file's name).")
-@film_table_option
-@levels_option
 def import_timelines(
     *sources: Path | str, films: Films = None, film: str | None = None, levels: OwnLevels = None
 ) -> Timelines:
-    """Read ELAN files.
-
-    SOURCES are .eaf files or folders of them. Each file belongs to one film. Each tier belongs to
-    one annotator: the tier's annotator, or else its participant, or else the tier's own name. If
-    that name is a default (default, annotator1), or if files in several folders use it, the
-    folder's name is used instead.
-
-    An annotation has a level and, after a colon, concepts: "Sure: Body, Look". Alternatively,
-    levels, concepts and comments are in dependent tiers whose names contain these words. Tiers
-    without any level are left out. Files from `obygaze annotations export`, and files made from a
-    template of `obygaze manifests thesaurus`, contain their levels and concepts, so they need no
-    option. Nothing that a file refers to is fetched. Exits with code 3 if anything was left out.
-
-    \b
-    Examples:
-      obygaze annotations import elan films -o timelines/mine
-      obygaze annotations import elan juno.eaf juno-second.eaf --film-name juno -o timelines/juno
-      obygaze annotations import elan films -o timelines/mine --levels tension.toml
-    \f
-
-    Parameters
-    ----------
-    sources
-        ``.eaf`` files, or folders of them.
-    films
-        Titles and lengths of the films, or the path of a table with them. They take precedence over
-        the titles and lengths in the files.
-    film
-        The film of all files (default: the film that each file is named after).
-    levels
-        Your levels; see `csv_table` (default: the levels in the files, or ObyGaze's).
-    """
+    """Read ELAN files."""
     files = dict(_files([Path(source) for source in sources]))
     if not files:
         raise AnnotationError(f"no .eaf files in {', '.join(map(str, sources))}")

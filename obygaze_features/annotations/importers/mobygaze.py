@@ -7,19 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
-from obygaze_features.annotations.build import Films, build_timelines, read_films
+from obygaze_features.annotations.build import build_timelines, read_films
 from obygaze_features.annotations.importers.csv_table import MEANINGS, read_rows
-from obygaze_features.annotations.timelines import Film, Timelines
+from obygaze_features.annotations.timelines import Film, Films, Timelines
 from obygaze_features.common.tables import Table, map_columns, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.films import known_titles
-from obygaze_features.manifests.importers.options import (
-    film_table_option,
-    source_or_download_options,
-)
 from obygaze_features.manifests.importers.reading import parse_list, published, source_or_download
 from obygaze_features.manifests.labels import split_concepts
 
@@ -27,33 +21,10 @@ REQUIRED = ("annotator", "label", "concepts", "start_frame", "end_frame", "imdb_
 _NUMBER = re.compile(r"[0-9]{1,12}(?:\.[0-9]{0,12})?", re.ASCII)
 
 
-@click.command()
-@source_or_download_options
-@film_table_option
 def import_timelines(
     source: Path | str | None = None, films: Films = None, *, url: str | None = None
 ) -> Timelines:
-    """Read MObyGaze's segments of 20 films.
-
-    SOURCE is mobygaze_dataframe.csv; or use --download to fetch it. Frames are converted to seconds
-    with each row's own frame rate; the end frame is part of the segment. Exits with code 3 if rows
-    were left out.
-
-    \b
-    Examples:
-      obygaze annotations import mobygaze mobygaze_dataframe.csv -o timelines/mobygaze
-      obygaze annotations import mobygaze --download -o timelines/mobygaze
-    \f
-
-    Parameters
-    ----------
-    source
-        ``mobygaze_dataframe.csv`` (default: downloaded).
-    films
-        Titles and lengths of the films by IMDb key, or the path of a table with them.
-    url
-        An alternative address to download from.
-    """
+    """Read MObyGaze's segments of 20 films."""
     table = _read_mobygaze(source, url)
     titles = dict(zip(table["imdb_key"], table.columns.get("movie_title", []), strict=False))
     film_titles = known_titles()

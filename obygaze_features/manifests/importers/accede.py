@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
 from obygaze_features.common.tables import read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items.items import Item, Items, media_stem
-from obygaze_features.manifests.importers.options import source_argument
 from obygaze_features.manifests.labels import LabelScheme, LabelSet, Level
 from obygaze_features.manifests.manifest import Manifest
 from obygaze_features.manifests.splits import Split
@@ -44,44 +41,8 @@ class _Rows(NamedTuple):
     files: str
 
 
-@click.command()
-@source_argument
-@click.option(
-    "--threshold",
-    type=float,
-    help="The score above which clips are positive or active, if there is no affect file.",
-)
-@click.option(
-    "--values",
-    "scale",
-    type=click.Choice([*SCALES]),
-    help="The scale of the values in ACCEDEranking.txt.",
-)
 def import_manifest(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
-    """Read LIRIS-ACCEDE's violence, valence and arousal.
-
-    SOURCE is the folder with the text files of MediaEval 2015 and ACCEDE: MEDIAEVALsets.txt,
-    MEDIAEVALviolence.txt, MEDIAEVALaffect.txt, and the corresponding ACCEDE files. If there
-    is no file of affect classes, they are computed from the values in ACCEDEranking.txt.
-
-    \b
-    Examples:
-      obygaze manifests import accede annotations -o manifests/accede
-      obygaze manifests import accede annotations --threshold 0.2 --values scores
-    \f
-
-    Parameters
-    ----------
-    source
-        A folder with ``ACCEDE*.txt``, ``MEDIAEVAL*.txt`` or both. It must contain at least one file
-        of sets, affect, violence or ranking.
-    threshold
-        If there is no file of affect classes, clips with scores above `threshold` are positive or
-        active, and clips with scores below ``-threshold`` are negative or calm.
-    scale
-        The scale of values in ``ACCEDEranking.txt``: from 1 to 5 (the score is then (v - 3) / 2,
-        which is an assumption, because the files do not state the scale), or scores from -1 to 1.
-    """
+    """Read LIRIS-ACCEDE's violence, valence and arousal."""
     folder = Path(source)
     if not 0 <= threshold < 1:
         raise UsageError(f"the threshold must be at least 0 and below 1 (got {threshold:g})")

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import numpy as np
 
-from obygaze_features.common.cli import column_option, levels_option
 from obygaze_features.common.tables import Table, map_cells, read_mapped_table
 from obygaze_features.common.text import counted, for_shell, join_some
 from obygaze_features.errors import ManifestError, UsageError
@@ -19,10 +17,6 @@ from obygaze_features.items import items
 from obygaze_features.items.items import Items, are_ids, id_problem, media_stem, name_film, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, MEDIA_SUFFIXES
 from obygaze_features.manifests import labels
-from obygaze_features.manifests.importers.options import (
-    annotator_option,
-    source_argument,
-)
 from obygaze_features.manifests.importers.reading import item_of_file, parse_time, relative_path
 from obygaze_features.manifests.labels import (
     Concept,
@@ -43,11 +37,6 @@ MEANINGS: dict[str, tuple[str, ...]] = {
 }
 
 
-@click.command()
-@source_argument
-@column_option("id, kind, film, media, text, start, end, level, concepts, ratio", "id=clip")
-@levels_option
-@annotator_option
 def import_manifest(
     source: Path | str,
     columns: Mapping[str, str] | None = None,
@@ -55,34 +44,7 @@ def import_manifest(
     levels: OwnLevels = None,
     annotator: str | None = None,
 ) -> Manifest:
-    """Read any CSV table of clips, with or without labels.
-
-    Columns called id, film, media (or video, file_name, path ...), start, end, level (or label)
-    and concepts are recognised; map other names with --column. If there are no ids, or they are
-    file names, ids are made from the file names. Times are in seconds or h:mm:ss. Separate several
-    concepts in a cell with bars, commas or semicolons. A row without a level is an unlabelled clip.
-    Spans of a file (start, end) that have no film belong to the film that the file is named after.
-
-    \b
-    Examples:
-      obygaze manifests import csv annotations.csv -o manifests/mine
-      obygaze manifests import csv clips.csv -o manifests/mine \\
-        --column id=clip --column media=video --column level=tension --levels calm,tense
-    \f
-
-    Parameters
-    ----------
-    source
-        The table. Columns that are not recognised are kept unchanged.
-    columns
-        Column names by meaning (id, film, media, level ...), for columns with other names.
-    levels
-        Your levels, from lowest to highest (concepts are then taken from the table); or a
-        `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines (default:
-        ObyGaze12's).
-    annotator
-        The annotator, if one person made all labels; the label set gets this name.
-    """
+    """Read any CSV table of clips, with or without labels."""
     if not isinstance(source, str | os.PathLike):
         raise UsageError(
             f"source must be the path of a file (got {type(source).__name__}). "

@@ -7,13 +7,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Item, Items, safe_id
 from obygaze_features.items.media import IMAGE_SUFFIXES, SOUND_SUFFIXES, id_from_file
-from obygaze_features.manifests.importers.options import source_argument
 from obygaze_features.manifests.importers.reading import item_of_file
 from obygaze_features.manifests.manifest import Manifest
 
@@ -21,45 +18,10 @@ SUFFIXES = {"clip": VIDEO_SUFFIXES, "image": IMAGE_SUFFIXES, "sound": SOUND_SUFF
 NOUNS = {"clip": "videos", "image": "images", "sound": "sound files"}
 
 
-@click.command()
-@source_argument
-@click.option(
-    "--ids",
-    type=click.Choice(["moviegraphs", "names"]),
-    help="The rule for ids (default: moviegraphs for files named as in MovieGraphs, else names).",
-)
-@click.option(
-    "--kind",
-    type=click.Choice(["clip", "image"]),
-    help="The files to list.  [default: clips, or images if there are no videos]",
-)
 def import_manifest(
     source: Path | str, *, ids: str | None = None, kind: str | None = None
 ) -> Manifest:
-    """List the videos, sound files or images in any folder.
-
-    SOURCE contains the files, or one folder per film or group of images. Folders may be nested.
-    A sound file (.wav, .mp3 ...) is a clip unless a video of the same name is next to it.
-    tt0108160_scene_1.avi becomes tt0108160-001, as in ObyGaze12, except with --ids names.
-    To add labels afterwards, see `obygaze manifests label --help`.
-
-    \b
-    Examples:
-      obygaze manifests import folder /data/moviegraphs -o manifests/moviegraphs
-      obygaze manifests import folder my-films -o manifests/mine
-      obygaze manifests import folder photos --kind image -o manifests/photos
-    \f
-
-    Parameters
-    ----------
-    source
-        The folder. A file belongs to the film that its outermost folder in `source` is named after.
-    ids
-        ``names``: the id is the file's name, prefixed with its film unless it already starts
-        with the film. By default, tt0108160_scene_1.avi becomes tt0108160-001.
-    kind
-        ``clip`` or ``image`` (default: clips, or images in a folder without videos).
-    """
+    """List the videos, sound files or images in any folder."""
     source = Path(source)
     require_folder(source, "a folder of videos or images", ManifestError)
     kinds = {"clip": ["clip", "sound"], "image": ["image"], None: list(SUFFIXES)}[kind]

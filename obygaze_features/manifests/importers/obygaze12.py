@@ -11,13 +11,10 @@ from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from obygaze_features.common.tables import Table, read_table
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import ManifestError
 from obygaze_features.items.items import Items, raise_first
-from obygaze_features.manifests.importers.options import source_or_download_options
 from obygaze_features.manifests.importers.reading import (
     at_row,
     parse_list,
@@ -41,33 +38,10 @@ TRAINED = ("02_EN_S", "02_HN_S")
 CLASSES = {"Easy Neg": "EN", "Hard Neg": "HN", "Sure": "S", "S": "S", "EN_HN": "EN_HN"}
 
 
-@click.command()
-@source_or_download_options
-@click.option(
-    "--rule", type=click.Choice([*RULES]), help="The default label set; all three sets are saved."
-)
 def import_manifest(
     source: Path | str | None = None, *, rule: str = "paper", url: str | None = None
 ) -> Manifest:
-    """Read the annotations of the ObyGaze12 paper.
-
-    SOURCE is ObyGaze12_thresh_02.csv from the authors' repository; or use --download to fetch it.
-
-    \b
-    Examples:
-      obygaze manifests import obygaze12 ObyGaze12_thresh_02.csv -o manifests/obygaze12
-      obygaze manifests import obygaze12 --download
-    \f
-
-    Parameters
-    ----------
-    source
-        ``ObyGaze12_thresh_02.csv`` or a similar file (default: downloaded).
-    rule
-        The name of the default label set, which is one of `RULES`.
-    url
-        An alternative address to download from.
-    """
+    """Read the annotations of the ObyGaze12 paper."""
     with source_or_download("obygaze12", source, url) as path:
         table = read_table(path, delimiter=";", required=REQUIRED).without_blank_rows()
     columns = {"id": table["id"], "film": table["movie"], "media": table["video_name"]}

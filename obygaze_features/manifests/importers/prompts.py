@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
 from obygaze_features.common.files import read_json
@@ -17,7 +16,6 @@ from obygaze_features.common.text import counted, sha256_of_text, shorten
 from obygaze_features.errors import ManifestError, UsageError
 from obygaze_features.items import items
 from obygaze_features.items.items import MAX_ID_LENGTH, Item, Items, safe_id
-from obygaze_features.manifests.importers.options import source_argument
 from obygaze_features.manifests.manifest import Manifest
 
 TEMPLATES = ("{}", "a {}", "a photo of a {}", "an image of a {}", "a picture of a {}")
@@ -29,53 +27,13 @@ ARTICLES = ("letter", "always-a")
 _ARTICLE = re.compile(r"\b([Aa])n? \{\}")
 
 
-@click.command()
-@source_argument
-@click.option(
-    "--template",
-    "templates",
-    multiple=True,
-    metavar="TEXT",
-    help="A text with {} for the stimulus; repeatable.   "
-    f"[default: the battery's, or {'; '.join(TEMPLATES)}]",
-)
-@click.option(
-    "--article",
-    type=click.Choice(ARTICLES),
-    help="The article before the stimulus: 'an' before a vowel (an engineer), or always 'a' (a "
-    "engineer), as in some published prompts.",
-)
 def import_manifest(
     source: Path | str,
     templates: Sequence[str] = (),
     *,
     article: str = "letter",
 ) -> Manifest:
-    """Make texts by putting each stimulus into each template.
-
-    SOURCE is a CSV table with a stimulus column and optionally a set column; or a battery of
-    association tests: emotion, professions or a JSON file. The manifest has columns for the set,
-    stimulus and template of each text, so that you can select texts by them. An id consists of
-    the set and the text.
-
-    \b
-    Examples:
-      obygaze manifests import prompts emotion -o manifests/emotion
-      obygaze manifests import prompts stimuli.csv -o manifests/prompts
-      obygaze manifests import prompts stimuli.csv -o manifests/prompts --article always-a \\
-        --template "{}" --template "a photo of a {}"
-    \f
-
-    Parameters
-    ----------
-    source
-        A table with a ``stimulus`` column and optionally a ``set`` column (other columns are kept);
-        or a battery of association tests, as a JSON file or the name of a built-in battery.
-    templates
-        Texts with ``{}`` for the stimulus (default: the battery's, or `TEMPLATES`).
-    article
-        The rule for the article before the stimulus, one of `ARTICLES`.
-    """
+    """Make texts by putting each stimulus into each template."""
     source = Path(source)
     table, battery_templates = _read_stimuli(source)
     if not len(table):
