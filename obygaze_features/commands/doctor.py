@@ -57,7 +57,7 @@ def doctor(as_json: bool) -> None:
 
 
 def missing_packages(extra: str) -> list[str]:
-    """Return the requirements of an extra, or of the core, that are missing or of a wrong version."""
+    """Return the requirements of an extra, or of the core, that are missing or too old."""
     missing = []
     for requirement in map(Requirement, metadata.requires("obygaze") or ()):
         marker = requirement.marker
