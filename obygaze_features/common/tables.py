@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from obygaze_features.common.files import describe_absent
-from obygaze_features.common.text import join_some, unknown_name
+from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: The number of rows, or of characters, that are turned into columns at a time, so that a table is
@@ -313,9 +313,12 @@ def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -
 
     longest = csv.field_size_limit()
     if max(map(len, lines), default=0) > longest:
+        keys = next(iter(columns.values()))
         for name, cells in columns.items():
-            if max(map(len, cells), default=0) > longest:
-                raise ManifestError(f"a cell of {name} has more than {longest:,} characters")
+            cell = max(cells, key=len, default="")
+            if len(cell) > longest:
+                key = shorten(keys[cells.index(cell)])
+                raise ManifestError(f"{name} of {key} has more than {longest:,} characters")
 
     has_separators = text.count(",") > (len(columns) - 1) * len(lines)
     has_ends = text.count("\n") > len(lines)
