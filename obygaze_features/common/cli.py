@@ -19,7 +19,7 @@ from click.exceptions import NoSuchCommand
 from obygaze_features.common.files import DESCRIBE_USAGE
 from obygaze_features.common.package import missing_extra
 from obygaze_features.common.printer import Result, describe
-from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact_url, unknown_name
+from obygaze_features.common.text import MAX_TIME_S, printable, redact_url, unknown_name
 from obygaze_features.errors import ObygazeError, UsageError, translate
 
 MAX_ERROR = 1500
@@ -36,10 +36,10 @@ def echo(
     """Print a command's output. Commands must always print with this function.
 
     Control characters are escaped, because names and reasons may come from other people's files and
-    servers. Sentences are wrapped at the terminal's width. The first occurrence of `strong` is
-    bold. Styles are only used in terminals, unless NO_COLOR is set.
+    servers. The first occurrence of `strong` is bold. Styles are only used in terminals, unless
+    NO_COLOR is set.
     """
-    line = fit_text(printable(str(text)), err=err)
+    line = printable(str(text))
     if not os.environ.get("NO_COLOR"):
         line = line.replace(strong, click.style(strong, bold=True), 1) if strong else line
         line = click.style(line, **style) if style else line
