@@ -8,9 +8,10 @@ On disk, timelines are a folder with ``timelines.json`` (the source, the label s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from operator import attrgetter, lt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -223,9 +224,7 @@ class Timelines:
         url
             An alternative address to download from.
         """
-        from obygaze_features.annotations.importers.mobygaze import import_timelines
-
-        return import_timelines(source, films, url=url)
+        return _importer("mobygaze")(source, films, url=url)
 
     @staticmethod
     def from_elan(
@@ -255,9 +254,7 @@ class Timelines:
         levels
             Your levels; see `csv_table` (default: the levels in the files, or ObyGaze's).
         """
-        from obygaze_features.annotations.importers.elan import import_timelines
-
-        return import_timelines(*sources, films=films, film=film, levels=levels)
+        return _importer("elan")(*sources, films=films, film=film, levels=levels)
 
     @staticmethod
     def from_csv(
@@ -287,9 +284,7 @@ class Timelines:
             `LabelScheme`, a TOML or JSON file, or the folder of a manifest or of timelines
             (default: ObyGaze12's).
         """
-        from obygaze_features.annotations.importers.csv_table import import_timelines
-
-        return import_timelines(source, columns, films, levels=levels)
+        return _importer("csv_table")(source, columns, films, levels=levels)
 
     @classmethod
     def of(
@@ -445,3 +440,11 @@ def _convert_rows(table: Table, scheme: LabelScheme) -> list[Segment]:
             level = scheme.level(level)
         segments.append(Segment(film, annotator, start, end, level, concepts, comment))
     return segments
+
+
+def _importer(name: str) -> Callable[..., Timelines]:
+    """Return the function of an importer, which is imported only when it is needed."""
+    function: Callable[..., Timelines] = import_module(
+        f"obygaze_features.annotations.importers.{name}"
+    ).import_timelines
+    return function

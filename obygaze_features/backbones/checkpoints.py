@@ -277,7 +277,6 @@ def _describe_hub_error(problem: Exception, repository: str, name: str) -> str:
     cache = os.fspath(constants.HF_HUB_CACHE)
     return (
         f"{repository} is not in the Hub's cache ({cache}) and cannot be downloaded ({reason}). "
-        f"On a machine that is online, run: obygaze features backbones {name} --download, and copy "
-        "its cache, "
+        f"Where you are online, run: obygaze features backbones {name} --download. Copy the cache, "
         f"{or_folder}"
     )

@@ -166,10 +166,12 @@ def extract(
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)
         echo_failures(reasons)
+    facts = summary.to_json()
     if as_json:
-        show(summary.to_json(), as_json)
+        show(facts, as_json)
     else:
-        show(summary.facts())
+        facts["failed"] = {kind: len(reasons) for kind, reasons in summary.failed.items()}
+        show({name: value for name, value in facts.items() if value})
         noun = "clips" if "clip" in loaded.items.kinds else "items"
         stores = ", ".join(map(str, summary.stores))
         echo(f"{summary.done} of {summary.wanted} {noun} done in {stores}")

@@ -213,32 +213,6 @@ class Summary(Counts):
             "bound_by": self.bound_by,
         }
 
-    def facts(self) -> dict[str, Any]:
-        """Return what a person needs to know of the run, without what did not happen."""
-        always = {
-            "done": self.done,
-            "done_in": self.done_in,
-            "left": self.left,
-            "failed": {kind: len(reasons) for kind, reasons in self.failed.items()},
-            "items": self.clips,
-            "seconds": self.seconds,
-            "items_a_second": self.clips_a_second,
-            "shares_of_time": self.shares,
-            "bytes": self.bytes,
-        }
-        unusual = {
-            "ended_by": self.ended if self.ended != "done" else "",
-            "decoded_from_the_start": dict(self.slow),
-            "with_fewer_frames_than_the_rate": self.thinned,
-            "with_several_sound_tracks": dict(self.tracks),
-            "silent": self.silent,
-            "with_more_windows_of_sound": {str(key): n for key, n in self.unheard.items()},
-            "texts_cut_off": [*self.cut],
-            "resized_on_the_cpu": self.resized_by_cpu,
-            "processes_lost": dict(self.lost),
-        }
-        return always | {name: value for name, value in unusual.items() if value}
-
 
 def summarise(
     job: Job, writers: Mapping[str, StoreWriter], progress: Progress, ended: str

@@ -6,8 +6,9 @@ On disk, a manifest is a folder of tables and a small header, specified in manif
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -307,9 +308,7 @@ class Manifest:
         url
             An alternative address to download from.
         """
-        from obygaze_features.manifests.importers.obygaze12 import import_manifest
-
-        return import_manifest(source, rule=rule, url=url)
+        return _importer("obygaze12")(source, rule=rule, url=url)
 
     @staticmethod
     def from_accede(source: Path | str, *, threshold: float = 0.15, scale: str = "1-5") -> Manifest:
@@ -332,9 +331,7 @@ class Manifest:
             2, which is an assumption, because the files do not state the scale), or scores from -1
             to 1.
         """
-        from obygaze_features.manifests.importers.accede import import_manifest
-
-        return import_manifest(source, threshold=threshold, scale=scale)
+        return _importer("accede")(source, threshold=threshold, scale=scale)
 
     @staticmethod
     def from_folder(
@@ -358,9 +355,7 @@ class Manifest:
         kind
             ``clip`` or ``image`` (default: clips, or images in a folder without videos).
         """
-        from obygaze_features.manifests.importers.folder import import_manifest
-
-        return import_manifest(source, ids=ids, kind=kind)
+        return _importer("folder")(source, ids=ids, kind=kind)
 
     @staticmethod
     def from_prompts(
@@ -385,9 +380,7 @@ class Manifest:
         article
             The rule for the article before the stimulus, one of `ARTICLES`.
         """
-        from obygaze_features.manifests.importers.prompts import import_manifest
-
-        return import_manifest(source, templates, article=article)
+        return _importer("prompts")(source, templates, article=article)
 
     @staticmethod
     def from_csv(
@@ -419,9 +412,7 @@ class Manifest:
         annotator
             The annotator, if one person made all labels; the label set gets this name.
         """
-        from obygaze_features.manifests.importers.csv_table import import_manifest
-
-        return import_manifest(source, columns, levels=levels, annotator=annotator)
+        return _importer("csv_table")(source, columns, levels=levels, annotator=annotator)
 
     @classmethod
     def load(cls, folder: Path | str) -> Manifest:
@@ -646,3 +637,11 @@ def _description_problems(table: Table) -> Iterator[str]:
 
 def _located(table: Table, problems: Iterable[tuple[int, str]]) -> Iterator[str]:
     return (str(table.problem(row, message)) for row, message in problems)
+
+
+def _importer(name: str) -> Callable[..., Manifest]:
+    """Return the function of an importer, which is imported only when it is needed."""
+    function: Callable[..., Manifest] = import_module(
+        f"obygaze_features.manifests.importers.{name}"
+    ).import_manifest
+    return function

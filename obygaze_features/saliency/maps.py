@@ -51,6 +51,16 @@ Bytes = NDArray[np.uint8]
 Values = NDArray[np.float32]
 
 
+def _groups(by: str | None, columns: Mapping[str, Sequence[str]], count: int) -> Sequence[str]:
+    """Return the group of each image, which is the same for all without `by`."""
+    if by is None:
+        return ["all"] * count
+    groups = _column(by, columns, "--by")
+    if not any(groups):
+        raise UsageError(f"--by {by}: the column is empty for all images")
+    return groups
+
+
 def write_saliency(
     manifest: Manifest,
     images: Path,
@@ -83,11 +93,7 @@ def write_saliency(
     items = list(manifest.items)
     columns = {"film": manifest.items.films, **manifest.items.extra}
     texts = _fill_in(text, columns, len(items))
-    groups: Sequence[str] = ["all"] * len(items)
-    if by is not None:
-        groups = _column(by, columns, "--by")
-        if not any(groups):
-            raise UsageError(f"--by {by}: the column is empty for all images")
+    groups = _groups(by, columns, len(items))
     media = MediaFolder(images.resolve(), IMAGE_SUFFIXES)
     failed: dict[str, str] = {}
     rows: list[dict[str, Any]] = []

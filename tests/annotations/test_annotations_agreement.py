@@ -41,7 +41,7 @@ from obygaze_features.annotations.measures import (
     nominal,
     ordinal,
 )
-from obygaze_features.annotations.timelines import Film, Segment
+from obygaze_features.annotations.timelines import Segment
 from obygaze_features.errors import UsageError
 from obygaze_features.manifests import Item, Items, LabelScheme, LabelSet, Level
 from tests.kit.authors import SIX_CLIPS, clip_table

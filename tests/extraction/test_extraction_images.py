@@ -166,7 +166,7 @@ def test_a_longer_text_is_cut_and_reported(towers, tmp_path, obygaze, checkpoint
     manifest.save(tmp_path / "words")
     words = (tmp_path / "words", "--backbone", checkpoints["tiny-clip"], "-o", tmp_path / "new")
     result = obygaze("features", "extract", *words, code=0)
-    assert re.search(r"texts cut off +t1\n", result.stdout)
+    assert re.search(r"cut +t1 92\n", result.stdout)
 
 
 def test_incompatible_options_are_refused(photos, tmp_path, obygaze):

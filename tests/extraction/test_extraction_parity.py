@@ -89,5 +89,5 @@ def test_a_rate_takes_as_many_frames_as_a_clip_needs(films, checkpoints, tmp_pat
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "t"]
     command += ["--backbone", f"clip={checkpoints['tiny-clip']}", "--sampling", "24 fps"]
     result = obygaze(*command, "--frames", "48", code=0)
-    assert re.search(r"with fewer frames than the rate +1\n", result.stdout)
+    assert re.search(r"thinned +1\n", result.stdout)
     assert of.open_store(tmp_path / "t/clip.zarr").read("frames").shape == (3, 48, 32)

@@ -90,7 +90,7 @@ def test_the_number_of_sound_windows_is_an_option(tmp_path, tiny, clap, checkpoi
     manifest.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "few"]
     printed = obygaze(*command, "--backbone", f"clap={checkpoints['tiny-clap']}", code=0).stdout
-    assert re.search(r"with more windows of sound +67 1\n", printed)
+    assert re.search(r"unheard +67 1\n", printed)
     summary = of.extract(manifest, tmp_path, clap, tmp_path / "all", frames=67)
     cut, full = map(of.open_store, (tmp_path / "few/clap.zarr", *summary.stores))
     assert summary.unheard == {}
@@ -123,7 +123,7 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     two.save(tmp_path / "m")
     command = ["features", "extract", tmp_path / "m", "--videos", tmp_path, "-o", tmp_path / "s"]
     printed = obygaze(*command, "--backbone", "tiny-clap", code=0).stdout
-    assert re.search(r"with several sound tracks +1 of 2 \(fra\) 1\n", printed)
+    assert re.search(r"tracks +1 of 2 \(fra\) 1\n", printed)
     assert '"tracks": {"1 of 2 (fra)": 1}' in (tmp_path / "s/log.jsonl").read_text()
     with pytest.raises(StoreError, match="sound track 2"):
         of.extract(two, tmp_path, "tiny-clap", tmp_path / "s", audio_track=2)

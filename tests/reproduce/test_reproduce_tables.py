@@ -242,7 +242,7 @@ def test_stores_may_be_named_after_their_backbone(dataset, tmp_path):
     for name, path in product(("xclip-kinetics", "xclip"), (imported, older)):
         loaded = load({name: path})
         assert (list(loaded.stores), loaded.is_published("xclip")) == (["xclip"], True)
-    with pytest.raises(ExperimentError, match=r"has no array max. Import all arrays"):
+    with pytest.raises(ExperimentError, match=r"has no array max\. Import all arrays"):
         load({"xclip": imported}).require_feature("xclip", "max")
     with pytest.raises(ExperimentError, match="both stores of X-CLIP on Kinetics"):
         load({"xclip": older, "xclip-kinetics": imported})
