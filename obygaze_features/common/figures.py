@@ -140,7 +140,7 @@ def css_colours() -> str:
     dark = "".join(f"--{name}: {colour}; " for name, colour in DARK.items())
     classes = ""
     for name in LIGHT:
-        if name in (*RAMP, "unsure") or name[0] == "s" and name[1:].isdigit():
+        if name in (*RAMP, "unsure") or (name[0] == "s" and name[1:].isdigit()):
             classes += f".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n"
     return (
         f":root {{ {light}}}\n"
@@ -212,7 +212,9 @@ def add_heading(axes: Axes, title: str, about: str = "", *, lines: int = 0) -> N
     lines = max(lines, 1 if about else 0)
     style: Any = {"textcoords": "offset points", "fontsize": 8.5, "color": SOFT}
     axes.annotate(about + lines * "\n", (0, 1), (0, -6), xycoords="axes fraction", **style)
-    axes.set_title(plain(title), loc="left", fontsize=10, pad=6 + 12 * lines)
+    width = (1 - NAMES) * 72 * _figure_of(axes).get_figwidth()
+    heading = "\n".join(wrap(title, width, 10))
+    axes.set_title(heading, loc="left", fontsize=10, pad=6 + 12 * lines)
 
 
 def caption(

@@ -35,7 +35,7 @@ ROW_IN = 0.3
 """The height of a row of the figure, in inches."""
 USUAL_IN = 8.5
 """The usual width of the figure, in inches."""
-MIN_SHARE = 50
+MIN_SHARE = 60
 """The smallest share that is written inside a bar, in percent of an inch of the figure's width."""
 
 
