@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import click
 from click.exceptions import NoSuchCommand
 
-from obygaze_features.common.files import DESCRIBE_USAGE
 from obygaze_features.common.package import missing_extra
 from obygaze_features.common.printer import Result, describe
 from obygaze_features.common.text import MAX_TIME_S, printable, redact_url, unknown_name
@@ -269,7 +268,6 @@ class RootGroup(LazyGroup):
         """Run the command; print an `ObygazeError` as one line, unless ``--debug`` was passed."""
         is_main = threading.current_thread() is threading.main_thread()
         previous = _take_signals() if is_main else {}
-        token = DESCRIBE_USAGE.set(_describe_usage)
         try:
             return super().invoke(ctx)
         except (Exception, KeyboardInterrupt, _Terminated) as error:
@@ -279,16 +277,8 @@ class RootGroup(LazyGroup):
             echo(text, err=True)
             ctx.exit(code)
         finally:
-            DESCRIBE_USAGE.reset(token)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-def _describe_usage() -> str:
-    """Describe the order of the running command's arguments."""
-    context = click.get_current_context()
-    _, *arguments = context.command.collect_usage_pieces(context)  # without the options
-    return f"; the order is: {' '.join([context.command_path, *arguments])}"
 
 
 def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
