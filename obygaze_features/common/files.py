@@ -301,9 +301,7 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
     try:
         os.link(source, target)
     except OSError:
-        with new_file(Path(target)) as temporary:
-            shutil.copyfile(source, temporary)
-        shutil.copymode(source, target)
+        shutil.copy2(source, target)
 
 
 @contextlib.contextmanager
