@@ -362,9 +362,9 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
     if marker is not None:
         is_ours = is_ours and (path / marker).is_file()
     if os.path.lexists(path) and not is_ours:
+        reason = f"it has no {marker}" if marker else "it is a file or a link"
         raise OutputExists(
-            f"{path} was not made by obygaze ({marker or 'it is a file or a link'}); "
-            "remove it yourself, or choose another name"
+            f"{path} was not made by obygaze ({reason}); remove it yourself, or choose another name"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     clear_unfinished(path)
