@@ -71,7 +71,9 @@ def thumbnails(
     echo_failures(failed)
     if failed and not result["made"] and not result["there"]:
         raise VideoError(f"could not make any pictures ({counted(len(failed), 'clip')} failed)")
-    show(result | {"failed": [*failed]}, as_json)
+    if not as_json:
+        result |= {"failed": [*failed]}
+    show(result, as_json)
     echo(WARNING, fg="yellow", err=True)
     exit_if(failed)
 

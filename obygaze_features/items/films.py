@@ -117,14 +117,6 @@ def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[
     return list(dict.fromkeys(films))
 
 
-def find_film(names: Collection[str] | str, titles: Mapping[str, str]) -> str:
-    """Return the id of a single film; raise `UsageError` unless exactly one film matches."""
-    films = find_films(names, titles)
-    if len(films) != 1:
-        raise UsageError(f"pass exactly one film (got {join_some(films)})")
-    return films[0]
-
-
 def _match(name: str, titles: Mapping[str, str]) -> list[str]:
     """Return the films that match a name or a pattern."""
     if "*" not in name:

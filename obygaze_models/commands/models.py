@@ -55,7 +55,7 @@ def example(folder: Path, overwrite: bool) -> None:
     """Write the shipped example into a new FOLDER.
 
     It covers 20 films, but does not include them. It has a store with the words spoken in each
-    minute (as numbers), a manifest with the minutes' labels from two annotators, and four
+    minute (as numbers), a manifest with the minutes' labels from two annotators, and
     experiments. A run takes about half a minute.
 
     \b

@@ -82,12 +82,6 @@ def origin_warnings(
     return unique_warnings([*earlier, *warnings])
 
 
-def synthetic_note(warnings: Iterable[RunWarning]) -> str:
-    """Return a sentence for a figure if clips or features are synthetic, and otherwise ""."""
-    is_synthetic = "synthetic" in {warning.code for warning in warnings}
-    return "Not a real result: clips or features are synthetic." if is_synthetic else ""
-
-
 def leak_warning(test: str, clips: str, fit: str) -> RunWarning:
     """Return a warning that clips of a test set, such as "3 of the 10 test clips", leaked."""
     text = f"{clips} of {test} were used to train or validate {fit}, so its scores are too high."

@@ -64,7 +64,7 @@ class Training:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TorchClassifier(LogitClassifier):
-    """The base class of `MLPProbe` and the frame probes, which document the parameters."""
+    """The base class of `MLPProbe` and `FrameMIL`, which document the parameters."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],

@@ -329,13 +329,7 @@ def _legend(record: RunRecord) -> list[str]:
         return []
     names = next(iter(record.annotators.values())).annotators
     named = ", ".join(f"{number} is {name}" for number, name in enumerate(names, start=1))
-    text = f"Annotators: {named}. Kappa is over all these clips together."
-    if record.task(record.scores[0].test).target.is_numeric:
-        text += (
-            " It is weighted by the squared distance between levels. Predictions between two "
-            "levels are not rounded."
-        )
-    return [fill(text, WIDTH)]
+    return [fill(f"Annotators: {named}. Kappa is over all these clips together.", WIDTH)]
 
 
 def _films(record: RunRecord, test: str, *, verbose: bool) -> str:

@@ -74,7 +74,7 @@ class Predictions:
         The probabilities ``[n, classes]``, or the predictions ``[n, 1]`` for numbers and ordered
         levels.
     predicted
-        The class of each clip. For ordered levels, the nearest level. For numbers, the number as
+        The class of each clip. For numbers, the number as
         text.
     seen
         Whether the model has seen each clip in training: ``yes``, `SEEN_RENAMED` or ``no``.
@@ -189,7 +189,7 @@ class PartScore:
         The scores; None for undefined scores.
     baselines
         The scores of each kind of guess. With two classes, guesses have the clips' share of
-        positives. With numbers or ordered levels, they are the clips' mean. With more classes,
+        positives. With numbers, they are the clips' mean. With more classes,
         there are none.
     """
 

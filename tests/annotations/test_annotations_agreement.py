@@ -497,15 +497,15 @@ def test_alpha_equals_the_krippendorff_package(labels):
         assert result == pytest.approx(expected, abs=1e-9)
 
 
-def test_one_number_is_bold_in_a_terminal(tmp_path, obygaze):
+def test_one_number_is_bold_on_terminals(tmp_path, obygaze):
     rows = [Segment("f", f"annotator{n}", 0, 20.0 * n, "S", ("Look",)) for n in (1, 2)]
     of.Timelines.of("t", rows).save(tmp_path / "t")
     obygaze("annotations", "project", tmp_path / "t", "--grid", 10, "-o", tmp_path / "m")
     words = ("agreement", tmp_path / "m")
-    coloured = on_terminal(words, {})
+    piped = obygaze("annotations", *words).stdout
+    coloured, plain = (on_terminal(words, env) for env in ({}, {"NO_COLOR": "1"}))
+    assert ["\x1b[1m" in text for text in (coloured, plain, piped)] == [True, False, False]
     assert "the same level to \x1b[1m50%\x1b[0m of 4 clips" in coloured  # the first 20 of 40 s
-    assert "\x1b[1m" not in on_terminal(words, {"NO_COLOR": "1"})
-    assert "\x1b[1m" not in obygaze("annotations", *words).stdout
 
 
 def on_terminal(words, environment):

@@ -50,9 +50,9 @@ def test_one_file_and_one_line_add_a_backbone(tmp_path):
     assert "tiny-toy" in run("obygaze features backbones", checkout)
     for line in then.split("$ ")[1:]:
         run(line, checkout)
-    store = of.open_store(checkout / "toy/stores/mine.zarr")
+    store = of.open_store(checkout / "toy/stores/tiny-toy.zarr")
     backbone = store.attributes["backbone"]
-    assert (backbone["name"], backbone["family"]) == ("mine", "toy")
+    assert (backbone["name"], backbone["family"]) == ("tiny-toy", "toy")
     assert len(store.ids) == len(store.done_ids()) == 12
     frames = store.read("frames").astype(np.float32)
     np.testing.assert_allclose(store.read("native"), frames.mean(1), atol=1e-3)
