@@ -26,7 +26,6 @@ MAX_ERROR = 1500
 PARTLY_DONE = 3
 """The exit code when something was left out or failed, or when time ran out."""
 Command = TypeVar("Command", bound=Callable[..., Any])
-T = TypeVar("T")
 
 
 def echo(
@@ -43,11 +42,6 @@ def echo(
         line = line.replace(strong, click.style(strong, bold=True), 1) if strong else line
         line = click.style(line, **style) if style else line
     click.echo(line, err=err, nl=nl)
-
-
-def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
-    """Print a result as JSON if `as_json` is true, otherwise as text."""
-    echo_json(result) if as_json else echo(describe(result))
 
 
 def show(result: Result, as_json: bool = False) -> None:

@@ -32,13 +32,10 @@ def obygaze_version() -> str:
 
 def reference_file(name: str) -> Path:
     """Return the path of a file that comes with obygaze, in the wheel or in the checkout."""
-    for folder in (
-        _PACKAGE / "reference",
-        _PACKAGE.parent / "manifests",
-        _PACKAGE.parent / "examples",
-    ):
-        if (folder / name).exists():
-            return folder / name
+    for folder in ("obygaze_features/reference", "manifests", "examples"):
+        path = _PACKAGE.parent / folder / name
+        if path.exists():
+            return path
     raise ManifestError(f"{name} is missing from this installation; install obygaze again")
 
 

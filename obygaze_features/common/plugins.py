@@ -33,9 +33,6 @@ class Plugin:
     path: str
     package: str
 
-    def __str__(self) -> str:
-        return f"{self.path} of {self.package}" if self.package else self.path
-
 
 def installed_plugins(group: str) -> tuple[Plugin, ...]:
     """Return a group's entry points without importing them, with packages as in ``mylab 1.0``."""
