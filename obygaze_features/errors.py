@@ -30,6 +30,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from obygaze_features.common.text import first_line
+
 __all__ = [
     "AnnotationError",
     "BackboneError",
@@ -78,17 +80,16 @@ class ObygazeError(Exception):
 
     def __init__(self, *parts: object) -> None:
         self.reason = strike_tokens("".join(map(str, parts[-1:])))
-        self.where = _as_place(parts[0]) if len(parts) > 1 else None
-        super().__init__(strike_tokens(at(*parts)) if len(parts) > 1 else self.reason)
+        self.where: str | os.PathLike[str] | None = None
+        message = self.reason
+        if len(parts) > 1:
+            message = strike_tokens(at(*parts))
+            self.where = parts[0] if isinstance(parts[0], os.PathLike) else str(parts[0])
+        super().__init__(message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the message and the fields, whatever parameters a subclass's constructor has."""
         return _rebuild, (type(self), self.args, vars(self))
-
-
-def _as_place(where: object) -> str | os.PathLike[str]:
-    """Return a path unchanged, and anything else as a string, so that it can be pickled."""
-    return where if isinstance(where, os.PathLike) else str(where)
 
 
 def _rebuild(
@@ -174,72 +175,15 @@ def translate(
     """Convert library exceptions in the block to `error`; re-raise `ObygazeError` unchanged.
 
     `where` and `reason` form the message; {} in `reason` is replaced by the first line of the
-    library's message. If a package cannot be imported, `MissingExtra` is raised instead.
+    library's message.
     """
     try:
         yield
     except ObygazeError:
         raise
     except foreign as problem:
-        if failure := import_failure(problem):
-            raise failure from problem
-        raise error(where, reason.format(_first_line(problem))) from problem
-
-
-@contextlib.contextmanager
-def import_errors() -> Iterator[None]:
-    """Convert import failures in the block to a `MissingExtra` that names the package."""
-    try:
-        yield
-    except Exception as problem:
-        if failure := import_failure(problem):
-            raise failure from problem
-        raise
-
-
-def import_failure(problem: BaseException) -> MissingExtra | None:
-    """Return an error for the installed package whose import raised `problem`, or None.
-
-    If one package imports another, the inner package is named, because it is the one to repair.
-    """
-    from importlib import metadata
-
-    if isinstance(problem, ObygazeError | MemoryError):
-        return None
-    while problem.__cause__:
-        problem = problem.__cause__
-    if not (name := _package_being_imported(problem)):
-        return None
-    package = f"{name} {metadata.version(name)}"
-    if isinstance(problem, ModuleNotFoundError) and problem.name:
-        missing = problem.name.partition(".")[0]
-        remedy = f"install it with: pip install {missing}"
-        return MissingExtra(f"{package} needs {missing}, which is not installed; {remedy}")
-    remedy = "Install it again"
-    if any(re.match(r"torch\b", requirement) for requirement in metadata.requires(name) or ()):
-        remedy = f"Install the build for torch {metadata.version('torch')}"
-    return MissingExtra(
-        f"{package} is installed but cannot be imported ({type(problem).__name__}: "
-        f"{_first_line(problem)}). {remedy}, or remove it if nothing needs it: pip uninstall {name}"
-    )
-
-
-def _package_being_imported(problem: BaseException) -> str:
-    """Return the distribution that was being imported when `problem` was raised, or ""."""
-    from importlib import metadata
-    from traceback import walk_tb
-
-    frames = [frame for frame, _ in walk_tb(problem.__traceback__)]
-    modules = [frame.f_globals for frame in frames if frame.f_code.co_name == "<module>"]
-    package = str(modules[-1].get("__name__")).partition(".")[0] if modules else ""
-    if package in ("", "obygaze_features", "obygaze_models"):
-        return ""
-    return metadata.packages_distributions().get(package, [""])[0]
-
-
-def _first_line(problem: BaseException) -> str:
-    words = getattr(problem, "strerror", None) or str(problem).strip()
-    return (words.splitlines() or [type(problem).__name__])[0]
+        words = getattr(problem, "strerror", None) or problem
+        raise error(where, reason.format(first_line(words))) from problem
 
 
 @contextlib.contextmanager

@@ -22,12 +22,11 @@ from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
 from obygaze_features.common.plugins import OBJECT, load_object, plugin_at
-from obygaze_features.errors import BackboneError, UsageError, import_errors
+from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import CREDITS
 
 
-@import_errors()
 def load_backbone(
     spec: Any,
     device: str | None = None,

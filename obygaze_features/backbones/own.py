@@ -21,7 +21,7 @@ from obygaze_features.backbones.preprocess import AUTHOR_SQUASH, CLIP_TORCHVISIO
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.common.plugins import describe_error, one_line, package_of
 from obygaze_features.common.text import unknown_name
-from obygaze_features.errors import BackboneError, UsageError, import_failure
+from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
 
 LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -151,8 +151,6 @@ def load_timm(spec: str, mode: str) -> Backbone:
             net = timm.create_model(name, pretrained=is_trained, num_classes=0)
         config = timm.data.resolve_model_data_config(net)
     except Exception as problem:  # errors of timm, the hub or the network
-        if failure := import_failure(problem):
-            raise BackboneError(f"{spec} cannot be loaded: {failure}") from problem
         remedy = "check the name, or load it on a machine with internet access and copy the cache"
         if isinstance(problem, ImportError):
             remedy = "install it: pip install timm"

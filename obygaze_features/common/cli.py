@@ -16,18 +16,16 @@ from typing import Any, TypeVar
 import click
 from click.exceptions import NoSuchCommand
 
-from obygaze_features.common.files import DESCRIBE_USAGE
 from obygaze_features.common.package import missing_extra
 from obygaze_features.common.printer import Result, describe
-from obygaze_features.common.text import MAX_TIME_S, fit_text, printable, redact_url, unknown_name
-from obygaze_features.errors import ObygazeError, UsageError, import_failure, translate
+from obygaze_features.common.text import MAX_TIME_S, printable, redact_url, unknown_name
+from obygaze_features.errors import ObygazeError, UsageError, translate
 
 MAX_ERROR = 1500
 """The maximum length of an error message in characters."""
 PARTLY_DONE = 3
 """The exit code when something was left out or failed, or when time ran out."""
 Command = TypeVar("Command", bound=Callable[..., Any])
-T = TypeVar("T")
 
 
 def echo(
@@ -36,19 +34,14 @@ def echo(
     """Print a command's output. Commands must always print with this function.
 
     Control characters are escaped, because names and reasons may come from other people's files and
-    servers. Sentences are wrapped at the terminal's width. The first occurrence of `strong` is
-    bold. Styles are only used in terminals, unless NO_COLOR is set.
+    servers. The first occurrence of `strong` is bold. Styles are only used in terminals, unless
+    NO_COLOR is set.
     """
-    line = fit_text(printable(str(text)), err=err)
+    line = printable(str(text))
     if not os.environ.get("NO_COLOR"):
         line = line.replace(strong, click.style(strong, bold=True), 1) if strong else line
         line = click.style(line, **style) if style else line
     click.echo(line, err=err, nl=nl)
-
-
-def emit(result: T, as_json: bool, describe: Callable[[T], str]) -> None:
-    """Print a result as JSON if `as_json` is true, otherwise as text."""
-    echo_json(result) if as_json else echo(describe(result))
 
 
 def show(result: Result, as_json: bool = False) -> None:
@@ -269,7 +262,6 @@ class RootGroup(LazyGroup):
         """Run the command; print an `ObygazeError` as one line, unless ``--debug`` was passed."""
         is_main = threading.current_thread() is threading.main_thread()
         previous = _take_signals() if is_main else {}
-        token = DESCRIBE_USAGE.set(_describe_usage)
         try:
             return super().invoke(ctx)
         except (Exception, KeyboardInterrupt, _Terminated) as error:
@@ -279,16 +271,8 @@ class RootGroup(LazyGroup):
             echo(text, err=True)
             ctx.exit(code)
         finally:
-            DESCRIBE_USAGE.reset(token)
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-def _describe_usage() -> str:
-    """Describe the order of the running command's arguments."""
-    context = click.get_current_context()
-    _, *arguments = context.command.collect_usage_pieces(context)  # without the options
-    return f"; the order is: {' '.join([context.command_path, *arguments])}"
 
 
 def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
@@ -302,7 +286,6 @@ def _explain(error: BaseException, command: str | None) -> tuple[str, int]:
         extra = {"features": "extract", "report": "report"}.get(command or "", "models")
         if missing := missing_extra(error, extra=extra):
             error = missing
-    error = import_failure(error) or error
     if isinstance(error, ObygazeError):
         text = str(error)
         if len(text) > MAX_ERROR:  # it quotes text from other sources

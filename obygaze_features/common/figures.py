@@ -136,14 +136,12 @@ def ink_on(colour: str) -> str:
 
 def css_colours() -> str:
     """Return the light and dark colours as CSS properties (``--ink``, ``--l1``)."""
-    light, dark = (
-        "".join(f"--{name}: {colour}; " for name, colour in colours.items())
-        for colours in (LIGHT, DARK)
-    )
-    classes = "".join(
-        f".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n"
-        for name in (*RAMP, "unsure", *(f"s{number}" for number in range(1, 7)))
-    )
+    light = "".join(f"--{name}: {colour}; " for name, colour in LIGHT.items())
+    dark = "".join(f"--{name}: {colour}; " for name, colour in DARK.items())
+    classes = ""
+    for name in LIGHT:
+        if name in (*RAMP, "unsure") or (name[0] == "s" and name[1:].isdigit()):
+            classes += f".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n"
     return (
         f":root {{ {light}}}\n"
         f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}}} }}\n"
@@ -201,30 +199,22 @@ def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
     return textwrap.wrap(text, max(letters, 4), max_lines=lines, placeholder="…")
 
 
-def name_rows(axes: Axes, names: Sequence[str], height: float = 0.3) -> float:
-    """Label the rows at 0, -1, -2, ... of a figure with one column; return the width of the axes.
-
-    If rows are low, labels are smaller and on one line.
-    """
-    width = 72 * _figure_of(axes).get_figwidth()
-    share, size, most_lines = (NAMES, 9.5, 2) if height >= 0.3 else (0.45, 8.5, 1)
-    texts = [wrap(name, share * width, size, most_lines) for name in names]
-    labels = ["\n".join(lines) for lines in texts]
-    style: Any = {"linespacing": 0.95, "fontsize": size}
-    axes.set_yticks([-row for row in range(len(names))], labels, **style)
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Label the rows at 0, -1, -2, ... of a figure with one column."""
+    width = NAMES * 72 * _figure_of(axes).get_figwidth()
+    labels = ["\n".join(wrap(name, width, 9.5)) for name in names]
+    axes.set_yticks([-row for row in range(len(names))], labels, linespacing=0.95)
     axes.set_ylim(0.6 - max(1, len(names)), 0.6)
-    widest = max((text_width(line, size) for lines in texts for line in lines), default=0.0)
-    return width - widest - 4 * EDGE
 
 
-def add_heading(axes: Axes, title: str, about: str = "", *, width: float, lines: int = 0) -> None:
+def add_heading(axes: Axes, title: str, about: str = "", *, lines: int = 0) -> None:
     """Write a title above axes, then an explanation in small text on at least `lines` lines."""
-    small = wrap(about, width, 8.5, 4)
-    small += [""] * (lines - len(small))
+    lines = max(lines, 1 if about else 0)
     style: Any = {"textcoords": "offset points", "fontsize": 8.5, "color": SOFT}
-    axes.annotate("\n".join(small), (0, 1), (0, 4), xycoords="axes fraction", **style)
+    axes.annotate(about + lines * "\n", (0, 1), (0, -6), xycoords="axes fraction", **style)
+    width = (1 - NAMES) * 72 * _figure_of(axes).get_figwidth()
     heading = "\n".join(wrap(title, width, 10))
-    axes.set_title(heading, loc="left", fontsize=10, pad=6 + 12 * len(small))
+    axes.set_title(heading, loc="left", fontsize=10, pad=6 + 12 * lines)
 
 
 def caption(

@@ -2,33 +2,30 @@
 
 Everything is written next to its destination under a temporary name, flushed to disk, and renamed.
 A reader sees either the old or the new file, even after a power failure. Temporary files of killed
-processes are removed when the same path is written again. Files inside a folder made by
-`new_folder` are flushed together, before the folder gets its name.
+processes are removed when the same path is written again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
+import glob
 import hashlib
 import json
 import os
 import platform
 import re
+import secrets
 import shutil
 import stat
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from obygaze_features.common.text import find_closest, is_folder_of, join_some
-from obygaze_features.errors import ObygazeError, OutputExists, StoreError, UsageError, translate
+from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
 VIDEO_SUFFIXES = frozenset([
     ".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts",
@@ -37,6 +34,8 @@ VIDEO_SUFFIXES = frozenset([
 """The suffixes of video files."""
 #: The suffix of unfinished files and folders.
 SUFFIX = ".partial"
+#: The suffix of a folder that has been moved aside and that only its process removes.
+ASIDE = ".replaced"
 #: The file that marks folders that obygaze generated, so that only those are replaced.
 SYNTHETIC = "SYNTHETIC.txt"
 #: Suffixes that folders must not have, so that they do not look like files.
@@ -52,30 +51,15 @@ KINDS = {
     "timelines.json": "a folder of timelines",
 }
 """The kinds of folders that commands take, by the file that identifies each."""
-DESCRIBE_USAGE: ContextVar[Callable[[], str]] = ContextVar("DESCRIBE_USAGE", default=str)
-"""A function that describes the order of a command's arguments; it returns "" outside commands."""
-#: The user's umask. It can only be read by setting it, which would later race with other threads.
-_UMASK = os.umask(0o077)
-os.umask(_UMASK)
 #: The permissions of a final store's files.
 READ_ONLY = 0o444
-#: Errors of calls that a disk does not support. For hard links, most systems report EPERM instead.
-_UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-#: Flags of Linux's renameat2.
-_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
-#: The temporary names of folders that `new_folder` is making in this process.
-_UNFINISHED: set[Path] = set()
-
-
-def _is_in_unfinished(path: Path) -> bool:
-    """Return True if `path` is in a folder that `new_folder` is making, and will flush."""
-    return bool(_UNFINISHED) and not _UNFINISHED.isdisjoint(path.absolute().parents)
+#: Errors of disks without hard links.
+_NO_LINKS = {errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
     """Raise `OutputExists` if `path` exists and may not be replaced."""
-    if not overwrite and (path.exists() or path.is_symlink()):
-        clear_unfinished(path)  # files left by a process that was killed after renaming
+    if not overwrite and os.path.lexists(path):
         raise OutputExists(f"{path} already exists; choose another name or add --overwrite")
 
 
@@ -83,10 +67,7 @@ def require_folder_name(path: Path, *accepted: str) -> None:
     """Raise `UsageError` if a folder has a file's suffix that is not in `accepted`."""
     suffix = path.suffix.lower()
     if suffix in FILE_SUFFIXES.difference(accepted):
-        kinds = f"a folder or one of {', '.join(accepted)}" if accepted else "a folder"
-        raise UsageError(
-            f"{path}: the output must be {kinds} (got {suffix}); call it {path.with_suffix('')}"
-        )
+        raise UsageError(f"{path}: the output is a folder; call it {path.with_suffix('')}")
 
 
 def disk_errors(
@@ -116,14 +97,14 @@ def require_readable(path: Path, error: type[ObygazeError]) -> None:
 def sync_path(path: Path) -> None:
     """Flush a file's content or a folder's entries to disk, so that they survive a power failure.
 
-    Paths in an unfinished folder are skipped. On Windows, folders are also skipped: they cannot be
-    opened, and renames are journalled. Windows flushes only files that are open for writing, so
-    files are opened for reading and writing there.
+    Windows cannot flush folders, and flushes only files that are open for writing.
     """
-    is_folder, is_windows = path.is_dir(), sys.platform == "win32"
-    if _is_in_unfinished(path / "name" if is_folder else path) or (is_folder and is_windows):
-        return
-    descriptor = os.open(path, os.O_RDWR if is_windows else os.O_RDONLY)
+    flags = os.O_RDONLY
+    if sys.platform == "win32":
+        if path.is_dir():
+            return
+        flags = os.O_RDWR
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:
@@ -138,29 +119,37 @@ def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
 
 
 def describe_other_kind(path: Path, wish: str) -> str:
-    """Return a message if a folder is another kind of obygaze folder than `wish`, otherwise "".
-
-    The message includes the arguments that the command takes.
-    """
-    kind = next((kind for name, kind in KINDS.items() if (path / name).is_file()), "")
-    return f"{path} is {kind}, not {wish}{DESCRIBE_USAGE.get()()}" if kind else ""
+    """Return a message if a folder is another kind of obygaze folder than `wish`, otherwise ""."""
+    for name, kind in KINDS.items():
+        if (path / name).is_file():
+            return f"{path} is {kind}, not {wish}"
+    return ""
 
 
 def describe_absent(path: Path, wish: str) -> str:
     """Return the message that a path does not exist, with a similar path as a suggestion."""
+    hint = f"pass {wish}"
     near = find_closest(path.name, [sibling.name for sibling in path.absolute().parent.glob("*")])
-    hint = f"did you mean {path.parent / near}?" if near else f"pass {wish}"
+    if near:
+        hint = f"did you mean {path.parent / near}?"
+    for aside in path.parent.glob(f"{glob.escape(_start(path))}*{ASIDE}"):
+        hint = f"a killed command left it as {aside}: rename it"
     return f"{path} does not exist; {hint}"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file atomically."""
-    _replace({path: data})
+    _prepare(path)
+    with _beside(path) as temporary:
+        _write(temporary, data)
+        os.replace(temporary, path)
+    sync_path(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file as UTF-8 with Unix line endings; see `write_files`."""
-    write_files({path: text}, overwrite=True)
+    """Replace a file atomically with text in UTF-8, with Unix line endings."""
+    clear_unfinished(path)
+    write_bytes(path, text.encode())
 
 
 def write_files(
@@ -169,68 +158,67 @@ def write_files(
     """Write several files, or none if one of them exists or cannot be written.
 
     With `first_is_described`, the other files describe the first one: they are removed while it is
-    replaced, so that they never describe a different file. If two processes write the same files,
-    they take turns, so that all files come from one of them.
+    replaced, so that they never describe a different file. Two processes take turns, so that all
+    files come from one of them.
     """
     descriptions = list(files)[1:] if first_is_described else []
-    absent = [] if overwrite else [path for path in files if path not in descriptions]
-    for path, text in files.items():
-        if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
-            raise UsageError(f"{path}: .eaf is for ELAN documents; to write a table, use .csv")
-        if not _is_in_unfinished(path):
-            clear_unfinished(path)
-    for path in absent:
-        refuse_to_overwrite(path)
-    if not files:
-        return
-    encoded = {path: text.encode("utf-8") for path, text in files.items()}
-    _replace(encoded, removed=descriptions, absent=absent)
-
-
-def _replace(
-    files: Mapping[Path, bytes], *, removed: Sequence[Path] = (), absent: Sequence[Path] = ()
-) -> None:
-    """Remove `removed`, then replace `files`; raise `OutputExists` if a file in `absent` exists."""
-    temporaries: dict[Path, Path] = {}
-    try:
-        for path, data in files.items():
+    with contextlib.ExitStack() as stack:
+        temporaries = {}
+        for path, text in files.items():
+            if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
+                raise UsageError(f"{path}: .eaf is for ELAN documents; to write a table, use .csv")
             _prepare(path)
-            temporaries[path] = _write_beside(path, data)
-        with _take_turns(next(iter(files))):
-            for path in absent:
-                refuse_to_overwrite(path)
-            for path in removed:
-                path.unlink(missing_ok=True)
-            for path, temporary in temporaries.items():
-                _publish(temporary, path, overwrite=path not in absent)
-        for folder in {path.parent for path in files}:
-            sync_path(folder)
-    finally:
-        for temporary in temporaries.values():
-            temporary.unlink(missing_ok=True)
+            clear_unfinished(path)
+            temporaries[path] = stack.enter_context(_beside(path))
+            _write(temporaries[path], text.encode())
+
+        for folder in sorted({path.parent for path in files}):
+            stack.enter_context(_alone_in(folder))
+        for path in files:
+            if path not in descriptions:
+                refuse_to_overwrite(path, overwrite=overwrite)
+        for path in descriptions:
+            path.unlink(missing_ok=True)
+        for path, temporary in temporaries.items():
+            os.replace(temporary, path)
+            sync_path(path.parent)
 
 
-def _publish(temporary: Path, path: Path, *, overwrite: bool) -> None:
-    """Give a file its name; raise `OutputExists` if the name exists, unless `overwrite`."""
-    if not overwrite:
-        try:
-            os.link(temporary, path)  # creates the name or fails, if the disk has hard links
-        except OSError:
-            refuse_to_overwrite(path)
-    os.replace(temporary, path)
+def _prepare(path: Path) -> None:
+    """Create the folder of a new file; raise `OutputExists` if the file's path is a folder."""
+    if path.is_dir():
+        raise OutputExists(f"{path} is a folder; pass the name of a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager
-def _take_turns(path: Path) -> Iterator[None]:
-    """Wait for other processes that are writing files in the same folder with this function.
+def _beside(path: Path) -> Iterator[Path]:
+    """Yield a temporary name next to a file, and remove a file that has it afterwards."""
+    temporary = _temporary_name(path)
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write(temporary: Path, data: bytes) -> None:
+    with temporary.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait for other processes that are giving files in this folder their names.
 
     The folder itself is locked, so a killed process leaves nothing behind. Windows and some file
     systems do not support this; there, processes do not wait.
     """
-    if sys.platform == "win32" or _is_in_unfinished(path):
+    if sys.platform == "win32":
         yield
         return
-    descriptor = os.open(path.parent, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         take_lock(descriptor, wait=True)
         yield
@@ -242,22 +230,14 @@ def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
     """Lock a file for this process while it is open; return False if it is already locked."""
     if sys.platform == "win32":
         return True
+    import fcntl
+
+    flags = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:  # file systems without locks
-        return True
+        fcntl.flock(file, flags)
+    except OSError as problem:  # file systems without locks accept everyone
+        return not isinstance(problem, BlockingIOError)
     return True
-
-
-def _prepare(path: Path) -> None:
-    """Create the folder of a new file; raise `OutputExists` if the file's path is a folder."""
-    if path.is_dir():
-        raise OutputExists(f"{path} is a folder; pass the name of a file")
-    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def publish_exclusively(path: Path, data: bytes) -> bool:
@@ -265,11 +245,9 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
 
     The folder must exist.
     """
-    temporary = _write_beside(path, data)
-    try:
+    with _beside(path) as temporary:
+        _write(temporary, data)
         is_created = move_exclusively(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     if is_created:
         sync_path(path.parent)
     return is_created
@@ -278,38 +256,21 @@ def publish_exclusively(path: Path, data: bytes) -> bool:
 def move_exclusively(source: Path, target: Path) -> bool:
     """Rename a file unless the new name exists; return True if this call renamed it.
 
-    A hard link either creates a name or fails, even on shared file systems. Disks without hard
-    links need a rename that never replaces files. It would not be enough to create the file under
-    its final name: a writer that is killed before its first byte would leave an empty file.
+    A hard link either creates a name or fails, even on shared file systems. On disks without hard
+    links, only the processes of one machine are kept apart.
     """
     try:
         os.link(source, target)
     except FileExistsError:
         return False
     except OSError as problem:
-        if problem.errno not in (errno.EPERM, *_UNSUPPORTED):
+        if problem.errno not in _NO_LINKS:
             raise
-        return _rename_exclusively(source, target)
+        with _alone_in(target.parent):
+            if os.path.lexists(target):
+                return False
+            os.rename(source, target)
     source.unlink(missing_ok=True)
-    return True
-
-
-def _rename_exclusively(source: Path, target: Path) -> bool:
-    try:
-        if sys.platform == "win32":
-            os.rename(source, target)  # on Windows, this never replaces a file
-        else:
-            _renameat2(source, target, _RENAME_NOREPLACE)
-    except FileExistsError:
-        return False
-    except OSError as problem:
-        if problem.errno not in _UNSUPPORTED:
-            raise
-        raise StoreError(
-            f"{target.parent}: this disk has no hard "
-            "links and cannot rename without overwriting. Write the store to another disk, such as "
-            "this computer's own, and copy it here when it is finished"
-        ) from problem
     return True
 
 
@@ -319,14 +280,14 @@ def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     refuse_to_overwrite(path, overwrite=overwrite)
     _prepare(path)
     clear_unfinished(path)
-    temporary = _write_beside(path, b"")
-    try:
+    with _beside(path) as temporary:
+        temporary.touch()
         yield temporary
         sync_path(temporary)
-        _publish(temporary, path, overwrite=overwrite)
-        sync_path(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+        with _alone_in(path.parent):
+            refuse_to_overwrite(path, overwrite=overwrite)
+            os.replace(temporary, path)
+    sync_path(path.parent)
 
 
 def make_read_only(path: Path) -> None:
@@ -340,9 +301,7 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
     try:
         os.link(source, target)
     except OSError:
-        with new_file(Path(target)) as temporary:
-            shutil.copyfile(source, temporary)
-        shutil.copymode(source, target)
+        shutil.copy2(source, target)
 
 
 @contextlib.contextmanager
@@ -372,29 +331,24 @@ def new_folder(
         folder is restored.
     """
     check_new_folder(path, overwrite=overwrite, marker=marker)
-    temporary = Path(tempfile.mkdtemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent))
+    temporary = _temporary_name(path)
+    temporary.mkdir()
     try:
-        # mkdtemp makes private folders, but a store is for the whole lab.
-        temporary.chmod(0o777 & ~_UMASK)
-        unfinished = temporary.absolute()
-        _UNFINISHED.add(unfinished)
-        try:
-            yield temporary
-        finally:
-            _UNFINISHED.remove(unfinished)
+        yield temporary
         if path.exists() and not allow_missing:
             _refuse_to_lose(path, temporary)
-        if overwrite and path.exists():
-            _sync_all(temporary)
-            _exchange(temporary, path)
-            try:
-                after_swap(temporary)
-            except BaseException:
+        _sync_all(temporary)
+        with _alone_in(path.parent):
+            if overwrite and path.exists():
                 _exchange(temporary, path)
-                raise
-            sync_path(path.parent)
-        else:
-            publish_folder(temporary, path)
+                try:
+                    after_swap(temporary)
+                except BaseException:
+                    _exchange(temporary, path)
+                    raise
+                sync_path(path.parent)
+            else:
+                _rename_folder(temporary, path)
     finally:
         # Remove the failed attempt, or the folder that was replaced.
         shutil.rmtree(temporary, ignore_errors=True)
@@ -404,10 +358,11 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
     """Raise early the errors that `new_folder` would raise, and create the parent folder."""
     require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
-    if path.is_symlink():
-        raise OutputExists(f"{path} is a link; pass the folder that it points to")
-    if path.exists() and (not path.is_dir() or (marker and not (path / marker).is_file())):
-        reason = f"it has no {marker}" if marker else "it is a file"
+    is_ours = path.is_dir() and not path.is_symlink()
+    if marker is not None:
+        is_ours = is_ours and (path / marker).is_file()
+    if os.path.lexists(path) and not is_ours:
+        reason = f"it has no {marker}" if marker else "it is a file or a link"
         raise OutputExists(
             f"{path} was not made by obygaze ({reason}); remove it yourself, or choose another name"
         )
@@ -418,6 +373,10 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
 def publish_folder(folder: Path, path: Path) -> None:
     """Flush a folder and all its files to disk, and rename it to a path that is still free."""
     _sync_all(folder)
+    _rename_folder(folder, path)
+
+
+def _rename_folder(folder: Path, path: Path) -> None:
     try:
         os.rename(folder, path)
     except OSError:
@@ -435,32 +394,24 @@ def _sync_all(folder: Path) -> None:
 
 def _refuse_to_lose(old: Path, new: Path) -> None:
     """Raise `OutputExists` if `old` has files that `new` lacks."""
-    lost = sorted(
-        str(file.relative_to(old))
-        for file in old.rglob("*")
-        if not file.is_dir() and not (new / file.relative_to(old)).exists()
-    )
+    lost = []
+    for file in old.rglob("*"):
+        name = file.relative_to(old)
+        if not file.is_dir() and not (new / name).exists():
+            lost.append(str(name))
     if lost:
         raise OutputExists(
-            f"{old} contains {join_some(lost, 1)}, which the new folder lacks; "
+            f"{old} contains {join_some(sorted(lost), 1)}, which the new folder lacks; "
             "move such files elsewhere, or choose another name"
         )
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Swap two folders.
+    """Swap two folders; if the second cannot take the first one's name, undo it.
 
-    Where renameat2 works (Linux), this is one step, so `path` always exists. Elsewhere, `path` is
-    moved aside and `new` takes its place; if that fails, the first move is undone.
+    A process that is killed in between leaves the old folder aside, where nothing removes it.
     """
-    try:
-        _renameat2(new, path, _RENAME_EXCHANGE)
-        return
-    except OSError as problem:
-        # Other errors may come after the swap; a second swap would undo the first.
-        if problem.errno not in (errno.EPERM, *_UNSUPPORTED):
-            raise
-    aside = new.with_suffix(".replaced")
+    aside = new.with_suffix(ASIDE)
     os.rename(path, aside)
     try:
         os.rename(new, path)
@@ -468,18 +419,6 @@ def _exchange(new: Path, path: Path) -> None:
         os.rename(aside, path)
         raise
     os.rename(aside, new)
-
-
-def _renameat2(source: Path, target: Path, flags: int) -> None:
-    """Rename with Linux's renameat2; raise OSError (ENOSYS) on systems without it."""
-    library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-    rename = getattr(library, "renameat2", None)  # Alpine and older systems lack it
-    if rename is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    here = -100  # AT_FDCWD
-    if rename(here, os.fsencode(source), here, os.fsencode(target), flags):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(source), None, str(target))
 
 
 def sha256_of(path: Path) -> str:
@@ -528,12 +467,22 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
 
 def prefix(path: Path) -> str:
     """Return the prefix of this process's temporary names for `path`."""
-    return f".{path.name}.{_here()}_{os.getpid()}_"
+    return f"{_start(path)}{os.getpid()}_"
+
+
+def _start(path: Path) -> str:
+    """Return the start of temporary names; a process id is only unique on its own machine."""
+    machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+    return f".{path.name}.{machine}_"
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f"{prefix(path)}{secrets.token_hex(4)}{SUFFIX}")
 
 
 def clear_unfinished(path: Path) -> None:
     """Remove temporary files for `path` that dead processes on this machine left behind."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.{_here()}_([0-9]+)_[a-z0-9_]+\{SUFFIX}")
+    pattern = re.compile(rf"{re.escape(_start(path))}([0-9]+)_[a-z0-9_]+\{SUFFIX}")
     with contextlib.suppress(OSError):  # the caller will report the folder
         for entry in path.parent.iterdir():
             match = pattern.fullmatch(entry.name)
@@ -550,28 +499,6 @@ def is_alive(process: object) -> bool:
         except ProcessLookupError:
             return False
     return True
-
-
-@cache
-def _here() -> str:
-    """Return a short name for this machine; a process id is only unique on its own machine."""
-    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-
-
-def _write_beside(path: Path, data: bytes) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix=prefix(path), suffix=SUFFIX, dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            if not _is_in_unfinished(path):
-                os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_UMASK)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
 
 
 def read_format(

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from obygaze_features.common.files import read_json
-from obygaze_features.errors import ManifestError, MissingExtra, import_errors
+from obygaze_features.errors import ManifestError, MissingExtra
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 WINDOWS_MEMORY = 4 * 2**30
@@ -32,13 +32,10 @@ def obygaze_version() -> str:
 
 def reference_file(name: str) -> Path:
     """Return the path of a file that comes with obygaze, in the wheel or in the checkout."""
-    for folder in (
-        _PACKAGE / "reference",
-        _PACKAGE.parent / "manifests",
-        _PACKAGE.parent / "examples",
-    ):
-        if (folder / name).exists():
-            return folder / name
+    for folder in ("obygaze_features/reference", "manifests", "examples"):
+        path = _PACKAGE.parent / folder / name
+        if path.exists():
+            return path
     raise ManifestError(f"{name} is missing from this installation; install obygaze again")
 
 
@@ -54,11 +51,10 @@ _COMMON = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch
 
 def need(module: str, *, extra: str) -> ModuleType:
     """Import a module; raise `MissingExtra`, which names the extra to install, if that fails."""
-    with import_errors():
-        try:
-            return importlib.import_module(module)
-        except ModuleNotFoundError as problem:
-            raise _missing(module, problem, extra) from None
+    try:
+        return importlib.import_module(module)
+    except ImportError as problem:
+        raise _missing(module, problem, extra) from None
 
 
 def missing_extra(problem: ModuleNotFoundError, *, extra: str) -> MissingExtra | None:
@@ -69,8 +65,7 @@ def missing_extra(problem: ModuleNotFoundError, *, extra: str) -> MissingExtra |
 
 def _missing(module: str, problem: ImportError, extra: str) -> MissingExtra:
     return MissingExtra(
-        f"this needs {module}, which is not installed ({problem}); "
-        f"install it with: pip install 'obygaze[{extra}]'"
+        f"{module} cannot be imported ({problem}); install it with: pip install 'obygaze[{extra}]'"
     )
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext, suppress
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, chdir, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points, packages_distributions, version
-from operator import attrgetter
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from obygaze_features.common.text import first_line, unknown_name
+from obygaze_features.common.text import first_line
 from obygaze_features.errors import ObygazeError
 
 MAX_LETTERS = 300
@@ -33,9 +32,6 @@ class Plugin:
     name: str
     path: str
     package: str
-
-    def __str__(self) -> str:
-        return f"{self.path} of {self.package}" if self.package else self.path
 
 
 def installed_plugins(group: str) -> tuple[Plugin, ...]:
@@ -59,47 +55,26 @@ def _distributions(search_path: tuple[str, ...]) -> Mapping[str, list[str]]:
     return packages_distributions()
 
 
-def load_object(path: str, error: type[ObygazeError], package: str = "") -> Any:
+def load_object(path: str, error: type[ObygazeError]) -> Any:
     """Import the object at ``module:object``; raise `error` if there is no such module or object.
 
     Exceptions from the module's own code are not changed.
     """
-    module, _, name = path.partition(":")
+    module = path.partition(":")[0]
     try:
-        holder = importlib.import_module(module)
+        return pkgutil.resolve_name(path)
     except ImportError as problem:
         if package_of(module) not in _OWN and not f"{module}.".startswith(f"{problem.name}."):
             raise  # an import inside the module failed
         remedy = "Install its package, or set PYTHONPATH to its folder"
-        if package:  # it is installed
-            remedy = f"{package} has no such module. Correct its entry point or its name"
         raise error(f"{path} cannot be imported ({first_line(problem)}). {remedy}") from None
-    try:
-        return attrgetter(name)(holder)
-    except AttributeError:
-        names = [key for key, value in vars(holder).items() if callable(value) and key[0] != "_"]
-        raise error(f"{path} cannot be imported: {unknown_name('name', name, names)}") from None
+    except AttributeError as problem:
+        raise error(f"{path} cannot be imported: {first_line(problem)}") from None
 
 
 def package_of(path: str) -> str:
     """Return the top-level package of a module or a ``module:object``."""
     return re.split("[.:]", path, maxsplit=1)[0]
-
-
-@contextmanager
-def plugin_errors(plugin: Plugin, error: type[ObygazeError]) -> Iterator[None]:
-    """Turn exceptions from a plug-in's code into a one-line `error` that names the plug-in.
-
-    Exceptions of type `error` pass unchanged. Other errors of obygaze are converted, because
-    plug-ins raise them, too.
-    """
-    try:
-        with same_folder():
-            yield
-    except error:
-        raise
-    except RAISED as problem:
-        raise error(f"{plugin}: {describe_error(problem, [package_of(plugin.path)])}") from problem
 
 
 def same_folder() -> AbstractContextManager[None]:

@@ -12,20 +12,22 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from obygaze_features.common.files import describe_absent
-from obygaze_features.common.text import counted, join_some, shorten, unknown_name
+from obygaze_features.common.text import join_some, shorten, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: The number of rows, or of characters, that are turned into columns at a time, so that a table is
 #: never in memory twice.
-CHUNK_ROWS, CHUNK_CHARS = 128, 1 << 16
+CHUNK_ROWS = 128
+CHUNK_CHARS = 1 << 16
 #: A column is no longer searched for equal cells if it has more distinct cells than this, and than
 #: a quarter of its rows.
 MAX_DISTINCT = 4096
-DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+DELIMITERS = (",", ";", "\t", "|")
 #: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
@@ -78,12 +80,11 @@ class Table:
 
     def without_escapes(self) -> Table:
         """Return the table without the escapes of `format_spreadsheet`."""
-        columns = {
-            unescape_formula(name): list(map(unescape_formula, cells))
-            if _has("'", cells)
-            else cells
-            for name, cells in self.columns.items()
-        }
+        columns = {}
+        for name, cells in self.columns.items():
+            if "'" in "".join(cells):
+                cells = list(map(unescape_formula, cells))
+            columns[unescape_formula(name)] = cells
         return replace(self, columns=columns)
 
     def problem(self, row: int, message: str) -> ManifestError:
@@ -113,18 +114,6 @@ def read_table(
         A list that receives the line and the number of cells of each row that is not as wide as the
         header. Without the list, such a row raises `ManifestError`.
     """
-    blocks = read_blocks(path, delimiter=delimiter, required=required, bad_rows=bad_rows)
-    return _join(blocks)
-
-
-def read_blocks(
-    path: Path,
-    *,
-    delimiter: str | None = ",",
-    required: Sequence[str] = (),
-    bad_rows: list[tuple[int, int]] | None = None,
-) -> Iterator[Table]:
-    """Yield a CSV file as tables of some rows each; the parameters are those of `read_table`."""
     # Decoding as plain UTF-8 is several times faster.
     encoding = "utf-8-sig" if _has_mark(path) else "utf-8"
     try:
@@ -132,64 +121,62 @@ def read_blocks(
             if delimiter is None:
                 delimiter = max(DELIMITERS, key=file.readline(1 << 16).count)
                 file.seek(0)
-            yield from _parse_blocks(path, file, delimiter, required, bad_rows)
+            return parse_table(path, file, delimiter, required, bad_rows)
     except UnicodeDecodeError:
         raise ManifestError(f"{_not_utf8(path)}; {_SAVE_AS_UTF_8}") from None
 
 
-def parse_table(path: Path, file: TextIO) -> Table:
-    """Read the columns of an open text, as `read_table` does; `path` names it in messages."""
-    return _join(_parse_blocks(path, file))
-
-
-def _join(blocks: Iterator[Table]) -> Table:
-    """Join the blocks of a table, of which there is at least one."""
-    table = next(blocks)
-    plain, others = table.lines, list[int]()
-    for block in blocks:
-        for name, cells in block.columns.items():
-            table.columns[name].extend(cells)
-        if isinstance(block.lines, range):
-            plain = range(plain[0] if plain else block.lines.start, block.lines.stop)
-        else:
-            others += block.lines
-    return replace(table, lines=[*plain, *others] if others else plain)
-
-
-def _parse_blocks(
+def parse_table(
     path: Path,
     file: TextIO,
     delimiter: str = ",",
     required: Sequence[str] = (),
     bad_rows: list[tuple[int, int]] | None = None,
-) -> Iterator[Table]:
-    """Yield the rows of an open text in blocks; the first block may be empty.
+) -> Table:
+    """Read the columns of an open text, as `read_table` does; `path` names it in messages.
 
     Pieces of the text are split at the delimiter as long as they are regular and have no quotes.
     From then on, the csv module reads row by row, so that messages can name the line.
     """
     reader = csv.reader(file, delimiter=delimiter, strict=True)
-    line, names = next(((line, row) for line, row in _read_lines(path, reader, 0) if row), (0, []))
+    rows_of_header = filter(itemgetter(1), _read_lines(path, reader, 0))
+    line, names = next(rows_of_header, (0, list[str]()))
     header = [name.strip() for name in names]
     _check_header(path, header, required, delimiter)
-    shared = _SharedCells(len(header))
 
-    def block(columns: Iterable[Sequence[str]], lines: Sequence[int]) -> Table:
-        return Table(path, delimiter, dict(zip(header, shared(columns), strict=True)), lines)
+    columns: list[list[str]] = [[] for _ in header]
+    # Equal cells of a column become one string, as long as few are distinct.
+    known: list[dict[str, str] | None] = [{} for _ in header]
 
-    yield block([()] * len(header), range(line + 1, line + 1))
+    def add(block: Iterable[Sequence[str]]) -> None:
+        for number, cells in enumerate(block):
+            strings = known[number]
+            if strings is None:
+                columns[number].extend(cells)
+                continue
+            columns[number].extend(map(strings.setdefault, cells, cells))
+            if len(strings) > max(MAX_DISTINCT, len(columns[number]) // 4):
+                known[number] = None
+
+    first = line + 1
     while text := file.read(CHUNK_CHARS) + file.readline():
-        cells = _split_plain(text, len(header), delimiter)
-        if cells is None:
+        block = _split_plain(text, len(header), delimiter)
+        if block is None:
             break
-        first, line = line + 1, line + len(cells[0])
-        yield block(cells, range(first, line + 1))
+        add(block)
+        line += len(block[0])
+    plain = range(first, line + 1)
+    others: list[int] = []
+
     rest = chain(io.StringIO(text, newline=""), file)
     reader = csv.reader(rest, delimiter=delimiter, strict=True)
     rows = _check_width(path, _read_lines(path, reader, line), len(header), bad_rows)
     while chunk := list(islice(rows, CHUNK_ROWS)):
-        lines, cells_of_rows = zip(*chunk, strict=True)
-        yield block(zip(*cells_of_rows, strict=True), lines)
+        ends, cells_of_rows = zip(*chunk, strict=True)
+        others += ends
+        add(zip(*cells_of_rows, strict=True))
+    lines = [*plain, *others] if others else plain
+    return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
 
 
 def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
@@ -206,26 +193,6 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
     columns = [cells[number::width] for number in range(width)]
     columns[0] = "".join(columns[0]).split("\n")
     return columns if len(cells) == width * rows and len(columns[0]) == rows else None
-
-
-class _SharedCells:
-    """A cache that makes equal cells of a column one string, as long as few are distinct."""
-
-    def __init__(self, width: int) -> None:
-        self.rows = 0
-        self.known: dict[int, dict[str, str]] = {number: {} for number in range(width)}
-
-    def __call__(self, columns: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-        """Yield the columns of a block as lists."""
-        for number, cells in enumerate(columns):
-            self.rows += len(cells) if number == 0 else 0
-            strings = self.known.get(number)
-            if strings is None:
-                yield list(cells)
-                continue
-            yield list(map(strings.setdefault, cells, cells))
-            if len(strings) > max(MAX_DISTINCT, self.rows // 4):
-                del self.known[number]
 
 
 def _read_lines(path: Path, reader: Any, last: int) -> Iterator[tuple[int, list[str]]]:
@@ -264,26 +231,10 @@ def read_mapped_table(
     required: Sequence[str | tuple[str, ...]] = (),
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
-    """Read a table, and rename its columns to their meanings; see `map_columns`."""
+    """Read a spreadsheet's table, and rename its columns to their meanings; see `map_columns`."""
     table = read_table(path, delimiter=None, bad_rows=bad_rows)
-    return map_columns(_without_leftovers(table), meanings, columns, required=required)
-
-
-def read_mapped_blocks(
-    path: Path,
-    meanings: Mapping[str, Sequence[str]],
-    columns: Mapping[str, str] | None = None,
-    *,
-    bad_rows: list[tuple[int, int]] | None = None,
-) -> Iterator[Table]:
-    """Yield a table in blocks of rows, with renamed columns; see `read_mapped_table`."""
-    for table in read_blocks(path, delimiter=None, bad_rows=bad_rows):
-        yield map_columns(_without_leftovers(table), meanings, columns)
-
-
-def _without_leftovers(table: Table) -> Table:
-    """Return a spreadsheet's table without blank rows and escapes."""
-    return table.without_blank_rows().without_escapes()
+    table = table.without_blank_rows().without_escapes()
+    return map_columns(table, meanings, columns, required=required)
 
 
 def map_columns(
@@ -306,34 +257,48 @@ def map_columns(
     required
         Meanings that must have a column; a tuple lists alternatives.
     """
-    columns = dict(columns or {})
-    by_key = {name.casefold(): name for name in reversed(table.columns)}
-    column_of: dict[str, str] = {}
-    for meaning, name in columns.items():
-        if meaning not in meanings:
-            raise UsageError(f"--column: {unknown_name('meaning', meaning, meanings)}")
-        if name not in table.columns and name.casefold() not in by_key:
-            raise ManifestError(_no_column(table.path, [name], table.columns))
-        column_of[meaning] = name if name in table.columns else by_key[name.casefold()]
-    for meaning, synonyms in meanings.items():
-        for name in (meaning, *synonyms):
-            exact = name if name in table.columns else by_key.get(name.casefold())
-            if meaning not in column_of and exact and exact not in column_of.values():
-                column_of[meaning] = exact
+    column_of = _find_columns(table, meanings, columns or {})
     for names in required:
         alternatives = (names,) if isinstance(names, str) else names
         if column_of.keys().isdisjoint(alternatives):
             meaning = alternatives[0]
-            raise ManifestError(
-                f"{table.path}, line 1: no column {meaning!r}; choose it with "
-                f"--column {meaning}=NAME (the columns are {join_some(list(table.columns), 20)})"
-            )
+            problem = _no_column(table.path, meaning, table.columns)
+            raise ManifestError(f"{problem}; choose one with --column {meaning}=NAME")
+
     mapped = {}
     for name, cells in table.columns.items():
-        unused = f"{name} (not used)" if name in column_of else name
         meant = [meaning for meaning, column in column_of.items() if column == name]
-        mapped.update(dict.fromkeys(meant or [unused], cells))
+        if not meant:
+            meant = [f"{name} (not used)" if name in column_of else name]
+        mapped.update(dict.fromkeys(meant, cells))
     return replace(table, columns=mapped)
+
+
+def _find_columns(
+    table: Table, meanings: Mapping[str, Sequence[str]], chosen: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the column of each meaning that has one."""
+    by_key = {name.casefold(): name for name in reversed(table.columns)}
+
+    def find(name: str) -> str:
+        if name in table.columns:
+            return name
+        return by_key.get(name.casefold(), "")
+
+    column_of: dict[str, str] = {}
+    for meaning, name in chosen.items():
+        if meaning not in meanings:
+            raise UsageError(f"--column: {unknown_name('meaning', meaning, meanings)}")
+        if not find(name):
+            raise ManifestError(_no_column(table.path, name, table.columns))
+        column_of[meaning] = find(name)
+
+    for meaning, synonyms in meanings.items():
+        for name in (meaning, *synonyms):
+            column = find(name)
+            if column and meaning not in column_of and column not in column_of.values():
+                column_of[meaning] = column
+    return column_of
 
 
 def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -> str:
@@ -341,13 +306,26 @@ def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -
 
     Raises `ManifestError` if a cell is longer than `read_table` accepts.
     """
-    lines = [",".join(columns)] if header else []
-    lines += map(",".join, zip(*columns.values(), strict=True))
+    lines = list(map(",".join, zip(*columns.values(), strict=True)))
+    if header:
+        lines.insert(0, ",".join(columns))
     text = "\n".join([*lines, ""])
-    if max(map(len, lines), default=0) > csv.field_size_limit():
-        _check_lengths(columns)
-    if len(columns) > 1 and _is_plain(text, width=len(columns), height=len(lines)):
+
+    longest = csv.field_size_limit()
+    if max(map(len, lines), default=0) > longest:
+        keys = next(iter(columns.values()))
+        for name, cells in columns.items():
+            cell = max(cells, key=len, default="")
+            if len(cell) > longest:
+                key = shorten(keys[cells.index(cell)])
+                raise ManifestError(f"{name} of {key} has more than {longest:,} characters")
+
+    has_separators = text.count(",") > (len(columns) - 1) * len(lines)
+    has_ends = text.count("\n") > len(lines)
+    has_quotes = '"' in text or "\r" in text
+    if len(columns) > 1 and not has_separators and not has_ends and not has_quotes:
         return text
+
     # The csv module does not quote a lone carriage return, but reads it as the end of a line.
     quoted = io.StringIO()
     writer = csv.writer(
@@ -359,27 +337,6 @@ def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -
     return quoted.getvalue()
 
 
-def _is_plain(text: str, *, width: int, height: int) -> bool:
-    """Return True if joined cells contain no character that has to be quoted in CSV."""
-    commas, ends = text.count(","), text.count("\n")
-    has_separators = commas > (width - 1) * height or ends > height
-    return not has_separators and '"' not in text and "\r" not in text
-
-
-def _check_lengths(columns: Mapping[str, Sequence[str]]) -> None:
-    longest = csv.field_size_limit()
-    for name, cells in columns.items():
-        if max(map(len, cells), default=0) <= longest:
-            continue
-        row = next(row for row, cell in enumerate(cells) if len(cell) > longest)
-        key, keys = next(iter(columns.items()))
-        raise ManifestError(
-            f"{name} of {key} {shorten(keys[row])} is too long for a table cell, which can hold "
-            f"{counted(longest, 'character')} (got {len(cells[row]):,}). Shorten it; if it holds "
-            "the words of a clip, split the clip"
-        )
-
-
 def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
     """Map a function over cells, calling it only once for equal cells.
 
@@ -387,10 +344,6 @@ def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
     """
     values = {cell: function(cell) for cell in dict.fromkeys(cells)}
     return list(map(values.__getitem__, cells))
-
-
-def _has(mark: str, cells: Iterable[str]) -> bool:
-    return mark in "".join(cells)
 
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
@@ -412,9 +365,13 @@ def format_rows(
     names = list(columns) or dict.fromkeys(name for row in rows for name in row)
 
     def cell(value: object) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, float):
+            return number(value)
         if isinstance(value, list | tuple):
             return "|".join(value)
-        return number(value) if isinstance(value, float) else "" if value is None else str(value)
+        return str(value)
 
     return format_spreadsheet({name: [cell(row.get(name)) for row in rows] for name in names})
 
@@ -450,21 +407,23 @@ def _has_mark(path: Path) -> bool:
 
 
 def _check_header(path: Path, header: list[str], required: Sequence[str], delimiter: str) -> None:
-    repeated = sorted({name for name in header if header.count(name) > 1})
-    if repeated:
-        raise ManifestError(f"{path}, line 1: duplicate column {repeated[0]!r}")
-    others = [mark for mark in DELIMITERS if mark != delimiter and mark in "".join(header)]
+    for name in header:
+        if header.count(name) > 1:
+            raise ManifestError(f"{path}, line 1: duplicate column {name!r}")
+    others = set(DELIMITERS).intersection("".join(header)) - {delimiter}
     if len(header) <= 1 and others:
-        used = DELIMITERS.get(delimiter, repr(delimiter))
-        problem = f"wrong delimiter; cells are separated by {DELIMITERS[others[0]]}, not {used}"
-        raise ManifestError(f"{path}, line 1: {problem}")
-    if missing := [name for name in required if name not in header]:
-        raise ManifestError(_no_column(path, missing, header))
+        raise ManifestError(
+            f"{path}, line 1: wrong delimiter; cells are separated by {min(others)!r}, "
+            f"not {delimiter!r}"
+        )
+    for name in required:
+        if name not in header:
+            raise ManifestError(_no_column(path, name, header))
 
 
-def _no_column(path: Path, names: Iterable[str], header: Iterable[str]) -> str:
-    missing = ", ".join(map(repr, names))
-    return f"{path}, line 1: no column {missing}; the columns are {join_some(list(header), 20)}"
+def _no_column(path: Path, name: str, header: Iterable[str]) -> str:
+    columns = join_some(list(header), 20)
+    return f"{path}, line 1: no column {name!r}; the columns are {columns}"
 
 
 def _not_utf8(path: Path) -> str:

@@ -4,49 +4,33 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import math
 import re
 import shlex
 import shutil
 import sys
-import textwrap
 import unicodedata
-from bisect import bisect
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-_DIGITS = re.compile(r"\d+")
+_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_IN_FILES = re.compile(r'[<>:"/\\|?*]+')
 _KEPT_BY_WINDOWS = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9¹²³]) *(\.|$)", re.IGNORECASE)
 _MAX_FILE_BYTES = 200
 MAX_NAMES_COMPARED = 1000
-"""The maximum number of names to compare a typo with, so that suggestions are fast."""
+"""The number of names above which only case and leading zeros are compared, so that it is fast."""
 MAX_TIME_S = 1e9
 """The longest time that can be read, in seconds."""
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
-def terminal_width(*, err: bool = False) -> int | None:
+def terminal_width() -> int | None:
     """Return the terminal's width in columns; None if the output is not a terminal."""
-    stream = sys.stderr if err else sys.stdout
-    return shutil.get_terminal_size().columns if stream and stream.isatty() else None
-
-
-def fit_text(text: str, *, err: bool = False) -> str:
-    """Wrap sentences at the terminal's width; columns and commands to copy are not changed."""
-    width = terminal_width(err=err)
-    return "\n".join(_fit_line(line, width) for line in text.split("\n")) if width else text
-
-
-def _fit_line(line: str, width: int) -> str:
-    if len(line) <= width or re.search(r"\S(?:  |\t)|obygaze ", line):
-        return line
-    indent = " " * (len(line) - len(line.lstrip()))
-    options: Any = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(line, width, subsequent_indent=indent, **options)
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
@@ -68,8 +52,7 @@ def format_signed(value: float, digits: int = 2) -> str:
     >>> format_signed(0.254), format_signed(-0.004), format_signed(0.0004, 3)
     ('+0.25', '0.00', '0.000')
     """
-    text = f"{value:+.{digits}f}"
-    return text if float(text) else text[1:]
+    return format_number(value, digits=digits, signed=True).replace("−", "-")
 
 
 def format_number(
@@ -82,28 +65,10 @@ def format_number(
     >>> format_number(0.789), format_number(0.524, percent=True), format_number(-0.031)
     ('0.79', '52%', '−0.03')
     """
-    text = f"{100 * value:.0f}%" if percent else f"{value:.{digits}f}"
-    if not text.strip("-0.%"):
-        return text.lstrip("-")
-    return ("+" if signed and value > 0 else "") + text.replace("-", "−")
-
-
-def format_duration(seconds: float) -> str:
-    """Format seconds, minutes or hours, rounded for reading.
-
-    Examples
-    --------
-    >>> format_duration(0.04), format_duration(75), format_duration(9000)
-    ('under 0.1 s', '75 s', '2 h 30 min')
-    """
-    if seconds < 0.1:
-        return "under 0.1 s"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    text = f"{100 * value:z.0f}%" if percent else f"{value:z.{digits}f}"
+    if signed and value > 0 and text.strip("0.%"):
+        text = f"+{text}"
+    return text.replace("-", "−")
 
 
 def format_time(seconds: float) -> str:
@@ -128,8 +93,13 @@ def format_size(count: int) -> str:
     ('512 B', '75 kB', '3.2 GB')
     """
     units = ["B", "kB", "MB", "GB", "TB"]
-    step = min(len(units) - 1, int(math.log10(max(1, count)) // 3))
-    return f"{count / 1000**step:,.{1 if step and count / 1000**step < 10 else 0}f} {units[step]}"
+    size: float = count
+    step = 0
+    while size >= 1000 and step < len(units) - 1:
+        size /= 1000
+        step += 1
+    digits = 1 if step and size < 10 else 0
+    return f"{size:,.{digits}f} {units[step]}"
 
 
 def join_some(names: Sequence[str], limit: int = 5) -> str:
@@ -163,43 +133,26 @@ def shorten_digest(digest: str) -> str:
 def find_closest(typed: str, names: Iterable[str]) -> str | None:
     """Return the name that the user probably meant to type, or None if none is close enough.
 
-    Names that only differ in their numbers are not considered typos.
-
     Examples
     --------
     >>> find_closest("natve", ["native", "frames"]), find_closest("accuracy", ["balanced_accuracy"])
     ('native', None)
-    >>> find_closest("clip-0017", ["clip-017", "clip-018"]), find_closest("clip-17", ["clip-16"])
-    ('clip-017', None)
+    >>> find_closest("clip-0017", ["clip-017", "clip-018"])
+    'clip-017'
     """
-    by_key = {name.casefold(): name for name in names}
-    typed = typed.casefold()
-    if typed in by_key:
-        return by_key[typed]
-    text, numbers = _split_numbers(typed)
-    others = []
-    for key in _names_around(typed, by_key):
-        key_text, key_numbers = _split_numbers(key)
-        if (key_text, key_numbers) == (text, numbers):
-            return by_key[key]
-        if key_text != text:
-            others.append(key)
-    near_keys = difflib.get_close_matches(typed, others, 1, 0.66 if len(typed) < 5 else 0.75)
-    return by_key[near_keys[0]] if near_keys else None
+    by_key = {_without_zeros(name): name for name in names}
+    key = _without_zeros(typed)
+    if key in by_key:
+        return by_key[key]
+    if len(by_key) > MAX_NAMES_COMPARED:
+        return None
+    near = difflib.get_close_matches(key, by_key, 1, 0.66 if len(key) < 5 else 0.75)
+    return by_key[near[0]] if near else None
 
 
-def _names_around(typed: str, names: Collection[str]) -> Collection[str]:
-    """Return the names or, if there are very many, the alphabetically nearest to `typed`."""
-    if len(names) <= MAX_NAMES_COMPARED:
-        return names
-    ordered = sorted(names)
-    first = max(0, bisect(ordered, typed) - MAX_NAMES_COMPARED // 2)
-    return ordered[first : first + MAX_NAMES_COMPARED]
-
-
-def _split_numbers(name: str) -> tuple[str, list[str]]:
-    """Split a name into the text around its numbers, and the numbers without leading zeros."""
-    return _DIGITS.sub("0", name), [digits.lstrip("0") for digits in _DIGITS.findall(name)]
+def _without_zeros(name: str) -> str:
+    """Return a name in small letters, and without leading zeros of its numbers."""
+    return _ZEROS.sub("", name.casefold())
 
 
 def file_names(names: Iterable[str], suffix: str) -> list[str]:

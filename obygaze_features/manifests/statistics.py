@@ -21,7 +21,6 @@ from obygaze_features.common.figures import (
     level_colours,
     level_keys,
     name_rows,
-    text_width,
 )
 from obygaze_features.common.text import counted
 from obygaze_features.items.films import film_titles
@@ -34,6 +33,10 @@ if TYPE_CHECKING:
 
 ROW_IN = 0.3
 """The height of a row of the figure, in inches."""
+USUAL_IN = 8.5
+"""The usual width of the figure, in inches."""
+MIN_SHARE = 60
+"""The smallest share that is written inside a bar, in percent of an inch of the figure's width."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def statistics_figure(
         from matplotlib.figure import Figure
 
         rows = [1.2, max(1, len(stats.concepts)), *([len(stats.films)] if by_film else [])]
-        size = figure_width(8.5), ROW_IN * sum(rows) + 0.75 * len(rows) + 0.9
+        size = figure_width(USUAL_IN), ROW_IN * sum(rows) + 0.75 * len(rows) + 0.9
         figure = Figure(figsize=size, layout="constrained")
         title = title or (
             f"{stats.manifest}, labels “{stats.labels}”: "
@@ -204,9 +207,8 @@ def _draw_shares(
     """Draw one bar per row, divided by level, with percentages inside and clip counts beside it."""
     colours = level_colours(stats.scheme.codes)
     counts_of = {name: counted(counts.total, "clip") for name, counts in rows.items()}
-    room = name_rows(axes, list(rows))
-    add_heading(axes, title, width=room, lines=lines)
-    room -= max((text_width(text, 8.5) for text in counts_of.values()), default=0.0)
+    name_rows(axes, list(rows))
+    add_heading(axes, title, lines=lines)
     for row, (name, counts) in enumerate(rows.items()):
         left = 0.0
         for level, colour in zip(stats.scheme.levels, colours, strict=True):
@@ -216,7 +218,7 @@ def _draw_shares(
             concepts = f"{counts.concepts_per_item(level.code):.2f} concepts per clip"
             add_number(axes, f"{name}, {level.name}: {share:.1f}%, {clips}, {concepts}")
             text = f"{share:.0f}%"
-            if share / 100 * room >= text_width(text, 8.5) + 4:
+            if share >= MIN_SHARE / figure_width(USUAL_IN):
                 centre: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
                 axes.text(left + share / 2, -row, text, color=ink_on(colour), **centre)
             left += share
@@ -250,4 +252,5 @@ def _draw_concepts(axes: Axes, stats: Statistics) -> None:
     axes.set_xlim(-1, 1.02 * axes.get_xlim()[1])
     axes.grid(axis="x")
     title, about = "Clips of a level that have each concept", "% of the level’s clips"
-    add_heading(axes, title, about, width=name_rows(axes, concepts))
+    name_rows(axes, concepts)
+    add_heading(axes, title, about)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 import sys
 import threading
@@ -35,7 +36,7 @@ from obygaze_features.common.files import (
 )
 from obygaze_features.common.package import need
 from obygaze_features.common.progress import meter, progress
-from obygaze_features.common.resume import is_resumable, only_process, remove_resumable
+from obygaze_features.common.resume import is_resumable, only_process
 from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
@@ -379,10 +380,10 @@ def _pull_zip(url: str, output: Path, *, overwrite: bool) -> int:
                 break
             except StoreError:
                 if not is_resumed:
-                    remove_resumable(folder, _fetched_names(folder).__contains__)
+                    shutil.rmtree(folder, ignore_errors=True)
                     raise
                 part.unlink()
-        remove_resumable(folder, _fetched_names(folder).__contains__)
+        shutil.rmtree(folder, ignore_errors=True)
     return fetched
 
 
@@ -400,14 +401,14 @@ def _pulling_folder(output: Path, listed: bytes, *, keep: bool = True) -> Iterat
         try:
             is_ours = _fetched_names(folder).__contains__
             if not is_resumable(folder, fmt.CHECKSUMS, is_ours) or listing.read_bytes() != listed:
-                remove_resumable(folder, is_ours)
+                shutil.rmtree(folder, ignore_errors=True)
                 with new_folder(folder) as new:
                     write_bytes(new / fmt.CHECKSUMS, listed)
                     make_read_only(new / fmt.CHECKSUMS)
             yield folder
         except StoreError:
             if not keep:
-                remove_resumable(folder, _fetched_names(folder).__contains__)
+                shutil.rmtree(folder, ignore_errors=True)
             raise
 
 

@@ -50,7 +50,7 @@ __all__ = ["main"]
         ),
         "doctor": (
             "obygaze_features.commands.doctor:doctor",
-            "Show what is installed, and what each job still needs.",
+            "Show versions and devices, and which packages each job still needs.",
         ),
     },
     context_settings={

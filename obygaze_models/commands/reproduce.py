@@ -11,7 +11,7 @@ import click
 
 from obygaze_features.common.cli import echo, echo_json, json_option, output_options
 from obygaze_features.common.printer import fill
-from obygaze_features.common.text import format_duration
+from obygaze_features.common.text import format_time
 from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,
@@ -166,7 +166,7 @@ def _echo_tables(reproduction: Reproduction, *, verbose: bool) -> None:
         files.append(f"{reproduction.report.name}: the runs")
     if any(reproduction.folder.glob("*.svg")):
         files.append("*.svg, *.pdf: figures")
-    took = format_duration(reproduction.seconds)
+    took = format_time(round(reproduction.seconds))
     echo(f"-> {reproduction.folder} ({'; '.join(files)}; {took})")
     if verbose or len(reproduction.artifacts) == 1:
         # The last table shows the numbers of the other tables side by side.

@@ -38,7 +38,7 @@ from obygaze_features.common.files import (
     write_bytes,
     write_text,
 )
-from obygaze_features.common.resume import is_resumable, remove_resumable
+from obygaze_features.common.resume import is_resumable
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
@@ -244,7 +244,7 @@ class FinishedFits:
 
     def discard(self) -> None:
         """Remove all files that a run has written to the folder."""
-        remove_resumable(self.folder, _OWN.fullmatch)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def tidy(output: Path, identity: Callable[[], Mapping[str, Any]]) -> bool:

@@ -208,6 +208,4 @@ def test_a_folder_of_the_wrong_kind_is_named(monkeypatch, obygaze) -> None:
         ("stores info manifest", "is a manifest, not a feature store"),
         ("features thumbnails xclip.zarr --videos . -o t", "is a feature store, not a manifest"),
     ):
-        result = obygaze(*command.split())
-        refused(result, words)
-        assert re.search(rf"the order is: .*{command.split()[0]} .*[A-Z]+", result.stderr)
+        refused(obygaze(*command.split()), words)

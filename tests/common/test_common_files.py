@@ -52,20 +52,6 @@ def test_exactly_one_of_many_publishers_wins(tmp_path, request, disk):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_disk_that_cannot_keep_writers_apart_is_refused(tmp_path, no_hard_links, monkeypatch):
-    """The error does not blame another process, because a retry would fail again."""
-    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())  # nor renameat2
-    with (
-        pytest.raises(
-            StoreError, match=r"no hard links and cannot rename .* another disk"
-        ) as problem,
-        files.disk_errors(tmp_path, StoreError),
-    ):
-        files.publish_exclusively(tmp_path / "record", b"x")
-    assert "free space or check the disk" not in str(problem.value)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_disk_errors_are_one_line(tmp_path):
     with (
         pytest.raises(ObygazeError, match="x cannot be written: no room"),
@@ -97,27 +83,19 @@ def test_a_new_folder_appears_only_when_complete(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_new_folder_flushes_each_file_once(tmp_path, monkeypatch):
-    """Files are flushed before the folder gets its name, at any depth."""
-    flushed: list[tuple[int, bool]] = []
+def test_a_new_folder_is_flushed_before_it_gets_its_name(tmp_path, monkeypatch):
+    flushed: list[int] = []
 
     def observed(descriptor: int) -> None:
-        flushed.append((os.fstat(descriptor).st_ino, (tmp_path / "outer").exists()))
+        if not (tmp_path / "outer").exists():
+            flushed.append(os.fstat(descriptor).st_ino)
 
     monkeypatch.setattr(os, "fsync", observed)
     with files.new_folder(tmp_path / "outer") as outer:
-        files.write_text(outer / "file", "")
-        with files.new_folder(outer / "inner") as inner:
-            files.write_text(inner / "file", "")
-        files.publish_exclusively(outer / "record", b"")
-        assert flushed == []
+        (outer / "inner").mkdir()
+        (outer / "inner/file").write_text("")
     paths = [tmp_path / "outer", *(tmp_path / "outer").rglob("*")]
-    assert len(paths) == 5
-    before = [number for number, published in flushed if not published]
-    assert sorted(before) == sorted(path.stat().st_ino for path in paths)
-    assert flushed[len(before) :] == [(tmp_path.stat().st_ino, True)]
-    files.write_text(tmp_path / "outer" / "later", "")
-    assert len(flushed) == len(paths) + 1 + 2
+    assert sorted(flushed) == sorted(path.stat().st_ino for path in paths)
 
 
 def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
@@ -135,20 +113,13 @@ def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
     (tmp_path / "link").symlink_to(path)
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     for name in ("link", "nowhere"):
-        with pytest.raises(OutputExists, match="is a link"):
+        with pytest.raises(OutputExists, match="a file or a link"):
             put(tmp_path / name, "new", overwrite=True)
 
 
-@pytest.mark.parametrize("where", ["another system", "Alpine"])
-def test_a_new_folder_replaces_where_names_cannot_be_exchanged(tmp_path, monkeypatch, where):
-    if where == "Alpine":  # its C library has no exchange
-        monkeypatch.setattr(sys, "platform", "linux")
-        monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
-    else:
-        monkeypatch.setattr(sys, "platform", "elsewhere")
+def test_an_old_folder_comes_back_if_the_new_one_cannot_replace_it(tmp_path, monkeypatch):
     path, rename = tmp_path / "out", os.rename
     put(path, "old")
-    put(path, "new", overwrite=True)
 
     def fails(source: Path, target: Path) -> None:
         if Path(source).suffix == ".partial" and Path(target) == path:
@@ -157,9 +128,30 @@ def test_a_new_folder_replaces_where_names_cannot_be_exchanged(tmp_path, monkeyp
 
     monkeypatch.setattr(os, "rename", fails)
     with pytest.raises(OSError, match="Input/output"):
-        put(path, "newer", overwrite=True)
-    assert (path / "marker").read_text() == "new"
+        put(path, "new", overwrite=True)
+    assert (path / "marker").read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_a_killed_process_moved_aside_is_whole_and_named(tmp_path):
+    killed = (
+        "import os, sys; from pathlib import Path; from obygaze_features.common import files\n"
+        "real = os.rename\n"
+        "os.rename = lambda *names: (real(*names), os._exit(9))\n"
+        "with files.new_folder(Path(sys.argv[1]), overwrite=True) as new:\n"
+        "    (new / 'marker').write_text('new')"
+    )
+    path = tmp_path / "out"
+    put(path, "old")
+    assert subprocess.run([sys.executable, "-c", killed, path]).returncode == 9
+    [aside] = tmp_path.glob(".out.*.replaced")
+    assert (aside / "marker").read_text() == "old"
+    with pytest.raises(StoreError, match=f"killed command left it as {aside}"):
+        files.require_folder(path, "a store", StoreError)
+    put(path, "newer")
+    assert (path / "marker").read_text() == "newer"
+    assert (aside / "marker").read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("make", ["new_file", "new_folder"])
@@ -208,21 +200,6 @@ def test_a_description_is_never_beside_another_file(tmp_path, monkeypatch):
             with pytest.raises(OSError, match="Input/output"):
                 files.write_files(new, overwrite=True, first_is_described=True)
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == left
-
-
-def test_leftovers_beside_a_finished_file_are_removed(tmp_path):
-    script = (
-        "import os, sys; from pathlib import Path; from obygaze_features.common import files\n"
-        "real = os.replace\n"
-        "os.replace = lambda *names: (real(*names), os._exit(9))\n"
-        "with files.new_file(Path(sys.argv[1])) as temporary: temporary.write_text('x')"
-    )
-    path = tmp_path / "x.zip"
-    assert subprocess.run([sys.executable, "-c", script, path]).returncode == 9
-    assert len(list(tmp_path.iterdir())) == 2
-    with pytest.raises(OutputExists), files.new_file(path):
-        pass
-    assert [file.read_text() for file in tmp_path.iterdir()] == ["x"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")

@@ -241,7 +241,7 @@ def test_models_are_compared_with_the_first_ones_headline(good, noisy):
 def test_models_are_ranked_by_another_metric(good, noisy):
     compared = om.compare(good, noisy, metric="f1")
     assert str(compared) == om.compare(good, noisy).table("f1") != str(om.compare(good, noisy))
-    with pytest.raises(UsageError, match="choose from f1"):
+    with pytest.raises(UsageError, match="did you mean f1"):
         om.compare(good, noisy, metric="f11")
 
 

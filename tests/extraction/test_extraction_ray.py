@@ -131,7 +131,7 @@ def test_processes_killed_mid_block_change_nothing(
     cluster, manifest, films, weights, tiny, whole_store, tmp_path, monkeypatch, capsys
 ):
     """Two actors share a CPU and a GPU; one of them is lost."""
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.5)
+    monkeypatch.setattr(progress, "LOG_EVERY_S", 0.5)
     (tmp_path / "deaths").mkdir()
     load = partial(mortal, f"tiny={weights}", tmp_path / "deaths", 8, 1)
     share = {"ray_forwards": 2, "ray_cpus": 0.5, "ray_gpus": 0.5}
@@ -139,8 +139,8 @@ def test_processes_killed_mid_block_change_nothing(
     assert len(list((tmp_path / "deaths").iterdir())) == sum(summary.lost.values()) == 1
     assert (summary.clips, summary.done, summary.ended) == (70, 70, "done")
     lines = capsys.readouterr().err
-    assert re.search("0 of 70 clips, .*; waiting for the Ray cluster to provide 2 x", lines)
-    assert re.search("70 of 70 clips, .*device", lines)
+    assert re.search(" 0/70 .*waiting for the Ray cluster to provide 2 x", lines)
+    assert re.search(" 70/70 .*device", lines)
     assert summary.batches == {"tiny": 8}
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
     assert Claims(tmp_path / "tiny.zarr/claims").active_blocks() == []

@@ -369,6 +369,9 @@ class Trial:
         self._begin()
         output, parts = self.out / self.scenario.output, self._parts()
         code = self.run(point, 0 if moment else MODES[mode], moment)
+        for aside in output.parent.glob(f".{output.name}.*.replaced"):
+            if not output.exists():  # do what the message says
+                aside.rename(output)
         text = self.log.read_text()
         codes = *CODES.get(mode, (0, 1)), *([] if mode == "killed" else [self.scenario.code])
         if code not in codes:
@@ -413,7 +416,8 @@ class Trial:
         inside = f"{self.scenario.output}/"
         return [
             name for name in names
-            if "/." in f"/{name}" or name.removeprefix(inside).startswith(LEFTOVERS)
+            if ("/." in f"/{name}" and ".replaced/" not in name)
+            or name.removeprefix(inside).startswith(LEFTOVERS)
         ]  # fmt: skip
 
     def _parts(self) -> set[tuple[str, bytes]]:

@@ -138,7 +138,7 @@ def test_labels_name_clips_missing_on_either_side(films, tmp_path, obygaze):
     (["video,label", "alone,S", "alone.mov,S"], "line 3: duplicate id 'alone'$"),
     (["video,label", "alone,tense", "S1/ep 1,calm"], "'tense'; choose .* --levels LOWEST,"),
     (["video,label", "x.mp4,S"], "no row names an item of films .got x.mp4; the manifest has ids"),
-    (["clip,label", "alone,S"], "no column 'id'; .*--column id=NAME .the columns are clip, label"),
+    (["clip,label", "alone,S"], "no column 'id'; the columns are clip, label; .*--column id=NAME"),
 ])  # fmt: skip
 def test_labels_that_do_not_fit_are_refused(films, tmp_path, rows, fact):
     with pytest.raises(ManifestError, match=fact):

@@ -29,7 +29,7 @@ SLIPS = [
     ("obygaze12", clip_table(BODY).replace(b"srt;", b"srt\xe9;"), "line 3: not UTF-8 (byte 0xe9)"),
     ("obygaze12", f'{";".join(COLUMNS)}\n"{BODY}\n', "line 2 or later: unexpected end of data"),
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
-    ("csv", "clip,x\na,1\n", "no column 'id'; choose it with --column id=NAME"),
+    ("csv", "clip,x\na,1\n", "columns are clip, x; choose one with --column id=NAME"),
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; choose from id, kind"),
     ("csv", "id,start,end\na,1,0.5\n", "line 2: a span must end after it starts (got 1 to 0.5 "),
     ("csv", "id,start,end\na,one,2\n", "line 2: start 'one' is not a time"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from obygaze_features.annotations.build import SourceRow, build_timelines
 from obygaze_features.annotations.remarks import LEFT_OUT, Remark
 from obygaze_features.annotations.timelines import Films, Segment, Timelines
-from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_blocks
+from obygaze_features.common.tables import Table, map_cells, map_columns, read_mapped_table
 from obygaze_features.common.text import counted, for_shell
 from obygaze_features.errors import AnnotationError, ManifestError
 from obygaze_features.items.items import safe_id
@@ -43,21 +43,17 @@ def import_timelines(
 def _read_source(source: Path, columns: Mapping[str, str] | None) -> Iterator[SourceRow | Remark]:
     """Yield the rows of a table, and then remarks on rows that are not as wide as its header."""
     bad_rows: list[tuple[int, int]] = []
-    width = 0
+    table = read_mapped_table(source, MEANINGS, columns, bad_rows=bad_rows)
+    if "imdb_key" in table.columns and "film" not in table.columns:
+        command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
+        problem = f"{source} looks like MObyGaze's table; import it with: {command}"
+        raise AnnotationError(problem)
 
-    def blocks() -> Iterator[Table]:
-        nonlocal width
-        for table in read_mapped_blocks(source, MEANINGS, columns, bad_rows=bad_rows):
-            if "imdb_key" in table.columns and "film" not in table.columns:
-                command = f"obygaze annotations import mobygaze {for_shell(source)} -o FOLDER"
-                problem = f"{source} looks like MObyGaze's table; import it with: {command}"
-                raise AnnotationError(problem)
-            table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
-            width = len(table.columns)
-            films_of_rows = map_cells(film_of_file, table["film"])
-            yield replace(table, columns={**table.columns, "film": films_of_rows})
-
-    yield from read_rows(blocks(), _seconds_span)
+    table = map_columns(table, MEANINGS, required=("film", "annotator", *TIMES, "level"))
+    width = len(table.columns)
+    films_of_rows = map_cells(film_of_file, table["film"])
+    table = replace(table, columns={**table.columns, "film": films_of_rows})
+    yield from read_rows([table], _seconds_span)
     for line, cells in bad_rows:
         problem = f"{counted(cells, 'cell')} where the header has {width}"
         yield Remark(f"{source.name}, line {line}", "", "", problem, LEFT_OUT)
