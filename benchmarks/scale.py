@@ -279,7 +279,8 @@ def _predict(inputs: Path, output: Path) -> None:
 
 
 def _explain(inputs: Path, output: Path) -> None:
-    _obygaze("models", "explain", inputs.with_name("model"), inputs / "s.zarr", "tt0000000-0001")
+    model = inputs.with_name("model")
+    _obygaze("models", "explain", model, "tt0000000-0001", "--store", inputs / "s.zarr")
 
 
 def _report(inputs: Path, output: Path) -> None:

@@ -13,6 +13,7 @@ import obygaze_features as of
 from obygaze_features.commands._shared import source_or_download
 from obygaze_features.common.cli import (
     PATH,
+    HeadedGroup,
     column_option,
     echo,
     echo_json,
@@ -41,7 +42,7 @@ film_table_option = click.option(
 )
 
 
-@click.group("annotations")
+@click.group("annotations", cls=HeadedGroup, daily=["import", "project", "merge", "agreement"])
 def annotation_commands() -> None:
     """Turn annotators' timelines into clip labels.
 
@@ -213,10 +214,8 @@ def export(
     segments.csv of the timelines.
 
     \b
-    Examples:
+    Example:
       obygaze annotations export timelines/mobygaze -o for-elan
-      obygaze annotations export timelines/mobygaze --videos films -o for-elan
-      obygaze annotations export timelines/mobygaze --manifest manifests/m60 -o for-elan
     """
     from obygaze_features.annotations.export import elan_files, link_videos
     from obygaze_features.common.elan import refuse_edited
@@ -256,9 +255,8 @@ def figure(
     Needs matplotlib: pip install 'obygaze[report]'.
 
     \b
-    Examples:
+    Example:
       obygaze annotations figure timelines/mine manifests/mine -o figures
-      obygaze annotations figure timelines/mine manifests/mine --film Juno -o juno.pdf
     """
     from obygaze_features.annotations.figures import film_figure, films_with_clips
     from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
@@ -320,10 +318,8 @@ def project(
     Exits with code 3 if anything was left out.
 
     \b
-    Examples:
+    Example:
       obygaze annotations project timelines --grid 60 -o manifests/mine
-      obygaze annotations project timelines --grid 0:00:30 --threshold 0.3 -o manifests/mine
-      obygaze annotations project timelines --grid manifests/mine
     """
     share = _parse_share(threshold, "--threshold")
     projected = of.Timelines.load(timelines).project(grid, threshold=share)
@@ -367,9 +363,8 @@ def merge(
     unless the manifest already has one.
 
     \b
-    Examples:
+    Example:
       obygaze annotations merge manifests/mine
-      obygaze annotations merge manifests/mine --labels annotator1 --labels annotator3 --name ours
     """
     from obygaze_features.annotations.merge import labels_to_merge, merge_labels, save_labels
 
@@ -420,9 +415,8 @@ def agreement(
     Films without a second annotator are listed and left out; the exit code is then 3.
 
     \b
-    Examples:
+    Example:
       obygaze annotations agreement manifests/mine
-      obygaze annotations agreement manifests/mine --labels ann --labels bea -o agreement
     """
     from obygaze_features.annotations.agreement_report import agreement_report
     from obygaze_features.annotations.remarks import describe_remarks

@@ -141,11 +141,8 @@ def extract(
     --workers is then the number of decoding processes for each computing process.
 
     \b
-    Examples:
+    Example:
       obygaze features extract manifests/mine --videos films --backbone xclip-kinetics
-      obygaze features extract manifests/mine --videos films --backbone xclip-kinetics \\
-          --backbone vivit --backbone xclip-lsmdc=weights/pytorch_model.bin.0 -o stores --dry-run
-      obygaze features extract manifests/photos --images photos --backbone clip-vit-base-patch32
     """
     from obygaze_features.manifests import Manifest
 

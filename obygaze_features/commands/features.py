@@ -11,6 +11,7 @@ from obygaze_features.commands._shared import VIDEOS_HELP, device_option, echo_f
 from obygaze_features.commands.extract import extract
 from obygaze_features.common.cli import (
     PATH,
+    HeadedGroup,
     Seconds,
     echo,
     exit_if,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from obygaze_features.backbones import Family, KnownCheckpoint
 
 
-@click.group()
+@click.group(cls=HeadedGroup, daily=["demo", "extract"])
 def features() -> None:
     """Turn clips, images and texts into feature stores.
 
@@ -58,9 +59,8 @@ def thumbnails(
     are listed, and the exit code is then 3.
 
     \b
-    Examples:
+    Example:
       obygaze features thumbnails manifests/mine --videos films -o thumbnails
-      obygaze features thumbnails manifests/mine --videos films -o thumbnails --film tt0108160
     """
     from obygaze_features.extraction import Options
     from obygaze_features.extraction.thumbnails import WARNING, write_thumbnails
@@ -121,11 +121,9 @@ def saliency(
     Images that cannot be read are listed, and the exit code is then 3.
 
     \b
-    Examples:
+    Example:
       obygaze features saliency manifests/women --images images --text "a photo of a person" \\
           --backbone clip-vit-base-patch32 -o saliency
-      obygaze features saliency manifests/women --images images --backbone xclip-kinetics \\
-          --text "a photo of an {emotion} person" --by condition -o saliency
     """
     from obygaze_features.manifests import Manifest
     from obygaze_features.saliency.maps import load_grad_cam_model, write_saliency
@@ -181,10 +179,8 @@ def caption_scores(
     3.
 
     \b
-    Examples:
+    Example:
       obygaze features caption-scores captions.csv -o scores.csv
-      obygaze features caption-scores captions.csv -o scores.csv --variants \\
-          --language-model distilgpt2 --sentence-encoder all-mpnet-base-v2
     """
     from obygaze_features.language.caption_scores import score_captions
 
@@ -233,9 +229,8 @@ def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
     timm:NAME@LAYER has the output of a layer). HF_HOME sets the folder of downloads.
 
     \b
-    Examples:
+    Example:
       obygaze features backbones vivit
-      obygaze features backbones xclip-kinetics gpt2 --download
     """
     from obygaze_features.backbones import families, known_checkpoints
 

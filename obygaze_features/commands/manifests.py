@@ -11,6 +11,7 @@ import obygaze_features as of
 from obygaze_features.commands._shared import source_or_download
 from obygaze_features.common.cli import (
     PATH,
+    HeadedGroup,
     Seconds,
     column_option,
     echo,
@@ -35,7 +36,7 @@ annotator_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=HeadedGroup, daily=["import", "label", "split", "show"])
 def manifests() -> None:
     """Manage lists of clips with their labels and splits.
 
@@ -52,9 +53,8 @@ def import_() -> None:
     """Make a manifest from annotations, films, images or a table.
 
     \b
-    Examples:
+    Example:
       obygaze manifests import folder /data/films -o manifests/mine
-      obygaze manifests import csv --help
     """
 
 
@@ -211,9 +211,8 @@ def show(
     """Show a manifest's contents and counts, or all about items.
 
     \b
-    Examples:
+    Example:
       obygaze manifests show manifests/obygaze12 --by-film
-      obygaze manifests show manifests/obygaze12 tt0108160-003
     """
     from obygaze_features.manifests.statistics import item_facts, manifest_facts
 
@@ -401,9 +400,8 @@ def split(
     consecutive spans of a file are alike.
 
     \b
-    Examples:
+    Example:
       obygaze manifests split manifests/obygaze12 --by film
-      obygaze manifests split manifests/series --by director --folds 5
     """
     from obygaze_features.items.items import group_noun, safe_id
     from obygaze_features.manifests.splits import describe_neighbours

@@ -13,6 +13,7 @@ from obygaze_features.commands._shared import resumable
 from obygaze_features.common.cli import (
     ADDRESS,
     PATH,
+    HeadedGroup,
     echo,
     exit_if,
     film_option,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from obygaze_features.store.verify import Damage
 
 
-@click.group()
+@click.group(cls=HeadedGroup, daily=["info", "finalise", "push", "pull", "search"])
 def stores() -> None:
     """Inspect, verify, finalise, share and search feature stores.
 
@@ -249,10 +250,8 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     NAME.zarr. Every file is verified. The same command resumes an interrupted push.
 
     \b
-    Examples:
+    Example:
       obygaze stores push stores/xclip.zarr xclip.zip
-      obygaze stores push stores/xclip.zarr s3://bucket/lab
-      obygaze stores push stores/xclip.zarr hf://datasets/OWNER/xclip-features
     """
     from obygaze_features.store import open_store
 
@@ -280,9 +279,8 @@ def pull(store: Path | str, output: Path, overwrite: bool, as_json: bool) -> Non
     Every file is verified. The same command resumes an interrupted download.
 
     \b
-    Examples:
+    Example:
       obygaze stores pull xclip.zip -o stores/xclip.zarr
-      obygaze stores pull https://lab.example/xclip.zarr -o stores/xclip.zarr
     """
     from obygaze_features.store import transfer
 

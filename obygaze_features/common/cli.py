@@ -221,6 +221,30 @@ levels_option = click.option(
 """The option for your own levels, which all commands that read labels have."""
 
 
+class HeadedGroup(click.Group):
+    """A group whose help lists the commands that are used every day first.
+
+    Parameters
+    ----------
+    daily
+        The names of these commands. The others are listed under "Now and then".
+    """
+
+    def __init__(self, *args: Any, daily: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.daily = daily
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands under two headings."""
+        others = [name for name in self.list_commands(ctx) if name not in self.daily]
+
+        for heading, names in (("Every day", self.daily), ("Now and then", others)):
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(80)) for name in names]
+                )
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called.
 

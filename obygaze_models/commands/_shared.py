@@ -23,7 +23,6 @@ option = partial(click.option, show_default=True)
 """`click.option` for an option whose help shows its default."""
 path_option = partial(click.option, type=PATH)
 """`click.option` for an option that takes a path."""
-seed_option = option("--seed", type=click.IntRange(min=0), default=0, help="The random seed.")
 stores_argument = click.argument(
     "stores", metavar="STORE...", nargs=-1, required=True, type=ADDRESS
 )

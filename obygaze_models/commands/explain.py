@@ -12,7 +12,6 @@ import obygaze_features as of
 import obygaze_models as om
 from obygaze_features.common.cli import (
     ADDRESS,
-    Seconds,
     echo,
     echo_json,
     folder_argument,
@@ -34,20 +33,32 @@ from obygaze_models.commands._shared import echo_warnings, path_option
 
 @click.command()
 @folder_argument("model")
-@click.argument("named", metavar="STORE... ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option(
+    "--store",
+    "stores",
+    type=ADDRESS,
+    multiple=True,
+    required=True,
+    help="The features of the clips; once for each store that the model was trained on.",
+)
 @json_option
-def explain(model: Path, named: tuple[str, ...], as_json: bool) -> None:
+def explain(
+    model: Path,
+    ids: tuple[str, ...],
+    stores: tuple[Path | str, ...],
+    as_json: bool,
+) -> None:
     """Explain a MODEL's predictions for clips.
 
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
     intercept add up to the logit. A tree shows its questions on the clip's concepts.
-    Other models, such as networks, give no reasons. Pass as many stores as the model was trained
-    on. With a single store, the five most similar clips are listed.
+    Other models, such as networks, give no reasons. With a single store, the five most similar
+    clips are listed.
 
     \b
-    Examples:
-      obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 stores/xclip.zarr tt0108160-001
-      obygaze models explain runs/x/models/mlp/EN-vs-S-0 stores/xclip.zarr tt0108160-001 --json
+    Example:
+      obygaze models explain runs/x/models/pcbm-tree/EN-vs-S-0 tt0108160-001 --store x.zarr
     """
     import msgspec
 
@@ -55,10 +66,6 @@ def explain(model: Path, named: tuple[str, ...], as_json: bool) -> None:
     from obygaze_models.saved.about import describe_seen, read_about
 
     about = read_about(model)
-    count = about.description.features.stores
-    stores, ids = [*map(ADDRESS, named[:count])], named[count:]
-    if not ids:
-        raise UsageError("no clips to explain. Pass their IDs after the store")
     clips = explain_clips(model, stores, ids)
     if as_json:
         echo_json(msgspec.to_builtins(clips))
@@ -97,12 +104,6 @@ def _facts(clip: dict[str, Any]) -> dict[str, Any]:
 @path_option("--frames", help="A CSV file with one row per frame.")
 @path_option("--elan", metavar="FOLDER", help="A folder for one .eaf file per film.")
 @click.option(
-    "--close-gaps",
-    type=Seconds(0),
-    help="Join moments separated by a gap shorter than this, in seconds.  "
-    "[default: 5, but at most a tenth of the film (or of a clip with no position)]",
-)
-@click.option(
     "--threshold",
     type=float,
     help="The minimum probability of a moment's frames.  [default: the model's, from validation]",
@@ -126,10 +127,8 @@ def moments(
     the last class is used.
 
     \b
-    Examples:
+    Example:
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv
-      obygaze models moments runs/mil stores/xclip.zarr -o moments.csv --frames frames.csv
-      obygaze models moments models/mil stores/xclip.zarr -o moments.csv --elan for-elan
     """
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.saved.about import describe_seen

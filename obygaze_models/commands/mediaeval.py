@@ -77,9 +77,8 @@ def score_run(run: Path, manifest: Path, labels: str | None, as_json: bool) -> N
     from a run count against it; clips outside the labelled test set are listed.
 
     \b
-    Examples:
+    Example:
       obygaze mediaeval score-run violence.run manifests/accede --labels violence
-      obygaze mediaeval score-run predictions.csv manifests/accede --labels valence --json
     """
     from obygaze_features.manifests import Manifest
     from obygaze_models.mediaeval.runs import score_run as score_run_file

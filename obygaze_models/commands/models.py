@@ -11,6 +11,7 @@ import click
 import obygaze_models as om
 from obygaze_features.common.cli import (
     PATH,
+    HeadedGroup,
     echo,
     echo_json,
     exit_if,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from obygaze_models.saved.about import About
 
 
-@click.group()
+@click.group(cls=HeadedGroup, daily=["run", "compare", "predict", "explain"])
 def models() -> None:
     """Train and evaluate models on stores, on a CPU.
 
@@ -115,11 +116,8 @@ def run(
       # estimators = [{name = "mlp", threshold = "validation"}]
 
     \b
-    Examples:
+    Example:
       obygaze models run experiments/sure-against-easy.toml
-      obygaze models run sure-against-easy.toml -o runs/second --json
-      obygaze models run sure-against-easy.toml --predictions mine.csv
-      obygaze models run sure-against-easy.toml --dry-run
     """
     from msgspec import to_builtins
 
@@ -202,9 +200,8 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     """List the estimators, or the models in a FOLDER.
 
     \b
-    Examples:
+    Example:
       obygaze models list
-      obygaze models list runs/first
     """
     from obygaze_models.estimators.registry import describe_estimators
     from obygaze_models.saved.about import read_models
@@ -269,10 +266,8 @@ def compare(
     comparisons by Holm's method.
 
     \b
-    Examples:
+    Example:
       obygaze models compare runs/xclip runs/vivit
-      obygaze models compare runs/xclip --model mlp --model pcbm-tree --metric f1
-      obygaze models compare runs/xclip runs/vivit -o differences.svg
     """
     if output:
         check_figure_path(output, overwrite=overwrite)
@@ -327,9 +322,8 @@ def curve(
     films.
 
     \b
-    Examples:
+    Example:
       obygaze models curve mobygaze/level.toml
-      obygaze models curve mobygaze/level.toml --films 3,6,12 -o curve.svg
     """
     if output:
         check_figure_path(output, overwrite=overwrite)
@@ -359,9 +353,8 @@ def check(run: Path, as_json: bool) -> None:
     including intervals and scores of guessing. The exit code is 1 if anything differs.
 
     \b
-    Examples:
+    Example:
       obygaze models check runs/first
-      obygaze models check runs/first --json
     """
     opened = om.load_run(*run_folders([run]))
     differences = opened.check()

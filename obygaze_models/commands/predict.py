@@ -51,9 +51,8 @@ def train(
     run's.
 
     \b
-    Examples:
+    Example:
       obygaze models train experiments/sure-against-easy.toml -o models/sure
-      obygaze models train sure-against-easy.toml --estimator pcbm-tree -o models/tree
     """
     model = om.train_model(
         experiment,
@@ -106,11 +105,8 @@ def predict(
     the log-odds, they are written as well.
 
     \b
-    Examples:
+    Example:
       obygaze models predict models/sure stores/xclip-kinetics.zarr -o predictions.csv
-      obygaze models predict models/sure stores/spans.zarr --elan for-elan
-      obygaze models predict runs/first/models/mlp/EN-vs-S-0 stores/xclip-kinetics.zarr --json
-      obygaze models predict runs/first -o predictions.csv --elan for-elan
     """
     from obygaze_models.experiments.exports import Outputs
     from obygaze_models.experiments.predict import predict_model, predict_run
@@ -166,9 +162,8 @@ def evaluate(
     comparison.
 
     \b
-    Examples:
+    Example:
       obygaze models evaluate models/sure stores/xclip-kinetics.zarr manifests/obygaze12
-      obygaze models evaluate models/sure theirs.zarr manifests/theirs --labels experts --json
     """
     scored = om.evaluate(model, stores, manifest, labels=labels)
     group = scored.grouped_by

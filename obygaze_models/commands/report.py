@@ -45,12 +45,8 @@ def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> No
     paper's scores and to chance, their limitations, and explanations.
 
     \b
-    Examples:
-      obygaze report way/timelines -o films.html
-      obygaze report mobygaze/minutes -o films.html --title "Objectification in 20 films"
+    Example:
       obygaze report runs/sure-against-easy
-      obygaze report runs/* -o report.html --title "All protocols"
-      obygaze report runs/frames --frames frames.csv --moments moments.csv
     """
     folders, has_pictures = run_folders(sources), options["thumbnails"] is not None
     if output is None:

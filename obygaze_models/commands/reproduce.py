@@ -16,7 +16,6 @@ from obygaze_models.commands._shared import (
     PARTLY_DONE,
     echo_warnings,
     path_option,
-    seed_option,
     verbose_option,
 )
 
@@ -82,7 +81,6 @@ def _stores(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) 
     type=_Named(lambda: _library().PROTOCOLS),
     help="How to split the clips; by default in all three ways.",
 )
-@seed_option
 @output_options("The folder.  [default: reproduction/NAME]", required=False)
 @verbose_option
 @json_option
@@ -106,13 +104,9 @@ def reproduce(
     store is missing.
 
     \b
-    Examples:
-      obygaze reproduce fig2 --manifest manifests/obygaze12
+    Example:
       obygaze reproduce table4 --manifest manifests/obygaze12 \\
         --store xclip-kinetics=stores/xclip-kinetics.zarr
-      obygaze reproduce all --manifest manifests/obygaze12 --store vivit=stores/vivit.zarr \\
-        --store xclip-kinetics=stores/xclip-kinetics.zarr \\
-        --store xclip-lsmdc=stores/xclip-lsmdc.zarr
     """
     from obygaze_models.reproduce.render import to_json_data
 

@@ -29,6 +29,8 @@ from obygaze_models.saved.persistence import load_model
 from obygaze_models.scoring.metrics import Array
 
 Kind = Literal["sum", "path"]
+NEAREST = 5
+"""The number of most similar clips that are listed for a clip."""
 
 
 @dataclass(frozen=True)
@@ -169,9 +171,7 @@ def _towards(model: Any, X: Array) -> Array:
     return np.asarray(model.predict_proba(X).argmax(axis=1))
 
 
-def explain_clips(
-    folder: Path, store: Stores, ids: Sequence[str], *, nearest: int = 5
-) -> list[dict[str, Any]]:
+def explain_clips(folder: Path, store: Stores, ids: Sequence[str]) -> list[dict[str, Any]]:
     """Explain a saved model's predictions for clips.
 
     Parameters
@@ -182,9 +182,6 @@ def explain_clips(
         The store of the model's features, or several stores if the model was trained on several.
     ids
         The ids of the clips.
-    nearest
-        The number of similar clips to list, by the cosine of their features. A model of several
-        stores has no such list.
 
     Returns
     -------
@@ -209,13 +206,13 @@ def explain_clips(
         raise ExperimentError(f"{opened.where} has no features for {missing[0]}. Omit this clip")
     explanations = explain_rows(fitted, features, classes=info.classes or None, cut=info.cut)
     seen = seen_in_training(about, opened.items, ids)
-    lists_nearest = nearest > 0 and info.features.stores == 1 and _has_vectors(opened, array)
+    lists_nearest = info.features.stores == 1 and _has_vectors(opened, array)
     explained = []
     for clip, vector, explanation, state in zip(ids, features, explanations, seen, strict=True):
         is_silent = not np.nan_to_num(vector).any()
         matches = list[Match]()
         if lists_nearest and not is_silent:
-            matches = find_nearest([opened], vector, array=array, exclude=[clip], top=nearest)
+            matches = find_nearest([opened], vector, array=array, exclude=[clip], top=NEAREST)
         explained.append(
             {
                 "id": clip,

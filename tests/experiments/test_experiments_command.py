@@ -437,7 +437,7 @@ def test_synthetic_data_are_flagged_everywhere(tmp_path):
     commands = (
         ["predict", model, drawn.store, "--json"],
         ["evaluate", model, drawn.store, drawn.manifest],
-        ["explain", model, drawn.store, drawn.ids[0]],
+        ["explain", model, drawn.ids[0], "--store", drawn.store],
     )
     for result in (trained, *(run_obygaze("models", *command, code=0) for command in commands)):
         lines = [line for line in result.stderr.splitlines() if "Not a real" in line]

@@ -353,7 +353,8 @@ def test_stores_and_models_that_do_not_fit_are_one_line(planted, model, tmp_path
             call()
     with pytest.raises(UsageError, match=r"got ndarray\).*of.import_features"):
         om.predict(model, planted.frames)
-    refused(run_obygaze("models", "explain", model, planted.store, planted.ids[0]), str(model))
+    explain = ("models", "explain", model, planted.ids[0], "--store", planted.store)
+    refused(run_obygaze(*explain), str(model))
 
 
 def test_plugins_read_frames_by_their_tags(planted, install, tmp_path):

@@ -124,7 +124,8 @@ def test_scales_come_from_training_clips_alone(senses, fused, tmp_path):
         om.predict(model, stores[0])
     used = om.train_model(experiment(folder, estimators=["logistic"]), tmp_path / "use")
     silent = ids[5]
-    refused(run_obygaze("models", "explain", used.path, *stores, silent), f"no clip {silent}")
+    named = [argument for store in stores for argument in ("--store", store)]
+    refused(run_obygaze("models", "explain", used.path, silent, *named), f"no clip {silent}")
 
 
 def test_searching_clips_without_films_is_warned_of():

@@ -356,6 +356,7 @@ STORE = (
     "stores search {x} --text mirror",
 )  # fmt: skip
 SENSES = " ".join(f"{{data}}/senses/{name}.zarr" for name in ALONE)
+NAMED_SENSES = " ".join(f"--store {{data}}/senses/{name}.zarr" for name in ALONE)
 """Three stores, which fused models read."""
 RESUME = ("models run {data}/golden.toml -o {x.parent}/{x.stem}",)
 #: Without models that predict from films, because no store fits them.
@@ -382,7 +383,7 @@ KINDS: dict[str, Kind] = {
             f"models/{name}",
             ("models list {x}", "models predict {x} {data}/xclip.zarr -o {out}/x.csv",
              "models evaluate {x} {data}/xclip.zarr {data}/manifest --labels raw",
-             "models explain {x} {data}/xclip.zarr tt0000001-003"),
+             "models explain {x} tt0000001-003 --store {data}/xclip.zarr"),
             100,
             ("model",),
             seal_model,
@@ -399,7 +400,7 @@ KINDS: dict[str, Kind] = {
     "fused": Kind(
         "fused",
         (f"models predict {{x}} {SENSES} -o {{out}}/x.csv",
-         f"models explain {{x}} {SENSES} film0-000"),
+         f"models explain {{x}} film0-000 {NAMED_SENSES}"),
         100, ("model",), seal_model,
     ),
     "run": Kind(
