@@ -360,7 +360,6 @@ def test_reproduction_tutorial_runs(authors: Path, page: Page, tmp_path: Path) -
         name = {"xclip": "xclip-kinetics", "lsmdc": "xclip-lsmdc"}.get(path.stem, path.stem)
         path.rename(Path("stores", f"{name}.zarr"))
     page.run(read("tutorials/reproduce"))
-    assert Path("levels.png").stat().st_size > 10_000
     for name in ("fig2", "table5"):
         assert Path("reproduction", name, f"{name}.tex").is_file()
 
