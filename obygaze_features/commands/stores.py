@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +26,7 @@ from obygaze_features.common.cli import (
     show,
     store_argument,
 )
-from obygaze_features.common.text import counted, join_some
+from obygaze_features.common.text import counted, join_some, redact_url
 from obygaze_features.errors import OutputExists, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -360,13 +361,28 @@ def search(
     opened = [open_store(address) for address in stores_]
     query["films"] = query["films"] or None
     matches = match_rows(search_stores(opened, **query), opened)
+    notes = []
     for store in opened:
         if synthetic := store.attributes["backbone"].get("config", {}).get("synthetic"):
-            text = f"WARNING: these similarities mean nothing: {store.where} has {synthetic}"
-            echo(text, fg="yellow", bold=True, err=True)
+            notes.append(f"These similarities mean nothing: {store.where} has {synthetic}.")
+    for note in notes:
+        echo(f"WARNING: {note}", fg="yellow", bold=True, err=True)
+
     if output is not None:
-        title = f"Clips like {query['like'] or query['text']}"
-        write_page(matches, output, title=title, thumbnails=thumbnails, overwrite=overwrite)
+        asked = ["--like", query["like"]] if query["like"] else ["--text", query["text"]]
+        if query["frames"]:
+            asked.append("--frames")
+        where = [redact_url(address) for address in stores_]
+        words = ["obygaze", "stores", "search", *where, *asked, "--top", str(4 * query["top"])]
+        write_page(
+            matches,
+            output,
+            title=f"Clips like {query['like'] or query['text']}",
+            notes=notes,
+            more=shlex.join(words),
+            thumbnails=thumbnails,
+            overwrite=overwrite,
+        )
     show({"page": output, "matches": matches}, as_json)
 
 

@@ -1,1 +1,1 @@
-"""Search stores by content, and map clips in two dimensions."""
+"""Search stores by content."""

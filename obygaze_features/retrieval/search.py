@@ -130,6 +130,8 @@ def write_page(
     output: Path,
     *,
     title: str,
+    notes: Sequence[str] = (),
+    more: str,
     thumbnails: Path | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -143,6 +145,10 @@ def write_page(
         The page, ``NAME.html``.
     title
         The heading of the page.
+    notes
+        Sentences about what the matches mean.
+    more
+        The command that finds more matches.
     thumbnails
         A folder of pictures ``ID.jpg``. A page with pictures must not be shared.
     overwrite
@@ -173,10 +179,19 @@ def write_page(
             )
         )
 
-    note = "Do not share this page: it contains pictures of films." if pictures else ""
+    sentences = [*notes]
+    if pictures:
+        sentences.append("Do not share this page: it contains pictures of films.")
     template = (files("obygaze_features.retrieval") / "search.html").read_text(encoding="utf-8")
     count = counted(len(rows), "clip")
-    body = html(template, title=title, count=count, note=note, cards=Html("".join(cards)))
+    body = html(
+        template,
+        title=title,
+        count=count,
+        note=" ".join(sentences),
+        more=more,
+        cards=Html("".join(cards)),
+    )
     with new_file(output, overwrite=overwrite) as new:
         new.write_text(document(title, body), encoding="utf-8")
 

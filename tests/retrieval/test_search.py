@@ -236,12 +236,17 @@ def text_of(page):
     return html.unescape(re.sub(r"<(?:style>.*?</style|[^>]*)>", "", page, flags=re.S))
 
 
-def test_random_weights_give_one_warning(obygaze, tmp_path):
+def test_random_weights_give_one_warning_also_on_the_page(obygaze, tmp_path):
     note = "random weights, trained on nothing"
     backbone = {**TOY, "config": {"synthetic": note}}
     path = make_search_store(tmp_path / "s.zarr", backbone=backbone).path
-    result = obygaze("stores", "search", path, "--like", "tt1-003", code=0)
-    assert result.stderr == f"WARNING: these similarities mean nothing: {path} has {note}\n"
+    page = tmp_path / "p.html"
+    result = obygaze("stores", "search", path, "--like", "tt1-003", "-o", page, code=0)
+    warning = f"These similarities mean nothing: {path} has {note}."
+    assert result.stderr == f"WARNING: {warning}\n"
+    shown = text_of(page.read_text(encoding="utf-8"))
+    assert warning in shown
+    assert f"obygaze stores search {path} --like tt1-003 --top 40" in shown
 
 
 def test_the_command_gives_the_python_result(obygaze, source):
