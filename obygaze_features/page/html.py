@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.figures import css_colours
+from obygaze_features.common.figures import COLOURS
 from obygaze_features.common.files import require_plain_file
 from obygaze_features.common.text import format_number
 from obygaze_features.errors import UsageError
@@ -72,7 +72,7 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
             "media-src file:; base-uri 'none'; form-action 'none'"
         ),
         title,
-        Html(css_colours() + _STYLE.read_text(encoding="utf-8") + style),
+        Html(COLOURS + _STYLE.read_text(encoding="utf-8") + style),
         body,
         Html(f"<script>{script}</script>\n" if script else ""),
     )
