@@ -154,14 +154,10 @@ class Seconds(click.ParamType[float]):
         return number
 
 
-def output_option(
-    text: str, *, required: bool = True, default: Path | None = None
-) -> Callable[[Command], Command]:
-    """Return the option ``--output``, for commands that write a file or folder."""
-    is_required = required and default is None
-    return click.option(
-        "-o", "--output", type=PATH, required=is_required, default=default, help=text
-    )
+def output_option(text: str, **settings: Any) -> Callable[[Command], Command]:
+    """Return the option ``--output``, which is required unless it has a default."""
+    settings.setdefault("required", "default" not in settings)
+    return click.option("-o", "--output", type=PATH, help=text, **settings)
 
 
 def output_options(text: str, **settings: Any) -> Callable[[Command], Command]:

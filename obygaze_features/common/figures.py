@@ -34,7 +34,7 @@ Bar = tuple[float, float, int]
 SUFFIXES = (".pdf", ".png", ".svg")
 COLOURS = Path(__file__).with_name("colours.css").read_text(encoding="utf-8")
 """The light and dark colours as CSS properties (``--ink``, ``--l1``)."""
-LIGHT = dict(re.findall(r"--(\w+): (#\w+)", COLOURS.partition("}")[0]))
+LIGHT: dict[str, str] = dict(re.findall(r"--(\w+): (#\w+)", COLOURS.partition("}")[0]))
 """The light colours by name."""
 PAPER = LIGHT["paper"]
 INK = LIGHT["ink"]
