@@ -95,7 +95,8 @@ def figure_style() -> Iterator[None]:
     # DejaVu Sans, which matplotlib includes, lacks Chinese, Japanese and Korean.
     wider = [name for name in font_manager.get_font_names() if name.startswith("Noto Sans CJK")]
     fonts = ["DejaVu Sans", *sorted(wider)[:1]]
-    with rc_context({**_STYLE, "font.sans-serif": fonts}), warnings.catch_warnings():
+    style: Any = {**_STYLE, "font.sans-serif": fonts}
+    with rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
