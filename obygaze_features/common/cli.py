@@ -79,21 +79,22 @@ def split_names(
     """Split an option's value at commas, or read one name per line from a file (``@FILE``)."""
     if not value:
         return None
-    names: list[str] = []
-    for part in as_list(value):
-        if part.startswith("@"):
-            names += _read_names(part)
-        else:
-            names += part.split(",")
+    names = ",".join(_read_files(value)).split(",")
     return [name.strip() for name in names if name.strip()]
 
 
-def _read_names(file: str) -> list[str]:
-    """Read a file (``@FILE``) with a name on each line."""
-    path = file.removeprefix("@")
-    foreign = OSError, UnicodeDecodeError
-    with translate(UsageError, path, "cannot be read: {}", foreign=foreign):
-        return Path(path).read_text(encoding="utf-8").splitlines()
+def _read_files(values: str | Sequence[str]) -> list[str]:
+    """Return the values, and the lines of each file (``@FILE``) in its place."""
+    lines: list[str] = []
+    for value in as_list(values):
+        if not value.startswith("@"):
+            lines.append(value)
+            continue
+        path = value.removeprefix("@")
+        foreign = OSError, UnicodeDecodeError
+        with translate(UsageError, path, "cannot be read: {}", foreign=foreign):
+            lines += Path(path).read_text(encoding="utf-8").splitlines()
+    return lines
 
 
 names_option = functools.partial(click.option, callback=split_names)
@@ -102,13 +103,7 @@ names_option = functools.partial(click.option, callback=split_names)
 
 def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[str]:
     """Collect the values of ``--film`` without splitting them: titles may contain commas."""
-    names: list[str] = []
-    for value in values:
-        if value.startswith("@"):
-            names += _read_names(value)
-        else:
-            names.append(value)
-    names = [name for name in names if name.strip(" ,")]
+    names = [name for name in _read_files(values) if name.strip(" ,")]
     if values and not names:
         raise UsageError("--film is empty; pass the id or title of a film")
     return names

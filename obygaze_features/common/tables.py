@@ -294,21 +294,21 @@ def _find_columns(
     table: Table, meanings: Mapping[str, Sequence[str]], chosen: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the column of each meaning that has one."""
-    by_key = {name.casefold(): name for name in reversed(table.columns)}
-    by_name = {name: name for name in table.columns}
+    found = {name.casefold(): name for name in reversed(table.columns)}
+    found |= {name: name for name in table.columns}
 
     column_of: dict[str, str] = {}
     for meaning, name in chosen.items():
         if meaning not in meanings:
             raise UsageError(f"--column: {unknown_name('meaning', meaning, meanings)}")
-        column = by_name.get(name) or by_key.get(name.casefold())
+        column = found.get(name) or found.get(name.casefold())
         if not column:
             raise ManifestError(_no_column(table.path, name, table.columns))
         column_of[meaning] = column
 
     for meaning, synonyms in meanings.items():
         for name in (meaning, *synonyms):
-            column = by_name.get(name) or by_key.get(name.casefold())
+            column = found.get(name) or found.get(name.casefold())
             if column and meaning not in column_of and column not in column_of.values():
                 column_of[meaning] = column
     return column_of
