@@ -11,7 +11,7 @@ from importlib.metadata import version as version_of  # noqa: E402
 
 from nbclient import NotebookClient  # noqa: E402
 
-from obygaze_features.common.figures import DARK, LIGHT  # noqa: E402
+from obygaze_features.common.figures import COLOURS  # noqa: E402
 
 # A kernel warns that its sockets are not encrypted, but they are local.
 NotebookClient.extra_arguments.default_args = (["--log-level=ERROR"],)
@@ -60,10 +60,15 @@ python_maximum_signature_line_length = 88
 
 # The same style as the report
 style = (ROOT / "obygaze_features/page/style.css").read_text()
-light, dark = (
-    dict(re.findall(r"--([\w-]+): ([^;]+);", rule))
-    for rule in re.findall(r"^:root[^{]*\{(.*?)\}", style, re.MULTILINE | re.DOTALL)[:2]
-)
+
+
+def read_themes(css: str) -> list[dict[str, str]]:
+    """Return the properties of the light theme and of the dark theme."""
+    rules = re.findall(r"^:root[^{]*\{(.*?)\}", css, re.MULTILINE | re.DOTALL)
+    return [dict(re.findall(r"--([\w-]+): ([^;]+);", rule)) for rule in rules]
+
+
+light, dark = map(dict.__or__, read_themes(COLOURS), read_themes(style))
 html_theme = "furo"
 html_title = "obygaze"
 html_static_path = ["_static"]
@@ -74,8 +79,8 @@ html_copy_source = False
 html_favicon = "_static/icon.svg"
 html_theme_options = {
     "top_of_page_buttons": [],
-    "light_css_variables": LIGHT | light,
-    "dark_css_variables": DARK | dark,
+    "light_css_variables": light,
+    "dark_css_variables": dark,
 }
 pygments_style = "default"
 pygments_dark_style = "github-dark"

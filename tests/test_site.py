@@ -18,7 +18,7 @@ import obygaze_features as of
 from docs.commands import anchor, contexts, write_pages
 from docs.extension import describe_measures, describe_scheme, foreign_addresses, redirect_links
 from docs.pictures import MADE, MAX_BYTES, SHIPPED, SHOTS, ship, write_pictures
-from obygaze_features.common.figures import css_colours
+from obygaze_features.common.figures import COLOURS
 from tests.kit.page import open_tab
 
 ROOT = Path(__file__).parents[1]
@@ -132,7 +132,7 @@ def difference(first: Path, second: Path) -> float:
 
 
 def test_the_site_uses_only_the_reports_colours() -> None:
-    report = css_colours() + (ROOT / "obygaze_features/page/style.css").read_text()
+    report = COLOURS + (ROOT / "obygaze_features/page/style.css").read_text()
     style, icon = ((ROOT / "docs/_static" / name).read_text() for name in ("site.css", "icon.svg"))
     assert re.findall("#[0-9a-f]{6}", style) == []
     assert set(re.findall("#[0-9a-f]{6}", icon)) <= set(re.findall("#[0-9a-f]{6}", report))

@@ -21,7 +21,7 @@ from obygaze_features.backbones.registry import known_checkpoints
 from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
-from obygaze_features.common.plugins import OBJECT, load_object, plugin_at
+from obygaze_features.common.plugins import OBJECT, load_object, package_of, package_versions
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import CREDITS
@@ -144,7 +144,7 @@ def _with_origin(backbone: Backbone, name: str, origin: str) -> Backbone:
     name = name or type(backbone.module).__name__
     check_store_name(name)
     about = _about(backbone, name, origin)
-    if package := plugin_at(origin).package:
+    if package := package_versions(package_of(origin)):
         about["package"] = package
     return backbone.with_changes(name=name, about=about)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE, Backbone
 from obygaze_features.backbones.preprocess import AUTHOR_SQUASH, CLIP_TORCHVISION, Preprocessing
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.common.plugins import describe_error, one_line, package_of
+from obygaze_features.common.plugins import describe_error, one_line
 from obygaze_features.common.text import unknown_name
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
@@ -60,7 +60,7 @@ def wrap_module(
                 output = run(LAYOUTS[takes](pixels[:, :1] if takes == "BCHW" else pixels))
             break
         except Exception as problem:  # the network may raise anything
-            problems.append(f"{takes}: {describe_error(problem, [package_of(kind.__module__)])}")
+            problems.append(f"{takes}: {describe_error(problem)}")
     else:
         raise BackboneError(
             f"{name} does not take {' x '.join(map(str, pixels.shape[1:]))} as "

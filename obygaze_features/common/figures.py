@@ -32,27 +32,15 @@ Bar = tuple[float, float, int]
 """A bar on a time axis: its start, its end and its level's rank."""
 
 SUFFIXES = (".pdf", ".png", ".svg")
-LIGHT = {
-    "paper": "#fbfaf7", "ink": "#1f2328", "soft": "#5d6570", "line": "#d9d6cd",
-    "s1": "#0072b2", "s2": "#ae4804", "s3": "#651555", "s4": "#6b725c", "s5": "#302097",
-    "s6": "#393213",
-    "l1": "#dfc699", "l2": "#ddac63", "l3": "#dd8d28", "l4": "#bd5c0d", "l5": "#952b05",
-    "l6": "#442900", "unsure": "#7a71a0", "differs": "#600037",
-}  # fmt: skip
-"""The light colours. Each series (s1 to s6) has a contrast of at least 4.5 : 1 to the paper.
-
-Levels go from l1 to l6, with a separate colour for `unsure`. Only differences use `differs`.
-"""
-DARK = {
-    "paper": "#15181b", "ink": "#e6e4de", "soft": "#a1a7ae", "line": "#363b40",
-    "s1": "#6cb6ea", "s2": "#ff9a5c", "s3": "#f0e6a8", "s4": "#86989c", "s5": "#8f69f7",
-    "s6": "#f42f7e",
-    "l1": "#50463a", "l2": "#705535", "l3": "#926223", "l4": "#d27e31", "l5": "#ffa674",
-    "l6": "#f8e785", "unsure": "#968cc0", "differs": "#ffddeb",
-}  # fmt: skip
-PAPER, INK, SOFT, LINE = (LIGHT[name] for name in ("paper", "ink", "soft", "line"))
+COLOURS = Path(__file__).with_name("colours.css").read_text(encoding="utf-8")
+"""The light and dark colours as CSS properties (``--ink``, ``--l1``)."""
+LIGHT: dict[str, str] = dict(re.findall(r"--(\w+): (#\w+)", COLOURS.partition("}")[0]))
+"""The light colours by name."""
+PAPER = LIGHT["paper"]
+INK = LIGHT["ink"]
+SOFT = LIGHT["soft"]
+LINE = LIGHT["line"]
 SERIES = tuple(LIGHT[f"s{number}"] for number in range(1, 7))
-RAMP = tuple(f"l{number}" for number in range(1, 7))
 LEVELS = {"EN": "l1", "HN": "l3", "NS": "unsure", "S": "l5"}
 """The names of the colours of ObyGaze12's levels."""
 _STEPS = {1: "5", 2: "15", 3: "135", 4: "1345", 5: "12345"}
@@ -92,8 +80,10 @@ def figure_width(usual: float) -> float:
     6.3
     """
     matplotlib = need("matplotlib", extra="report")
-    width: float = matplotlib.rcParams["figure.figsize"][0]
-    return usual if width == matplotlib.rcParamsDefault["figure.figsize"][0] else width
+    size: tuple[float, float] = matplotlib.rcParams["figure.figsize"]
+    if size == matplotlib.rcParamsDefault["figure.figsize"]:
+        return usual
+    return size[0]
 
 
 @contextmanager
@@ -131,23 +121,9 @@ def level_colours(codes: Sequence[str]) -> list[str]:
 
 def ink_on(colour: str) -> str:
     """Return the text colour for a background colour: dark on light colours, otherwise light."""
-    return INK if colour in (LIGHT["l1"], LIGHT["l2"], LIGHT["l3"]) else PAPER
-
-
-def css_colours() -> str:
-    """Return the light and dark colours as CSS properties (``--ink``, ``--l1``)."""
-    light = "".join(f"--{name}: {colour}; " for name, colour in LIGHT.items())
-    dark = "".join(f"--{name}: {colour}; " for name, colour in DARK.items())
-    classes = ""
-    for name in LIGHT:
-        if name in (*RAMP, "unsure") or (name[0] == "s" and name[1:].isdigit()):
-            classes += f".{name} {{ fill: var(--{name}); background: var(--{name}); }}\n"
-    return (
-        f":root {{ {light}}}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}}} }}\n"
-        f":root[data-theme=dark] {{ {dark}}}\n"
-        f"@media print {{ :root:root:root {{ {light}}} }}\n{classes}"
-    )
+    if colour in (LIGHT["l1"], LIGHT["l2"], LIGHT["l3"]):
+        return INK
+    return PAPER
 
 
 def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[str, str]) -> None:
@@ -161,12 +137,16 @@ def draw_level_bars(axes: Axes, y: float, bars: Sequence[Bar], levels: Mapping[s
     colours = level_colours(list(levels))
     first, last = axes.get_xlim()
     point = (last - first) / axes_width(axes)
+    gap = GAP * point
     for start, end, rank in sorted(bars, key=lambda bar: bar[0] - bar[1]):
-        height, length = 0.8 * (rank + 1) / len(colours), end - start
-        width = max(length - GAP * point * (length > 4 * GAP * point), SEEN * point)
-        look: Any = {"color": colours[rank], "linewidth": 0}
-        corner = (start + end) / 2 - width / 2, y - 0.4
-        axes.add_patch(Rectangle(corner, width, height, **look))  # `bar` takes five times as long
+        length = end - start
+        if length > 4 * gap:
+            length -= gap
+        width = max(length, SEEN * point)
+        height = 0.8 * (rank + 1) / len(colours)
+        corner = (start + end - width) / 2, y - 0.4
+        # `axes.bar` takes five times as long.
+        axes.add_patch(Rectangle(corner, width, height, color=colours[rank], linewidth=0))
 
 
 def level_keys(levels: Mapping[str, str]) -> dict[str, str]:
@@ -188,15 +168,15 @@ def show_time(axes: Axes, end: float, start: float = 0.0) -> None:
 
 def text_width(text: str, size: float) -> float:
     """Estimate the width of a text in points."""
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return size * (wide + 0.59 * (len(text) - wide))
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return size * (0.59 * len(text) + 0.41 * wide)
 
 
 def wrap(text: str, width: float, size: float, lines: int = 2) -> list[str]:
     """Wrap a text at `width`; if it needs more than `lines` lines, cut it with an ellipsis."""
     text = plain(text)
-    letters = int(width / (text_width(text, size) / len(text))) if text else 0
-    return textwrap.wrap(text, max(letters, 4), max_lines=lines, placeholder="…")
+    letters = len(text) * width / (text_width(text, size) or 1)
+    return textwrap.wrap(text, max(int(letters), 4), max_lines=lines, placeholder="…")
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
@@ -228,8 +208,8 @@ def caption(
     left: Any = {"x": EDGE / (width + 2 * EDGE), "ha": "left"}
     heading = "\n".join(wrap(title, width, 13.5, 4))
     figure.suptitle(heading, fontsize=12, weight="bold", **left)
-    if text:
-        below = "\n".join(wrap(text, width, 8, 5))
+    below = "\n".join(wrap(text, width, 8, 5))
+    if below:
         figure.supxlabel(below, fontsize=8, color=SOFT, **left)
     describe(figure, title, text)
     if not keys:
@@ -237,10 +217,10 @@ def caption(
     from matplotlib.patches import Patch
 
     patches = [Patch(facecolor=colour, label=name) for name, colour in keys.items()]
-    widest = max(text_width(name, 9) for name in keys) + 42
-    columns = max(1, min(len(keys), int(width / widest)))
-    position: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
-    figure.axes[0].legend(handles=patches, ncols=columns, **position)
+    widest = 42 + max(text_width(name, 9) for name in keys)
+    columns = min(len(keys), int(width / widest)) or 1
+    place: Any = {"loc": "lower right", "bbox_to_anchor": (1, 1), "borderaxespad": 0.2}
+    figure.axes[0].legend(handles=patches, ncols=columns, **place)
     return math.ceil(1.2 * math.ceil(len(keys) / columns))
 
 

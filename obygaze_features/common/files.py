@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from obygaze_features.common.text import find_closest, is_folder_of, join_some
+from obygaze_features.common.text import find_closest, join_some
 from obygaze_features.errors import ObygazeError, OutputExists, UsageError, translate
 
 VIDEO_SUFFIXES = frozenset([
@@ -113,9 +113,10 @@ def sync_path(path: Path) -> None:
 
 def require_folder(path: Path, wish: str, error: type[ObygazeError]) -> None:
     """Raise `error` unless `path` is a folder."""
+    if not path.exists():
+        raise error(describe_absent(path, wish))
     if not path.is_dir():
-        is_file = f"{path} is not a folder; pass {wish}"
-        raise error(is_file if path.exists() else describe_absent(path, wish))
+        raise error(f"{path} is not a folder; pass {wish}")
 
 
 def describe_other_kind(path: Path, wish: str) -> str:
@@ -161,12 +162,12 @@ def write_files(
     replaced, so that they never describe a different file. Two processes take turns, so that all
     files come from one of them.
     """
-    descriptions = list(files)[1:] if first_is_described else []
+    descriptions = list(files)[1:]
+    if not first_is_described:
+        descriptions = []
     with contextlib.ExitStack() as stack:
         temporaries = {}
         for path, text in files.items():
-            if path.suffix.lower() == ".eaf" and not text.startswith("<?xml"):
-                raise UsageError(f"{path}: .eaf is for ELAN documents; to write a table, use .csv")
             _prepare(path)
             clear_unfinished(path)
             temporaries[path] = stack.enter_context(_beside(path))
@@ -359,13 +360,11 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
     require_folder_name(path)
     refuse_to_overwrite(path, overwrite=overwrite)
     is_ours = path.is_dir() and not path.is_symlink()
-    if marker is not None:
+    if marker:
         is_ours = is_ours and (path / marker).is_file()
     if os.path.lexists(path) and not is_ours:
-        reason = f"it has no {marker}" if marker else "it is a file or a link"
-        raise OutputExists(
-            f"{path} was not made by obygaze ({reason}); remove it yourself, or choose another name"
-        )
+        remedy = "remove it yourself, or choose another name"
+        raise OutputExists(f"{path} was not made by obygaze; {remedy}")
     path.parent.mkdir(parents=True, exist_ok=True)
     clear_unfinished(path)
 
@@ -448,7 +447,8 @@ def read_toml(path: Path, error: type[ObygazeError]) -> dict[str, Any]:
     """Read a TOML file; raise `error`, which names the line, if it is not valid."""
     import tomllib  # imported here to start other commands faster
 
-    data, broken = read_bytes(path, error), (ValueError, RecursionError)
+    data = read_bytes(path, error)
+    broken = ValueError, RecursionError
     with translate(error, path, "is not valid TOML: {}", foreign=broken):
         return tomllib.loads(data.decode())
 
@@ -459,7 +459,8 @@ def parse_json(data: bytes, where: object, error: type[ObygazeError]) -> Any:
     `where` names the file in the message.
     """
     # The data is not JSON, not UTF-8, or nested too deeply.
-    with translate(error, where, "is not valid JSON: {}", foreign=(ValueError, RecursionError)):
+    broken = ValueError, RecursionError
+    with translate(error, where, "is not valid JSON: {}", foreign=broken):
         value = json.loads(data)
         json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate cannot be written
     return value
@@ -492,12 +493,14 @@ def clear_unfinished(path: Path) -> None:
 
 def is_alive(process: object) -> bool:
     """Return True if a process on this host is running, or if this is unknown."""
-    if isinstance(process, int) and sys.platform != "win32":
-        try:
-            with contextlib.suppress(PermissionError, OverflowError):
-                os.kill(process, 0)
-        except ProcessLookupError:
-            return False
+    if not isinstance(process, int) or sys.platform == "win32":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
     return True
 
 
@@ -508,13 +511,15 @@ def read_format(
 
     Messages name the header's folder, which users know, and `make`, the command that creates it.
     """
-    kind, folder = _kind(name), path.parent
+    folder = path.parent
     if not path.is_file():
-        require_folder(folder, f"a {kind}", error)
-        reason = describe_other_kind(folder, f"a {kind}")
-        if not reason and (inside := sorted(folder.glob(f"*/{path.name}"))):
-            reason = is_folder_of(folder, kind, inside[0].parent)
-        missing = f"{folder} is not a {kind}: it has no {path.name} (create one with: {make})"
+        kind = KINDS[path.name]
+        require_folder(folder, kind, error)
+        reason = describe_other_kind(folder, kind)
+        inside = sorted(folder.glob(f"*/{path.name}"))
+        if not reason and inside:
+            reason = f"{folder} is not {kind}; did you mean {inside[0].parent}?"
+        missing = f"{folder} is not {kind}: it has no {path.name} (create one with: {make})"
         raise error(reason or missing)
     return check_format(read_json(path, error), folder, name, version, error)
 
@@ -524,17 +529,11 @@ def check_format(
 ) -> dict[str, Any]:
     """Return a JSON header; raise `error` if its format or version cannot be read."""
     if not isinstance(content, dict) or content.get("format") != name:
-        raise error(f'{where} is not a {_kind(name)}: its "format" is not "{name}"')
+        raise error(f'{where} does not have the format "{name}"')
     number = content.get("format_version")
-    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= version:
+    if type(number) is not int or not 1 <= number <= version:
         raise error(
             f"{where} has format version {number!r}, but this version of obygaze only reads up to "
             f"{version}; update obygaze (pip install --upgrade obygaze)"
         )
     return content
-
-
-def _kind(name: str) -> str:
-    """Return the name of a format in messages: obygaze-manifest -> manifest."""
-    kind = name.removeprefix("obygaze-")
-    return "folder of timelines" if kind == "timelines" else kind.removesuffix("s")

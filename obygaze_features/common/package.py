@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import math
 import os
-import sys
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -18,8 +18,8 @@ from obygaze_features.common.files import read_json
 from obygaze_features.errors import ManifestError, MissingExtra
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-WINDOWS_MEMORY = 4 * 2**30
-"""The free memory, in bytes, to assume on Windows, where it is not queried."""
+ASSUMED_MEMORY = 4 * 2**30
+"""The free memory, in bytes, to assume on systems other than Linux."""
 
 
 def obygaze_version() -> str:
@@ -46,7 +46,7 @@ def reference_json(name: str) -> Any:
 
 
 #: Optional modules that files import at the top; `need` imports the others.
-_COMMON = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
+OPTIONAL = {"msgspec", "safetensors", "scipy", "sklearn", "threadpoolctl", "torch"}
 
 
 def need(module: str, *, extra: str) -> ModuleType:
@@ -54,19 +54,13 @@ def need(module: str, *, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as problem:
-        raise _missing(module, problem, extra) from None
+        raise missing(module, problem, extra) from None
 
 
-def missing_extra(problem: ModuleNotFoundError, *, extra: str) -> MissingExtra | None:
-    """Return the error for a missing optional package; None if obygaze does not need the module."""
-    module = (problem.name or "").partition(".")[0]
-    return _missing(module, problem, extra) if module in _COMMON else None
-
-
-def _missing(module: str, problem: ImportError, extra: str) -> MissingExtra:
-    return MissingExtra(
-        f"{module} cannot be imported ({problem}); install it with: pip install 'obygaze[{extra}]'"
-    )
+def missing(module: str, problem: ImportError, extra: str) -> MissingExtra:
+    """Return the error for a module that cannot be imported, which an extra installs."""
+    remedy = f"install it with: pip install 'obygaze[{extra}]'"
+    return MissingExtra(f"{module} cannot be imported ({problem}); {remedy}")
 
 
 def cache_folder(name: str) -> Path:
@@ -79,43 +73,39 @@ def usable_cores(root: Path = Path("/")) -> int:
 
     Containers and Slurm set such quotas. `root` is the root of the file system.
     """
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, int(min([cores, *map(_cpu_quota, _cgroups(root, "cpu"))])))
+    cores: float = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    for group in _cgroups(root, "cpu"):
+        cores = min(cores, _cpu_quota(group))
+    return max(1, int(cores))
 
 
 def usable_memory(root: Path = Path("/")) -> int:
     """Return the memory in bytes that is free and that this process's cgroups let it use."""
-    if sys.platform == "win32":
-        return WINDOWS_MEMORY
-    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError):  # not Linux
-        lines = (root / "proc/meminfo").read_text().splitlines()
-        fields = dict(line.split(":") for line in lines)
-        free = 1024 * int(fields["MemAvailable"].split()[0])
-    limits = (_memory_limit(folder) for folder in _cgroups(root, "memory"))
-    return int(min([free, *limits]))
-
-
-def _memory_limit(folder: Path) -> float:
-    """Return the memory limit of a cgroup (version 1 or 2), or infinity if it has none."""
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
-            return int((folder / name).read_text())
-    return math.inf
+    free = ASSUMED_MEMORY
+    with contextlib.suppress(OSError):
+        text = (root / "proc/meminfo").read_text()
+        free = 1024 * int(re.findall(r"MemAvailable: *(\d+)", text)[0])
+    for group in _cgroups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):  # version 2 or 1
+            with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no limit
+                free = min(free, int((group / name).read_text()))
+    return free
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
     """Yield the folders of this process's cgroups and their parents."""
-    try:
+    lines = []
+    with contextlib.suppress(OSError):  # not Linux
         lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # not Linux
-        return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        mount = root / "sys/fs/cgroup" / (controller if controllers else "")  # version 1 or 2
+        mount = root / "sys/fs/cgroup"
+        if controllers:  # version 1
+            if controller not in controllers.split(","):
+                continue
+            mount /= controller
         group = mount / path.lstrip("/")
         # A container may see the host's path; then the mount point itself is the group.
         for folder in (group, *group.parents):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import shutil
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from obygaze_features.common.text import join_some, terminal_width
+from obygaze_features.common.text import join_some
 
 Result = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """The result of a command: facts and rows, or only rows."""
@@ -40,14 +41,17 @@ def describe(result: Result) -> str:
     facts = {}
     tables = []
     for name, value in result.items():
-        if rows := _rows_of(name, value):
+        rows = _rows_of(name, value)
+        if rows:
             tables.append(align_rows(rows))
         elif value not in (None, "", [], (), {}):
             facts[name.replace("_", " ")] = to_cell(value)
 
     width = max(map(len, facts), default=0)
     lines = [f"{name:<{width}}  {text}" for name, text in facts.items()]
-    return "\n\n".join(filter(None, ["\n".join(lines), *tables]))
+    if lines:
+        tables.insert(0, "\n".join(lines))
+    return "\n\n".join(tables)
 
 
 def _rows_of(name: str, value: Any) -> Sequence[Mapping[str, Any]]:
@@ -62,14 +66,16 @@ def _rows_of(name: str, value: Any) -> Sequence[Mapping[str, Any]]:
 def align_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as an aligned table with the columns of all rows; numbers are right-aligned."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    texts = [
-        name
-        for name in names
-        if not all(isinstance(row.get(name), int | float | None) for row in rows)
-    ]
     header = [name.replace("_", " ") for name in names]
-    cells = [[to_cell(row.get(name)) for name in names] for row in rows]
-    return align(header, cells, left=[name in texts for name in names])
+    cells: list[list[str]] = []
+    texts = set()
+    for row in rows:
+        values = [row.get(name) for name in names]
+        cells.append([to_cell(value) for value in values])
+        for column, value in enumerate(values):
+            if not isinstance(value, int | float | None):
+                texts.add(column)
+    return align(header, cells, left=texts)
 
 
 def to_cell(value: Any) -> str:
@@ -104,7 +110,7 @@ def _number(value: float) -> str:
 
 
 def align(
-    header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int | Sequence[bool] = 1
+    header: Sequence[str], rows: Iterable[Sequence[object]], *, left: int | Collection[int] = 1
 ) -> str:
     """Format rows for a terminal, under a header and a rule.
 
@@ -119,19 +125,21 @@ def align(
     Up        9
     """
     if isinstance(left, int):
-        left = [column < left for column in range(len(header))]
-    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    cells.insert(1, ["-" * width for width in widths])
+        left = range(left)
+    table = [header, *(list(map(str, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    table.insert(1, ["-" * width for width in widths])
 
     lines = []
-    for row in cells:
-        columns = zip(row, widths, left, strict=True)
-        padded = [cell.ljust(n) if is_left else cell.rjust(n) for cell, n, is_left in columns]
-        lines.append("  ".join(padded).rstrip())
+    for row in table:
+        cells = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            cells.append(cell.ljust(width) if column in left else cell.rjust(width))
+        lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
 
 def fill(text: str, width: int = 100, **options: Any) -> str:
     """Wrap text at `width`, or at the terminal's width if that is narrower."""
-    return textwrap.fill(text, min(width, terminal_width() or width), **options)
+    columns = shutil.get_terminal_size((width, 0)).columns
+    return textwrap.fill(text, min(width, columns), **options)

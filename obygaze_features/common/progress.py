@@ -17,13 +17,13 @@ def progress(
     values: Iterable[T], label: str, *, unit: str = "it", total: int | None = None
 ) -> Iterator[T]:
     """Iterate over `values` with a progress bar."""
-    yield from _bar(values, label, total, unit)
+    yield from _bar(values, label, total, unit=unit)
 
 
 @contextlib.contextmanager
 def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[..., None]]:
     """Show a progress bar, and yield the function that advances it, ``advance(steps, note)``."""
-    with _bar(None, label, total, unit) as bar:
+    with _bar(None, label, total, unit=unit, unit_scale=unit == "B") as bar:
 
         def advance(steps: int, note: str = "") -> None:
             bar.set_postfix_str(note, refresh=False)
@@ -32,19 +32,13 @@ def meter(total: int | None, label: str, *, unit: str) -> Iterator[Callable[...,
         yield advance
 
 
-def _bar(values: Iterable[Any] | None, label: str, total: int | None, unit: str) -> Any:
+def _bar(values: Iterable[Any] | None, label: str, total: int | None, **options: Any) -> Any:
     from tqdm import tqdm
 
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return tqdm(
-        values,
-        label,
-        total,
-        unit=unit,
-        unit_scale=unit == "B",
-        mininterval=0.1 if is_terminal else LOG_EVERY_S,
-        delay=0.0 if is_terminal else LOG_EVERY_S,
-        disable=sys.stderr is None,
-        dynamic_ncols=True,
-        leave=not is_terminal,
-    )
+    if sys.stderr is None:
+        options["disable"] = True
+    elif sys.stderr.isatty():
+        options["leave"] = False
+    else:
+        options |= {"mininterval": LOG_EVERY_S, "delay": LOG_EVERY_S}
+    return tqdm(values, label, total, dynamic_ncols=True, **options)

@@ -5,19 +5,18 @@ Messages about invalid tables name the file and the line.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
-from obygaze_features.common.files import describe_absent
-from obygaze_features.common.text import join_some, shorten, unknown_name
+from obygaze_features.common.files import describe_absent, require_readable
+from obygaze_features.common.text import as_list, join_some, unknown_name
 from obygaze_features.errors import ManifestError, UsageError, translate
 
 #: The number of rows, or of characters, that are turned into columns at a time, so that a table is
@@ -30,7 +29,6 @@ MAX_DISTINCT = 4096
 DELIMITERS = (",", ";", "\t", "|")
 #: A pattern for spreadsheet formulas, with or without the apostrophe of `escape_formula`.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
-_SAVE_AS_UTF_8 = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
 _NUMBER = re.compile(r"[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -114,16 +112,25 @@ def read_table(
         A list that receives the line and the number of cells of each row that is not as wide as the
         header. Without the list, such a row raises `ManifestError`.
     """
-    # Decoding as plain UTF-8 is several times faster.
-    encoding = "utf-8-sig" if _has_mark(path) else "utf-8"
+    if not path.exists():
+        raise ManifestError(describe_absent(path, "a CSV file"))
+    require_readable(path, ManifestError)
     try:
-        with path.open(encoding=encoding, newline="") as file:
-            if delimiter is None:
-                delimiter = max(DELIMITERS, key=file.readline(1 << 16).count)
+        # Decoding as plain UTF-8 is several times faster than as "utf-8-sig".
+        with (
+            translate(ManifestError, path, "cannot be read: {}", foreign=OSError),
+            path.open(encoding="utf-8", newline="") as file,
+        ):
+            if file.read(1) != "\ufeff":
                 file.seek(0)
+            if delimiter is None:
+                start = file.tell()
+                delimiter = max(DELIMITERS, key=file.readline(1 << 16).count)
+                file.seek(start)
             return parse_table(path, file, delimiter, required, bad_rows)
     except UnicodeDecodeError:
-        raise ManifestError(f"{_not_utf8(path)}; {_SAVE_AS_UTF_8}") from None
+        remedy = "save it as CSV in UTF-8 (in Excel: 'CSV UTF-8')"
+        raise ManifestError(f"{path} is not UTF-8; {remedy}") from None
 
 
 def parse_table(
@@ -133,50 +140,55 @@ def parse_table(
     required: Sequence[str] = (),
     bad_rows: list[tuple[int, int]] | None = None,
 ) -> Table:
-    """Read the columns of an open text, as `read_table` does; `path` names it in messages.
-
-    Pieces of the text are split at the delimiter as long as they are regular and have no quotes.
-    From then on, the csv module reads row by row, so that messages can name the line.
-    """
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
-    rows_of_header = filter(itemgetter(1), _read_lines(path, reader, 0))
-    line, names = next(rows_of_header, (0, list[str]()))
+    """Read the columns of an open text, as `read_table` does; `path` names it in messages."""
+    rows = _read_lines(path, file, delimiter, 0)
+    line, names = next((row for row in rows if row[1]), (0, list[str]()))
     header = [name.strip() for name in names]
-    _check_header(path, header, required, delimiter)
+    _check_header(path, header, required)
 
     columns: list[list[str]] = [[] for _ in header]
     # Equal cells of a column become one string, as long as few are distinct.
     known: list[dict[str, str] | None] = [{} for _ in header]
-
-    def add(block: Iterable[Sequence[str]]) -> None:
+    lines = array("q")
+    for numbers, block in _read_blocks(path, file, delimiter, len(header), line, bad_rows):
+        lines.extend(numbers)
         for number, cells in enumerate(block):
             strings = known[number]
             if strings is None:
                 columns[number].extend(cells)
                 continue
             columns[number].extend(map(strings.setdefault, cells, cells))
-            if len(strings) > max(MAX_DISTINCT, len(columns[number]) // 4):
+            if len(strings) > max(MAX_DISTINCT, len(lines) // 4):
                 known[number] = None
+    return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
 
-    first = line + 1
+
+def _read_blocks(
+    path: Path,
+    file: TextIO,
+    delimiter: str,
+    width: int,
+    line: int,
+    bad_rows: list[tuple[int, int]] | None,
+) -> Iterator[tuple[Iterable[int], Iterable[Sequence[str]]]]:
+    """Yield blocks of the rows after a line, as the rows' lines and as columns.
+
+    Pieces of the text are split at the delimiter as long as they are regular and have no quotes.
+    From then on, the csv module reads row by row, so that messages can name the line.
+    """
     while text := file.read(CHUNK_CHARS) + file.readline():
-        block = _split_plain(text, len(header), delimiter)
-        if block is None:
+        columns = _split_plain(text, width, delimiter)
+        if columns is None:
             break
-        add(block)
-        line += len(block[0])
-    plain = range(first, line + 1)
-    others: list[int] = []
+        first = line + 1
+        line += len(columns[0])
+        yield range(first, line + 1), columns
 
     rest = chain(io.StringIO(text, newline=""), file)
-    reader = csv.reader(rest, delimiter=delimiter, strict=True)
-    rows = _check_width(path, _read_lines(path, reader, line), len(header), bad_rows)
+    rows = _check_width(path, _read_lines(path, rest, delimiter, line), width, bad_rows)
     while chunk := list(islice(rows, CHUNK_ROWS)):
-        ends, cells_of_rows = zip(*chunk, strict=True)
-        others += ends
-        add(zip(*cells_of_rows, strict=True))
-    lines = [*plain, *others] if others else plain
-    return Table(path, delimiter, dict(zip(header, columns, strict=True)), lines)
+        lines, cells_of_rows = zip(*chunk, strict=True)
+        yield lines, zip(*cells_of_rows, strict=True)
 
 
 def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str]] | None:
@@ -195,9 +207,12 @@ def _split_plain(text: str, width: int, delimiter: str) -> Sequence[Sequence[str
     return columns if len(cells) == width * rows and len(columns[0]) == rows else None
 
 
-def _read_lines(path: Path, reader: Any, last: int) -> Iterator[tuple[int, list[str]]]:
+def _read_lines(
+    path: Path, text: Iterable[str], delimiter: str, last: int
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows after line `last`, each with the line on which it ends."""
     line = last
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
     try:
         for row in reader:
             line = last + reader.line_num
@@ -259,18 +274,19 @@ def map_columns(
     """
     column_of = _find_columns(table, meanings, columns or {})
     for names in required:
-        alternatives = (names,) if isinstance(names, str) else names
+        alternatives = as_list(names)
         if column_of.keys().isdisjoint(alternatives):
-            meaning = alternatives[0]
+            meaning = next(iter(alternatives))
             problem = _no_column(table.path, meaning, table.columns)
             raise ManifestError(f"{problem}; choose one with --column {meaning}=NAME")
 
     mapped = {}
     for name, cells in table.columns.items():
         meant = [meaning for meaning, column in column_of.items() if column == name]
-        if not meant:
-            meant = [f"{name} (not used)" if name in column_of else name]
-        mapped.update(dict.fromkeys(meant, cells))
+        if not meant and name in column_of:
+            meant = [f"{name} (not used)"]
+        for meaning in meant or [name]:
+            mapped[meaning] = cells
     return replace(table, columns=mapped)
 
 
@@ -278,24 +294,21 @@ def _find_columns(
     table: Table, meanings: Mapping[str, Sequence[str]], chosen: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the column of each meaning that has one."""
-    by_key = {name.casefold(): name for name in reversed(table.columns)}
-
-    def find(name: str) -> str:
-        if name in table.columns:
-            return name
-        return by_key.get(name.casefold(), "")
+    found = {name.casefold(): name for name in reversed(table.columns)}
+    found |= {name: name for name in table.columns}
 
     column_of: dict[str, str] = {}
     for meaning, name in chosen.items():
         if meaning not in meanings:
             raise UsageError(f"--column: {unknown_name('meaning', meaning, meanings)}")
-        if not find(name):
+        column = found.get(name) or found.get(name.casefold())
+        if not column:
             raise ManifestError(_no_column(table.path, name, table.columns))
-        column_of[meaning] = find(name)
+        column_of[meaning] = column
 
     for meaning, synonyms in meanings.items():
         for name in (meaning, *synonyms):
-            column = find(name)
+            column = found.get(name) or found.get(name.casefold())
             if column and meaning not in column_of and column not in column_of.values():
                 column_of[meaning] = column
     return column_of
@@ -313,12 +326,9 @@ def format_table(columns: Mapping[str, Sequence[str]], *, header: bool = True) -
 
     longest = csv.field_size_limit()
     if max(map(len, lines), default=0) > longest:
-        keys = next(iter(columns.values()))
         for name, cells in columns.items():
-            cell = max(cells, key=len, default="")
-            if len(cell) > longest:
-                key = shorten(keys[cells.index(cell)])
-                raise ManifestError(f"{name} of {key} has more than {longest:,} characters")
+            if max(map(len, cells)) > longest:
+                raise ManifestError(f"a cell of {name} has more than {longest:,} characters")
 
     has_separators = text.count(",") > (len(columns) - 1) * len(lines)
     has_ends = text.count("\n") > len(lines)
@@ -348,10 +358,11 @@ def map_cells(function: Callable[[K], V], cells: Sequence[K]) -> list[V]:
 
 def format_spreadsheet(columns: Mapping[str, Iterable[str]]) -> str:
     """Format a table for spreadsheets, escaping formulas with `escape_formula` but not numbers."""
-    safe = {
-        escape_formula(name): [c if _NUMBER.fullmatch(c) else escape_formula(c) for c in cells]
-        for name, cells in columns.items()
-    }
+    safe = {}
+    for name, cells in columns.items():
+        safe[escape_formula(name)] = [
+            cell if _NUMBER.fullmatch(cell) else escape_formula(cell) for cell in cells
+        ]
     return format_table(safe)
 
 
@@ -384,38 +395,24 @@ def escape_formula(text: str) -> str:
     >>> escape_formula("=1+1"), unescape_formula(escape_formula("=1+1")), escape_formula("Juno")
     ("'=1+1", '=1+1', 'Juno')
     """
-    return f"'{text}" if _FORMULA.match(text) else text
+    if _FORMULA.match(text):
+        return f"'{text}"
+    return text
 
 
 def unescape_formula(text: str) -> str:
     """Return a text as it was before `escape_formula`."""
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+    if text.startswith("'") and _FORMULA.match(text):
+        return text[1:]
+    return text
 
 
-def _has_mark(path: Path) -> bool:
-    """Check that a file can be a table, and return True if it has a UTF-8 byte order mark."""
-    if not path.exists():
-        raise ManifestError(describe_absent(path, "a CSV file"))
-    unreadable = translate(ManifestError, path, "cannot be read: {}", foreign=OSError)
-    with unreadable, path.open("rb") as file:
-        start = file.read(1 << 12)
-    if not start.strip():
+def _check_header(path: Path, header: list[str], required: Sequence[str]) -> None:
+    if not header:
         raise ManifestError(f"{path} is empty; pass a CSV file with a header")
-    if b"\0" in start.partition(b"\n")[0]:
-        raise ManifestError(f"{path} is not a table (got binary data, or UTF-16); {_SAVE_AS_UTF_8}")
-    return start.startswith(codecs.BOM_UTF8)
-
-
-def _check_header(path: Path, header: list[str], required: Sequence[str], delimiter: str) -> None:
     for name in header:
         if header.count(name) > 1:
             raise ManifestError(f"{path}, line 1: duplicate column {name!r}")
-    others = set(DELIMITERS).intersection("".join(header)) - {delimiter}
-    if len(header) <= 1 and others:
-        raise ManifestError(
-            f"{path}, line 1: wrong delimiter; cells are separated by {min(others)!r}, "
-            f"not {delimiter!r}"
-        )
     for name in required:
         if name not in header:
             raise ManifestError(_no_column(path, name, header))
@@ -424,13 +421,3 @@ def _check_header(path: Path, header: list[str], required: Sequence[str], delimi
 def _no_column(path: Path, name: str, header: Iterable[str]) -> str:
     columns = join_some(list(header), 20)
     return f"{path}, line 1: no column {name!r}; the columns are {columns}"
-
-
-def _not_utf8(path: Path) -> str:
-    content = path.read_bytes()
-    try:
-        content.decode()
-    except UnicodeDecodeError as problem:
-        line = content.count(b"\n", 0, problem.start) + 1
-        return f"{path}, line {line}: not UTF-8 (byte {content[problem.start]:#04x})"
-    return f"{path}: not UTF-8"

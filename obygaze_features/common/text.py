@@ -6,11 +6,8 @@ import difflib
 import hashlib
 import re
 import shlex
-import shutil
-import sys
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,13 +23,6 @@ MAX_TIME_S = 1e9
 _URL = re.compile(r"\w+://[^\s\"'<>]+")
 
 
-def terminal_width() -> int | None:
-    """Return the terminal's width in columns; None if the output is not a terminal."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return None
-    return shutil.get_terminal_size().columns
-
-
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
     """Format a number with its noun.
 
@@ -41,7 +31,9 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
     >>> counted(1, "clip"), counted(1914, "clip")
     ('1 clip', '1,914 clips')
     """
-    return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
+    if number != 1:
+        noun = nouns or f"{noun}s"
+    return f"{number:,} {noun}"
 
 
 def format_signed(value: float, digits: int = 2) -> str:
@@ -65,7 +57,9 @@ def format_number(
     >>> format_number(0.789), format_number(0.524, percent=True), format_number(-0.031)
     ('0.79', '52%', '−0.03')
     """
-    text = f"{100 * value:z.0f}%" if percent else f"{value:z.{digits}f}"
+    text = f"{value:z.{digits}f}"
+    if percent:
+        text = f"{value:z.0%}"
     if signed and value > 0 and text.strip("0.%"):
         text = f"+{text}"
     return text.replace("-", "−")
@@ -80,8 +74,8 @@ def format_time(seconds: float) -> str:
     ('0:01:15.5', '1:00:00', '0:00:00')
     """
     total, milliseconds = divmod(round(seconds * 1000), 1000)
-    text = f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"
-    return f"{text}.{milliseconds:03d}".rstrip("0") if milliseconds else text
+    text = f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}.{milliseconds:03d}"
+    return text.rstrip("0").rstrip(".") if milliseconds else text[:-4]
 
 
 def format_size(count: int) -> str:
@@ -92,14 +86,14 @@ def format_size(count: int) -> str:
     >>> format_size(512), format_size(75_000), format_size(3_200_000_000)
     ('512 B', '75 kB', '3.2 GB')
     """
-    units = ["B", "kB", "MB", "GB", "TB"]
-    size: float = count
-    step = 0
-    while size >= 1000 and step < len(units) - 1:
+    if count < 1000:
+        return f"{count} B"
+    size = count / 1000
+    units = ["kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
         size /= 1000
-        step += 1
-    digits = 1 if step and size < 10 else 0
-    return f"{size:,.{digits}f} {units[step]}"
+        del units[0]
+    return f"{size:,.{int(size < 10)}f} {units[0]}"
 
 
 def join_some(names: Sequence[str], limit: int = 5) -> str:
@@ -110,8 +104,10 @@ def join_some(names: Sequence[str], limit: int = 5) -> str:
     >>> join_some(["a", "b", "c"], limit=2)
     'a, b and 1 more'
     """
-    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    text = ", ".join(names[:limit])
+    if len(names) > limit:
+        text += f" and {len(names) - limit:,} more"
+    return text
 
 
 def sha256_of_text(text: str) -> str:
@@ -127,7 +123,9 @@ def shorten_digest(digest: str) -> str:
     >>> shorten_digest("ab" * 32), shorten_digest("unknown:vivit")
     ('abababababab', 'unknown:vivit')
     """
-    return digest if digest.startswith("unknown") else digest[:12]
+    if digest.startswith("unknown"):
+        return digest
+    return digest[:12]
 
 
 def find_closest(typed: str, names: Iterable[str]) -> str | None:
@@ -140,19 +138,12 @@ def find_closest(typed: str, names: Iterable[str]) -> str | None:
     >>> find_closest("clip-0017", ["clip-017", "clip-018"])
     'clip-017'
     """
-    by_key = {_without_zeros(name): name for name in names}
-    key = _without_zeros(typed)
-    if key in by_key:
-        return by_key[key]
-    if len(by_key) > MAX_NAMES_COMPARED:
-        return None
-    near = difflib.get_close_matches(key, by_key, 1, 0.66 if len(key) < 5 else 0.75)
-    return by_key[near[0]] if near else None
-
-
-def _without_zeros(name: str) -> str:
-    """Return a name in small letters, and without leading zeros of its numbers."""
-    return _ZEROS.sub("", name.casefold())
+    by_key = {_ZEROS.sub("", name.casefold()): name for name in names}
+    key = _ZEROS.sub("", typed.casefold())
+    near = [key]
+    if key not in by_key and len(by_key) <= MAX_NAMES_COMPARED:
+        near = difflib.get_close_matches(key, by_key, n=1, cutoff=0.66)
+    return by_key.get("".join(near))
 
 
 def file_names(names: Iterable[str], suffix: str) -> list[str]:
@@ -166,19 +157,25 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
     used: set[str] = set()
     files = []
     for name in names:
-        composed = _NOT_IN_FILES.sub("-", unicodedata.normalize("NFC", name))
-        stem = "".join(c if c.isprintable() else "-" for c in composed).strip(" .") or "-"
+        text = _NOT_IN_FILES.sub("-", unicodedata.normalize("NFC", name))
+        stem = "".join(letter if letter.isprintable() else "-" for letter in text)
+        stem = stem.strip(" .") or "-"
         if _KEPT_BY_WINDOWS.match(stem):
             stem = f"_{stem}"
-        for number in count(1):
-            end = suffix if number == 1 else f"-{number}{suffix}"
-            part = stem.encode()[: _MAX_FILE_BYTES - len(end.encode())].decode(errors="ignore")
-            file = part.rstrip(" .") + end
-            if file.casefold() not in used:
-                break
+        number = 1
+        end = suffix
+        while (file := _fit(stem, end)).casefold() in used:
+            number += 1
+            end = f"-{number}{suffix}"
         used.add(file.casefold())
         files.append(file)
     return files
+
+
+def _fit(stem: str, end: str) -> str:
+    """Return a file name of at most `_MAX_FILE_BYTES`."""
+    room = _MAX_FILE_BYTES - len(end.encode())
+    return stem.encode()[:room].decode(errors="ignore").rstrip(" .") + end
 
 
 def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
@@ -190,8 +187,14 @@ def did_you_mean(unknown: Iterable[str], names: Iterable[str]) -> str:
     '; did you mean Juno?'
     """
     names = list(names)
-    matches = [near for name in unknown if (near := find_closest(name, names))]
-    return f"; did you mean {join_some(matches)}?" if matches else ""
+    matches = []
+    for name in unknown:
+        near = find_closest(name, names)
+        if near:
+            matches.append(near)
+    if not matches:
+        return ""
+    return f"; did you mean {join_some(matches)}?"
 
 
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
@@ -207,9 +210,11 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
     "unknown film 'x'; choose from Juno, 'Crazy, Stupid, Love'"
     """
     names = list(names)
-    choices = join_some([f"{name!r}" if "," in name else name for name in names], 30)
-    choices = f"; choose from {choices}" if names else "; none exist"
-    return f"unknown {kind} {shorten(name)}{did_you_mean([name], names) or choices}"
+    remedy = did_you_mean([name], names)
+    if not remedy:
+        choices = [repr(name) if "," in name else name for name in names]
+        remedy = f"; choose from {join_some(choices, 30)}"
+    return f"unknown {kind} {shorten(name)}{remedy}"
 
 
 def as_list(names: Collection[str] | str) -> Collection[str]:
@@ -277,7 +282,9 @@ def printable(text: str) -> str:
 
 def shorten(text: str, limit: int = 60) -> str:
     """Quote a text for an error message, shortening it if it is long."""
-    return repr(text if len(text) <= limit else f"{text[:limit]}...")
+    if len(text) > limit:
+        text = f"{text[:limit]}..."
+    return repr(text)
 
 
 def redact_url(address: object) -> str:

@@ -67,7 +67,7 @@ def score_captions(
         at the sentence encoder's maximum length.
     """
     record = output.with_suffix(".json")
-    if len({file.resolve() for file in (path, output, record)}) < 3:
+    if len({path.resolve(), output.resolve(), record.resolve()}) < 3:
         raise UsageError(f"{output}: choose another output; {path} and {record} are other files")
     refuse_to_overwrite(output, overwrite=overwrite)
     refuse_to_overwrite(record, overwrite=overwrite)
@@ -90,20 +90,13 @@ def score_captions(
         _score(rows[start : start + ROWS_PER_STEP], suffixes, model, encoder)
 
     scored = [row for row in rows if None not in row.values()]
-    if not scored:
-        raise BiasError(f"{path}: {model.name} can read none of the captions, which are too long")
-    counts = encoder.count_tokens([row["caption"] for row in scored])
-    cut = []
-    for row, count in zip(scored, counts, strict=True):
-        if count > encoder.max_tokens:
-            cut.append(row["id"])
     about = {
         "language_model": model.about,
         "sentence_encoder": encoder.about,
         "scored": len(scored),
         "without_variants": without_variants,
         "too_long": [row["id"] for row in rows if None in row.values()],
-        "cut": cut,
+        "cut": [row["id"] for row in scored if encoder.cuts(row["caption"])],
     }
     files = {output: format_rows(scored, number=repr), record: to_json(about)}
     write_files(files, overwrite=overwrite, first_is_described=True)
@@ -124,10 +117,9 @@ def _read_captions(path: Path, variants: bool) -> list[dict[str, Any]]:
         if row["id"] in rows:
             raise table.problem(number, f"duplicate id {shorten(row['id'])}")
         rows[row["id"]] = row
-        if variants:
-            pair = make_variants(row["caption"])
-            if pair:
-                row["caption_man"], row["caption_woman"] = pair
+        pair = make_variants(row["caption"])
+        if variants and pair:
+            row["caption_man"], row["caption_woman"] = pair
         elif MASK in row["caption"]:
             raise table.problem(number, f"the caption has {MASK}; fill the mask with --variants")
     return list(rows.values())
@@ -177,10 +169,7 @@ def make_variants(caption: str) -> tuple[str, str] | None:
         return None
 
     def fill(index: int) -> str:
-        def exchange(word: re.Match[str]) -> str:
-            return _match_case(_PAIRS[word[0].lower()][index], word[0])
-
-        return gender_word.sub(exchange, caption)
+        return gender_word.sub(lambda word: _exchange(word[0], index), caption)
 
     return fill(0), fill(1)
 
@@ -193,7 +182,11 @@ def _gender_words() -> tuple[dict[str, str], re.Pattern[str]]:
     return gender_of, re.compile(rf"\b(?:{'|'.join(gender_of)})\b", re.IGNORECASE)
 
 
-def _match_case(word: str, original: str) -> str:
-    if original.isupper():
-        return word.upper()
-    return word.capitalize() if original[0].isupper() else word
+def _exchange(word: str, index: int) -> str:
+    """Return the man's (0) or the woman's (1) word for a noun, in the same case."""
+    other = _PAIRS[word.lower()][index]
+    if word.isupper():
+        return other.upper()
+    if word[0].isupper():
+        return other.capitalize()
+    return other

@@ -103,11 +103,6 @@ class SentenceEncoder:
     device: str
     about: Mapping[str, Any]
 
-    @property
-    def max_tokens(self) -> int:
-        """The maximum number of tokens that the encoder reads per text."""
-        return int(self.model.max_seq_length)
-
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Return normalised embeddings ``[B,D]`` in float32."""
         with explain_out_of_memory(self.name, self.device), arithmetic(self.device, "float32"):
@@ -120,11 +115,11 @@ class SentenceEncoder:
             )
         return embeddings.cpu()
 
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens in each text, including tokens that would be cut off."""
+    def cuts(self, text: str) -> bool:
+        """Return True if a text is too long for the encoder, which reads only its start."""
         with quiet():  # because the caller reports texts that are too long
-            encoded = self.model.tokenizer(list(texts), truncation=False, padding=False)
-        return [len(ids) for ids in encoded["input_ids"]]
+            encoded = self.model.tokenizer(text, truncation=False)
+        return len(encoded["input_ids"]) > int(self.model.max_seq_length)
 
 
 def load_language_model(spec: str | Path, device: str | None = None) -> LanguageModel:
@@ -157,9 +152,8 @@ def load_sentence_encoder(spec: str | Path, device: str | None = None) -> Senten
     sentence_transformers = need("sentence_transformers", extra="language")
     device = choose_device(device)
     checkpoint = _resolve(spec)
-    folder = checkpoint.path
-    files = weight_files(folder)
-    _check_weights(folder, files)
+    files = weight_files(checkpoint.path)
+    _check_weights(checkpoint.path, files)
     with loading(checkpoint.path), quiet():
         model = sentence_transformers.SentenceTransformer(
             str(checkpoint.path),
@@ -177,21 +171,22 @@ def prefetch(name: str) -> Path:
 
 
 def _resolve(spec: str | Path) -> Checkpoint:
+    """Return a model's folder; download its tokenizer and, for an encoder, its modules."""
     command = "obygaze features caption-scores --help"
     checkpoint = resolve(str(spec), TEXT_MODELS, list_command=command)
-    if checkpoint.repository and not has_tokenizer(checkpoint.path):
-        _fetch_text_files(checkpoint.repository, checkpoint.path)
+    folder = checkpoint.path
+    if not checkpoint.repository or has_tokenizer(folder):
+        return checkpoint
+
+    fetch_files(checkpoint.repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
+    modules = []
+    if (folder / "modules.json").is_file():
+        modules = read_json(folder / "modules.json", BackboneError)
+    for module in modules:
+        names = [f"{module['path']}/{name}" for name in _MODULE_FILES]
+        if module["path"]:
+            fetch_files(checkpoint.repository, folder.name, names)
     return checkpoint
-
-
-def _fetch_text_files(repository: str, folder: Path) -> None:
-    """Download a model's tokenizer and, for a sentence encoder, its modules."""
-    fetch_files(repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
-    if not (folder / "modules.json").is_file():
-        return
-    for module in read_json(folder / "modules.json", BackboneError):
-        if path := module["path"]:
-            fetch_files(repository, folder.name, [f"{path}/{name}" for name in _MODULE_FILES])
 
 
 def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:
@@ -211,8 +206,10 @@ def _check_weights(folder: Path, files: Sequence[Path]) -> None:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         model_class = MODEL_MAPPING[type(config)]
     # BERT's pooling layer is not used, and some checkpoints do not have it.
-    has_pooling = "add_pooling_layer" in signature(model_class.__init__).parameters
-    load_model(model_class, folder, files, **({"add_pooling_layer": False} if has_pooling else {}))
+    options = {}
+    if "add_pooling_layer" in signature(model_class.__init__).parameters:
+        options["add_pooling_layer"] = False
+    load_model(model_class, folder, files, **options)
 
 
 def _batches(sequences: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.common.figures import css_colours
+from obygaze_features.common.figures import COLOURS
 from obygaze_features.common.files import require_plain_file
 from obygaze_features.common.text import format_number
 from obygaze_features.errors import UsageError
@@ -72,7 +72,7 @@ def document(title: str, body: Html, *, style: str = "", script: str = "") -> Ht
             "media-src file:; base-uri 'none'; form-action 'none'"
         ),
         title,
-        Html(css_colours() + _STYLE.read_text(encoding="utf-8") + style),
+        Html(COLOURS + _STYLE.read_text(encoding="utf-8") + style),
         body,
         Html(f"<script>{script}</script>\n" if script else ""),
     )
@@ -99,11 +99,11 @@ def number(value: float | None, *, form: str = "") -> Html:
     value
         The number; None becomes a dash, never a zero.
     form
-        ``"+"`` for a difference with its sign, ``"%"`` for a share, ``","`` for a count.
+        ``"%"`` for a share, ``","`` for a count.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
-    text = format_number(value, percent=form == "%", signed=form == "+")
+    text = format_number(value, percent=form == "%")
     if form == ",":
         text = f"{value:,.0f}"
     return html('<data value="{}">{}</data>', f"{value:.7g}", text)
@@ -130,7 +130,7 @@ def draw_lanes(
     """
     end = max(end for _, end in spans.values())
     last = max(length, end)
-    paths = []
+    paths = ""
     for row, lane in enumerate(lanes):
         shapes: dict[str, list[list[float]]] = {}
         for clip, (start, stop) in spans.items():
@@ -149,14 +149,14 @@ def draw_lanes(
                 left = WIDTH * start / last
                 right = max(WIDTH * stop / last, left + 1)
                 outlines += f"M{left:.0f} {y}H{right:.0f}v{LANE}H{left:.0f}z"
-            paths.append(html('<path class="{}" d="{}"/>', colour, outlines))
+            paths += html('<path class="{}" d="{}"/>', colour, outlines)
     height = len(lanes) * (LANE + GAP)
     return html(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" style="height: {}px" '
         'aria-hidden="true" data-film="{}" data-last="{}"><path class="tested" d="M0 0H{}V{}H0z"/>'
         "{}</svg>",
         WIDTH, height, height, film, f"{last:g}", f"{WIDTH * end / last:.0f}", height - GAP,
-        Html("".join(paths)),
+        Html(paths),
     )  # fmt: skip
 
 
@@ -164,16 +164,19 @@ def read_thumbnails(folder: Path, ids: Iterable[str]) -> dict[str, str]:
     """Return a folder's pictures ``ID.jpg`` as base64 by id; ids without a picture are left out."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; make one with: obygaze features thumbnails")
-    paths = {path.name: path for path in folder.iterdir() if path.suffix == ".jpg"}
+    names = {path.name for path in folder.iterdir()}
     thumbnails = {}
     for clip in ids:
-        if path := paths.get(f"{clip}.jpg"):
-            require_plain_file(path, UsageError)
-            with path.open("rb") as file:
-                content = file.read(MAX_PICTURE_BYTES + 1)
-            if len(content) > MAX_PICTURE_BYTES or not content.startswith(_JPEG):
-                raise UsageError(f"{path} is not a JPEG picture of at most 1 MB; make it again")
-            thumbnails[clip] = base64.b64encode(content).decode("ascii")
+        name = f"{clip}.jpg"
+        if name not in names:
+            continue
+        path = folder / name
+        require_plain_file(path, UsageError)
+        with path.open("rb") as file:
+            content = file.read(MAX_PICTURE_BYTES + 1)
+        if len(content) > MAX_PICTURE_BYTES or not content.startswith(_JPEG):
+            raise UsageError(f"{path} is not a JPEG picture of at most 1 MB; make it again")
+        thumbnails[clip] = base64.b64encode(content).decode("ascii")
     if not thumbnails:
         raise UsageError(f"{folder} has no picture (ID.jpg) of any clip on the page")
     return thumbnails

@@ -51,16 +51,6 @@ Bytes = NDArray[np.uint8]
 Values = NDArray[np.float32]
 
 
-def _groups(by: str | None, columns: Mapping[str, Sequence[str]], count: int) -> Sequence[str]:
-    """Return the group of each image, which is the same for all without `by`."""
-    if by is None:
-        return ["all"] * count
-    groups = _column(by, columns, "--by")
-    if not any(groups):
-        raise UsageError(f"--by {by}: the column is empty for all images")
-    return groups
-
-
 def write_saliency(
     manifest: Manifest,
     images: Path,
@@ -93,7 +83,9 @@ def write_saliency(
     items = list(manifest.items)
     columns = {"film": manifest.items.films, **manifest.items.extra}
     texts = _fill_in(text, columns, len(items))
-    groups = _groups(by, columns, len(items))
+    groups: Sequence[str] = ["all"] * len(items)
+    if by is not None:
+        groups = _column(by, columns)
     media = MediaFolder(images.resolve(), IMAGE_SUFFIXES)
     failed: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
@@ -162,9 +154,9 @@ def _write_groups(
     return {"pictures": pictures, "brightest_at": highest}
 
 
-def _column(name: str, columns: Mapping[str, Sequence[str]], option: str) -> Sequence[str]:
+def _column(name: str, columns: Mapping[str, Sequence[str]]) -> Sequence[str]:
     if name not in columns:
-        raise UsageError(f"{option}: {unknown_name('column', name, columns)}")
+        raise UsageError(unknown_name("column", name, columns))
     return columns[name]
 
 
@@ -173,12 +165,12 @@ def _fill_in(text: str, columns: Mapping[str, Sequence[str]], count: int) -> lis
     start, *parts = _FIELD.split(text)
     texts = [start] * count
     for name, after in zip(parts[::2], parts[1::2], strict=True):
-        cells = _column(name, columns, f"--text {shorten(text)}")
+        cells = _column(name, columns)
         if "" in cells:
             raise UsageError(f"--text {shorten(text)}: fill in the empty cells of column {name!r}")
         for row, cell in enumerate(cells):
             texts[row] = with_article(texts[row] + "{}", cell) + after
-    if not {"{", "}"}.isdisjoint(_FIELD.sub("", text)):
+    if re.search("[{}]", _FIELD.sub("", text)):
         raise UsageError(f"--text {shorten(text)}: unmatched brace. Write {{COLUMN}}")
     return texts
 
@@ -211,12 +203,13 @@ def _compute(
                     failed[items[row].id] = image
                 else:
                     images[row] = image
-            if images:
-                pixels = torch.stack(list(images.values()))
-                targets = torch.stack([embeddings[texts[row]] for row in images])
-                cosines, maps = grad_cam(model, pixels, targets)
-                seen = pixels.permute(0, 2, 3, 1).numpy()
-                yield from zip(images, seen, cosines.tolist(), maps.numpy(), strict=True)
+            if not images:
+                continue
+            pixels = torch.stack(list(images.values()))
+            targets = torch.stack([embeddings[texts[row]] for row in images])
+            cosines, maps = grad_cam(model, pixels, targets)
+            seen = pixels.permute(0, 2, 3, 1).numpy()
+            yield from zip(images, seen, cosines.tolist(), maps.numpy(), strict=True)
 
 
 def _save_picture(path: Path, image: Bytes, values: Values) -> None:
@@ -227,7 +220,7 @@ def _save_picture(path: Path, image: Bytes, values: Values) -> None:
 
 def upscale(values: Values, height: int, width: int) -> Values:
     """Enlarge a map to the size of an image, interpolating between the centres of patches."""
-    image = Image.fromarray(np.asarray(values, np.float32))
+    image = Image.fromarray(values)
     return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
 
 
@@ -307,18 +300,15 @@ def grad_cam(model: GradCamModel, images: Tensor, texts: Tensor) -> tuple[Tensor
         activations.append(output.detach().requires_grad_())
         return activations[-1]
 
-    hook = model.layer.register_forward_hook(record)
-    try:
-        with (
-            explain_out_of_memory(backbone.name, backbone.device),
-            torch.enable_grad(),
-            arithmetic(backbone.device, "float32"),
-        ):
-            pixels = normalise(images.to(backbone.device), backbone.preprocessing)
-            cosines = cosine_similarity(backbone.encode_images(pixels), texts.to(backbone.device))
-            (gradient,) = torch.autograd.grad(cosines.sum(), activations)
-    finally:
-        hook.remove()
+    with (
+        model.layer.register_forward_hook(record),
+        explain_out_of_memory(backbone.name, backbone.device),
+        torch.enable_grad(),
+        arithmetic(backbone.device, "float32"),
+    ):
+        pixels = normalise(images.to(backbone.device), backbone.preprocessing)
+        cosines = cosine_similarity(backbone.encode_images(pixels), texts.to(backbone.device))
+        (gradient,) = torch.autograd.grad(cosines.sum(), activations)
     weights = gradient[:, model.patches].mean(1, keepdim=True)
     maps = (activations[0][:, model.patches] * weights).sum(2).clamp(min=0)
     return cosines.detach().cpu(), maps.detach().unflatten(1, model.grid).cpu()

@@ -69,7 +69,7 @@ def read_captions(path: str | Path, lexicon: Lexicon) -> list[ImageCaptions]:
         The words to count, and the names of the emotions and conditions.
     """
     path = Path(path)
-    words = frozenset(chain.from_iterable(lexicon.words.values()))
+    words = set(chain.from_iterable(lexicon.words.values()))
     images: dict[tuple[str, ...], ImageCaptions] = {}
     rows = _folder_rows(path) if path.is_dir() else _table_rows(path)
     for where, image_id, condition, emotion, intensity, captions in rows:
@@ -136,7 +136,7 @@ def emotion_rates(
     for image in images:
         total.update(image.counts)
 
-    common: dict[str, list[str]] = {}
+    common = {}
     for name, words in lexicon.words.items():
         common[name] = [word for word in words if total[word] >= minimum]
 
@@ -165,10 +165,14 @@ def emotion_rates(
         if not common[name]:
             notes.append(f"no word of {name} occurs {minimum} times, so its rates mean nothing")
 
-    about: dict[str, Any] = {"images": sum(map(len, groups.values()))}
-    about["captions"] = sum(image.captions for image in images)
-    about["blank"] = sum(image.blank for image in images)
-    about |= {"lexicon": lexicon.name, "minimum": minimum, "left_out": left_out}
+    about = {
+        "images": sum(map(len, groups.values())),
+        "captions": sum(image.captions for image in images),
+        "blank": sum(image.blank for image in images),
+        "lexicon": lexicon.name,
+        "minimum": minimum,
+        "left_out": left_out,
+    }
     return Measured(rows, _DRAWING, about, notes)
 
 
@@ -180,16 +184,18 @@ def _rate(images: Sequence[ImageCaptions], name: str, words: Collection[str]) ->
         low, high = bootstrap_interval(
             (hits, captions), _per_1000, DRAWS, 0, paired=True, batch=_DRAWS_AT_ONCE
         )
-    rate = float(_per_1000(hits, captions))
-    row: dict[str, Any] = {
+    return {
         "condition": images[0].condition,
         "emotion": images[0].emotion,
         "intensity": images[0].intensity,
         "words": name,
+        "count": int(hits.sum()),
+        "captions": int(captions.sum()),
+        "rate": float(_per_1000(hits, captions)),
+        "low": low,
+        "high": high,
+        "images": len(images),
     }
-    row |= {"count": int(hits.sum()), "captions": int(captions.sum()), "rate": rate}
-    row |= {"low": low, "high": high, "images": len(images)}
-    return row
 
 
 def _per_1000(hits: Array, captions: Array, axis: int = -1) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -208,25 +208,27 @@ def _open_concepts(path: Path) -> Vectors:
 
 def _read_file(path: Path, ids: Sequence[str]) -> dict[str, Array]:
     """Read the embeddings of some ids; do not split the lines of the others."""
+    wanted = set(ids)
     rows: dict[str, Array] = {}
-    with translate(BiasError, path, "cannot be read: {}", foreign=(OSError, ValueError, csv.Error)):
-        for line, name, cells in _read_lines(path, frozenset(ids)):
-            if name in rows:
-                raise BiasError(f"{path}, line {line}: duplicate name {shorten(name)}")
-            with translate(BiasError, f"{path}, line {line}", foreign=ValueError):
-                rows[name] = np.array(cells, dtype=np.float64)
-            if len(cells) != len(next(iter(rows.values()))):
-                raise BiasError(f"{path}, line {line}: {len(cells)} numbers, unlike earlier lines")
-    return rows
-
-
-def _read_lines(path: Path, ids: Collection[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the line number, name and numbers of each id."""
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
+    with (
+        translate(BiasError, path, "cannot be read: {}", foreign=(OSError, ValueError, csv.Error)),
+        path.open(encoding="utf-8-sig", newline="\n") as file,
+    ):
         lines: Iterator[list[str]] = (line.split(" ", 1) for line in file)
-        has_header = path.suffix == ".csv"
-        if has_header:
+        first = 1
+        if path.suffix == ".csv":
             lines = csv.reader(file, strict=True)
-        for number, row in enumerate(lines, start=1):
-            if row and row[0] in ids and not (has_header and number == 1):
-                yield number, row[0], " ".join(row[1:]).split()
+            first = 2
+            next(lines, None)
+        for number, row in enumerate(lines, first):
+            if not row or row[0] not in wanted:
+                continue
+            where = f"{path}, line {number}"
+            if row[0] in rows:
+                raise BiasError(f"{where}: duplicate name {shorten(row[0])}")
+            cells = " ".join(row[1:]).split()
+            with translate(BiasError, where, foreign=ValueError):
+                rows[row[0]] = np.array(cells, dtype=np.float64)
+            if len(cells) != len(next(iter(rows.values()))):
+                raise BiasError(f"{where}: {len(cells)} numbers, unlike earlier lines")
+    return rows

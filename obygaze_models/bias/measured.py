@@ -71,24 +71,21 @@ class Measured:
 
     def figure(self) -> Figure:
         """Draw a dot for each row, and a tick for its ``published_d`` if it has one."""
-        groups: dict[str, dict[str, Dot]] = {}
+        drawing = self.drawing
+        series = list(dict.fromkeys(row.get(drawing.series, "here") for row in self.rows))
+        groups: dict[str, list[Dot]] = {}
         for row in self.rows:
-            names = [row[column] for column in self.drawing.groups if row.get(column)]
-            group = groups.setdefault(" ".join(dict.fromkeys(names)), {})
-            group[row.get(self.drawing.series, "here")] = Dot(
-                row[self.drawing.value], row.get("low"), row.get("high"), row.get("published_d")
+            names = dict.fromkeys(row[name] for name in drawing.groups if row.get(name))
+            dots = groups.setdefault(" ".join(names), [Dot(None)] * len(series))
+            dots[series.index(row.get(drawing.series, "here"))] = Dot(
+                row[drawing.value], row.get("low"), row.get("high"), row.get("published_d")
             )
-
-        series = list(dict.fromkeys(name for group in groups.values() for name in group))
-        dots = {}
-        for name, group in groups.items():
-            dots[name] = [group.get(kind, Dot(None)) for kind in series]
         return grouped_dots(
-            dots,
+            groups,
             numbered_series(series),
-            title=self.drawing.title,
-            axis=self.drawing.axis,
-            limits=self.drawing.limits,
-            description=self.drawing.title,
+            title=drawing.title,
+            axis=drawing.axis,
+            limits=drawing.limits,
+            description=drawing.title,
             guess="published",
         )

@@ -31,8 +31,6 @@ from obygaze_features.common.plugins import (
     installed_plugins,
     load_object,
     package_of,
-    passed_through,
-    same_folder,
 )
 from obygaze_features.common.text import first_line, unknown_name
 from obygaze_features.errors import ExperimentError, ObygazeError
@@ -366,15 +364,11 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
     ours = {"obygaze_models", "sklearn"} if "obygaze_models" in packages else set[str]()
     foreign = packages - ours
     try:
-        with same_folder():
-            yield
-    except ExperimentError:
-        raise
+        yield
     except RAISED as problem:
-        is_ours = isinstance(problem, ObygazeError) and not passed_through(problem, foreign)
-        if is_ours or not foreign:
+        if isinstance(problem, ObygazeError) or not foreign:
             raise
-        raise PluginError(describe_error(problem, foreign - {"sklearn"})) from problem
+        raise PluginError(describe_error(problem)) from problem
 
 
 def plugin_versions(estimator: Any) -> dict[str, str]:

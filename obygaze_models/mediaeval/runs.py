@@ -76,11 +76,10 @@ def write_run(
     if not ids:
         raise ExperimentError(f"none of the test clips has features in {opened.where}")
 
-    tag = folder_name(predictions.about.description.model)
+    data = "own-data"
     if uses_external_data(predictions.about["features"]["backbone"]):
-        tag += "-external-data"
-    else:
-        tag += "-own-data"
+        data = "external-data"
+    tag = f"{folder_name(predictions.about.description.model)}-{data}"
     write_text(output, format_run(truth.name, ids, predictions.probabilities[:, 1], tag))
     return {
         "clips": len(ids),
@@ -163,9 +162,7 @@ def trec_average_precision(
     if not positive_ids:
         return None
     labels = np.array([clip in positive_ids for clip in ids], dtype=np.int64)
-    precision = average_precision(labels, trec_ranks(ids, scores))
-    if precision is None:
-        return 0.0
+    precision = average_precision(labels, trec_ranks(ids, scores)) or 0.0
     return precision * int(labels.sum()) / len(positive_ids)
 
 
@@ -197,8 +194,7 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
         raise ExperimentError(
             f'{truth.name} has no official measure; add "measure" to labels/{truth.name}.json'
         )
-    tested = set(_test_clips(manifest))
-    level_of = {clip: level for clip, level in truth.level_of.items() if clip in tested}
+    level_of = truth.where(set(_test_clips(manifest)).__contains__).level_of
     if not level_of:
         raise ExperimentError(f"nothing to score: no test clip has a label in {truth.name}")
 
@@ -212,7 +208,8 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
         names = [run["id"][row_of[clip]] if clip in row_of else clip for clip in positives]
         scores = np.array(run["score"], dtype=np.float64)
         facts["value"] = trec_average_precision(run["id"], scores, names)
-        facts |= {"positives": len(positives), "tag": run["tag"][0]}
+        facts["positives"] = len(positives)
+        facts["tag"] = run["tag"][0]
     else:
         run = read_table(path, required=["id", "prediction"])
         row_of = _rows_by_clip(run, manifest)
@@ -221,12 +218,10 @@ def score_run(path: Path, manifest: Manifest, *, labels: str | None = None) -> d
             with at_row(run, row):
                 correct += scheme.level(run["prediction"][row]) == level_of.get(clip)
         facts["value"] = correct / len(level_of)
-    return {
-        **facts,
-        "clips": len(level_of),
-        "missing": missing_from(row_of, level_of),
-        "outside": missing_from(level_of, row_of),
-    }
+    facts["clips"] = len(level_of)
+    facts["missing"] = missing_from(row_of, level_of)
+    facts["outside"] = missing_from(level_of, row_of)
+    return facts
 
 
 def _rows_by_clip(run: Table, manifest: Manifest) -> dict[str, int]:

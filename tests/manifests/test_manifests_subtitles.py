@@ -209,7 +209,7 @@ def test_every_written_manifest_of_words_can_be_read(tmp_path, obygaze, extra):
     output = tmp_path / "words"
     result = obygaze("manifests", "subtitles", tmp_path / "m", source, "-o", output, code=extra)
     if extra:
-        assert "of 'whole' has more than 131,072 characters" in result.stderr
+        assert "a cell of text has more than 131,072 characters" in result.stderr
         assert not output.exists()
     else:
         obygaze("manifests", "check", output, code=0)

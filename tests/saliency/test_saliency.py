@@ -174,7 +174,6 @@ def test_user_errors_are_one_line_and_write_nothing(draw, library):
     for text, options, facts in (
         ("a {emotino} person", [], "unknown column 'emotino'; did you mean emotion?"),
         ("a {emotion", [], "unmatched brace"),
-        ("a person", ["--by", "film"], "--by film: the column is empty"),
         ("a {film} person", [], "fill in the empty cells of column 'film'"),
     ):
         refused(draw(*options, text=text), facts, code=2)
