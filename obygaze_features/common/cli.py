@@ -198,17 +198,22 @@ def column_option(meanings: str, example: str) -> Callable[[Command], Command]:
         "columns",
         multiple=True,
         metavar="MEANING=COLUMN",
-        callback=lambda ctx, param, pairs: _mapping(pairs, example),
+        callback=pairs_of(example),
         help=f"Columns by meaning: {meanings}.",
     )
 
 
-def _mapping(pairs: Sequence[str], example: str) -> dict[str, str]:
-    mapping = {meaning: column for meaning, _, column in (pair.partition("=") for pair in pairs)}
-    if "" in mapping.values() or len(mapping) < len(pairs):
-        takes = "--column takes MEANING=COLUMN, once per meaning"
-        raise UsageError(f"{takes}, for example --column {example}")
-    return mapping
+def pairs_of(example: str) -> Callable[..., dict[str, str]]:
+    """Return a callback that turns an option's values NAME=VALUE into a dictionary."""
+
+    def convert(ctx: click.Context, param: click.Parameter, pairs: Sequence[str]) -> dict[str, str]:
+        mapping = dict(pair.partition("=")[::2] for pair in pairs)
+        if "" in mapping.values() or len(mapping) < len(pairs):
+            name = param.opts[0]
+            raise UsageError(f"{name} takes {param.metavar}, each once, such as {name} {example}")
+        return mapping
+
+    return convert
 
 
 levels_option = click.option(
