@@ -329,7 +329,14 @@ def _plain_fits(inputs: Path, output: Path) -> None:
 
 
 def _figures(inputs: Path, output: Path) -> None:
-    _obygaze("annotations", "figure", inputs / "timelines", inputs / "grid", "-o", output / "f")
+    from obygaze_features import Manifest, Timelines
+    from obygaze_features.annotations.figures import film_figure
+    from obygaze_features.common.figures import save_figure
+
+    timelines = Timelines.load(inputs / "timelines")
+    manifest = Manifest.load(inputs / "grid")
+    for film in timelines.by_film:
+        save_figure(film_figure(timelines, manifest, film), output / f"{film}.svg")
 
 
 def _export(inputs: Path, output: Path) -> None:

@@ -33,7 +33,7 @@ run features demo "$folder/drawn" --count 4 --scenes 4 --seconds 1
 
 say "2 of 6  Manifest" \
     "A manifest lists the clips with ids and labels. Everything else refers to these ids." \
-    "For ObyGaze12, run: obygaze manifests import obygaze12 --download"
+    "For ObyGaze12, run: obygaze manifests import obygaze12"
 run manifests import csv "$folder/drawn/annotations.csv" -o "$folder/drawn/manifest"
 
 say "3 of 6  Features" \

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from obygaze_features.annotations.remarks import Remark, label_set_remarks
 from obygaze_features.common.files import refuse_to_overwrite, to_json, write_text
 from obygaze_features.common.package import obygaze_version
-from obygaze_features.common.text import counted
+from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import AnnotationError, ManifestError, UsageError
 from obygaze_features.items.items import format_seconds
 from obygaze_features.manifests.labels import LabelScheme, LabelSet
@@ -44,13 +44,10 @@ class MergedLabels:
 
 @dataclass(frozen=True)
 class SavedLabels:
-    """The manifest's default label set after saving, and the merges that were removed.
-
-    `removed` maps the name of each removed merge to the label sets that it was merged from.
-    """
+    """The manifest's default label set after saving, and remarks on merges that were removed."""
 
     default: str | None
-    removed: Mapping[str, Sequence[str]]
+    remarks: list[Remark]
 
 
 def merge_labels(
@@ -221,7 +218,7 @@ def save_labels(
         default = manifest.default_labels or default
         extended = manifest.with_parts(labels=label_sets)
         replace(extended, default_labels=default).save(output, overwrite=overwrite)
-        return SavedLabels(default, {})
+        return SavedLabels(default, [])
     stale = merges_of(existing, [labels.name for labels in label_sets])
     removed = dict(sorted(stale.items(), key=lambda merge: merge[0] != existing.default_labels))
     candidates = (existing.default_labels, manifest.default_labels, default)
@@ -232,7 +229,10 @@ def save_labels(
     header = {**old, "default_labels": default, "label_scheme": scheme.to_json()}
     if header != old:
         write_text(output / HEADER, to_json(header))
-    for name in removed:
+    remarks = []
+    for name, sources in removed.items():
+        problem = f"was merged from {join_some(sources)} before labels changed"
+        remarks.append(Remark(name, "", "", problem, "removed; merge again"))
         for suffix in (".csv", ".json"):
             (output / "labels" / f"{name}{suffix}").unlink(missing_ok=True)
     if in_place:
@@ -240,4 +240,4 @@ def save_labels(
     else:
         merged = replace(manifest.with_parts(labels=label_sets), scheme=scheme)
         replace(merged, default_labels=default).save(output, overwrite=True)
-    return SavedLabels(default, removed)
+    return SavedLabels(default, remarks)

@@ -80,7 +80,8 @@ class ProjectedLabels:
         folder = folder or self.grid.folder
         if folder is None:
             raise UsageError(
-                f"the grid {self.grid.name!r} is not a manifest on disk; pass a folder"
+                f"the grid {self.grid.name!r} is not a manifest on disk; pass a folder "
+                "(-o MANIFEST)"
             )
         return save_labels(self.grid, self.label_sets, Path(folder), overwrite=overwrite)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands._shared import source_or_download
+from obygaze_features.commands._shared import source_argument
 from obygaze_features.common.cli import (
     PATH,
     HeadedGroup,
@@ -24,13 +23,12 @@ from obygaze_features.common.cli import (
     levels_option,
     output_options,
     overwrite_option,
+    show,
 )
-from obygaze_features.common.cli import show as show_result
 from obygaze_features.common.text import counted, format_time, join_some
-from obygaze_features.errors import AnnotationError, UsageError
+from obygaze_features.errors import AnnotationError
 
 if TYPE_CHECKING:
-    from obygaze_features.annotations.merge import SavedLabels
     from obygaze_features.annotations.remarks import Remark
     from obygaze_features.manifests.labels import LabelSet
 
@@ -68,32 +66,29 @@ def import_() -> None:
 def _save(timelines: of.Timelines, output: Path, *, overwrite: bool) -> None:
     from obygaze_features.annotations.remarks import LEFT_OUT, describe_remarks
 
-    remarks = timelines.remarks
+    left_out = [remark for remark in timelines.remarks if remark.done == LEFT_OUT]
     if not timelines.segments:
-        first = sorted(remarks, key=lambda remark: remark.done != LEFT_OUT)[:1]
-        reason = "; ".join(["", *describe_remarks(first, "")])
-        raise AnnotationError(
-            f"no readable segments in {timelines.source or timelines.name}{reason}"
-        )
+        problem = f"no readable segments in {timelines.source or timelines.name}"
+        raise AnnotationError("; ".join([problem, *describe_remarks(left_out[:1], "")]))
     timelines.save(output, overwrite=overwrite)
     echo(f"{timelines.describe_size()} -> {output}\n{timelines.scheme.order}")
-    for line in describe_remarks(remarks, str(output / "remarks.csv"), timelines.titles):
+    for line in describe_remarks(timelines.remarks, str(output / "remarks.csv"), timelines.titles):
         echo(line)
-    left_out = sum(remark.done == LEFT_OUT for remark in remarks)
     if left_out:
-        echo(f"{left_out:,} rows or tiers left out")
-    _exit_if_left_out(remarks)
+        echo(f"{len(left_out):,} rows or tiers left out")
+    exit_if(left_out)
 
 
 @import_.command()
-@source_or_download
+@source_argument
 @film_table_option
 @output_options("The timelines' folder.")
 def mobygaze(source: Path | None, films: Path | None, output: Path, overwrite: bool) -> None:
     """Read MObyGaze's segments of 20 films.
 
-    SOURCE is mobygaze_dataframe.csv. Frames are converted to seconds with each row's own frame
-    rate; the end frame is part of the segment. Exits with code 3 if rows were left out.
+    SOURCE is mobygaze_dataframe.csv, which is downloaded if you leave it out. Frames are converted
+    to seconds with each row's own frame rate; the end frame is part of the segment. Exits with
+    code 3 if rows were left out.
 
     \b
     Example:
@@ -151,11 +146,11 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     _save(of.Timelines.from_csv(source, **options), output, overwrite=overwrite)
 
 
-@annotation_commands.command()
+@annotation_commands.command("show")
 @folder_argument("timelines")
 @film_option("Only these films.")
 @json_option
-def show(timelines: Path, films: Sequence[str], as_json: bool) -> None:
+def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None:
     """Show the segments and marked time of each film and annotator.
 
     Time in several overlapping segments of an annotator counts once. In JSON, times are in seconds.
@@ -239,53 +234,28 @@ def export(
 @annotation_commands.command()
 @folder_argument("timelines")
 @folder_argument("manifest")
-@film_option("Only these films.")
-@output_options("The folder for the figures; or, for a single film, a file: .svg, .pdf or .png.")
-def figure(
-    timelines: Path,
-    manifest: Path,
-    films: Sequence[str],
-    output: Path,
-    overwrite: bool,
-) -> None:
-    """Draw each film's timelines, projected labels and merged labels.
+@click.argument("film")
+@output_options("The figure: .svg, .pdf or .png.")
+def figure(timelines: Path, manifest: Path, film: str, output: Path, overwrite: bool) -> None:
+    """Draw a film's timelines, projected labels and merged labels.
 
-    Draws one figure per film, like the paper's figure 4: each annotator's segments, the levels of
-    the clips below them, and then the merged levels. The higher the level, the taller the bar.
-    Needs matplotlib: pip install 'obygaze[report]'.
+    FILM is a film's id or title. Like the paper's figure 4, the figure shows each annotator's
+    segments, the levels of the clips below them, and then the merged levels. The higher the level,
+    the taller the bar. Needs matplotlib: pip install 'obygaze[report]'.
 
     \b
     Example:
-      obygaze annotations figure timelines/mine manifests/mine -o figures
+      obygaze annotations figure timelines/mine manifests/mine Juno -o juno.svg
     """
     from obygaze_features.annotations.figures import film_figure, films_with_clips
-    from obygaze_features.common.figures import SUFFIXES, check_figure_path, save_figure
-    from obygaze_features.common.files import require_folder_name
-    from obygaze_features.common.text import file_names
+    from obygaze_features.common.figures import save_figure
     from obygaze_features.items.films import find_films
 
-    require_folder_name(output, *SUFFIXES)
     segments, clips = of.Timelines.load(timelines), of.Manifest.load(manifest)
-    drawable = films_with_clips(segments, clips)
-    if not drawable:
-        raise AnnotationError(
-            f"{manifest} has no clips of the films in {timelines}; project the timelines "
-            f"first (obygaze annotations project {timelines} --grid 60 -o MANIFEST)"
-        )
-    titles = {film: segments.titles[film] for film in drawable}
-    chosen = find_films(films, titles) or drawable
-    as_file = output.suffix.lower() in SUFFIXES
-    if as_file and len(chosen) > 1:
-        count = f"there are {len(chosen)} figures"
-        raise UsageError(f"{output} is one file, but {count}; pass a single --film, or a folder")
-    names = file_names([titles[film] for film in chosen], ".svg")
-    files = [output if as_file else output / name for name in names]
-    paths = dict(zip(chosen, files, strict=True))
-    for path in paths.values():
-        check_figure_path(path, overwrite=overwrite)
-    for film, path in paths.items():
-        save_figure(film_figure(segments, clips, film), path, overwrite=overwrite)
-    echo(f"{counted(len(paths), 'figure')}, one per film -> {output}")
+    titles = {name: segments.titles[name] for name in films_with_clips(segments, clips)}
+    found = find_films(film, titles)
+    save_figure(film_figure(segments, clips, found[0]), output, overwrite=overwrite)
+    echo(f"Wrote {output}")
 
 
 @annotation_commands.command()
@@ -302,12 +272,18 @@ def figure(
 )
 @click.option(
     "--threshold",
-    default="0.2",
+    type=float,
+    default=0.2,
     help="The share of a clip that a segment must cover to count.",
 )
 @json_option
 def project(
-    timelines: Path, grid: str, output: Path | None, threshold: str, overwrite: bool, as_json: bool
+    timelines: Path,
+    grid: str,
+    output: Path | None,
+    threshold: float,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Label clips with the levels and concepts of segments.
 
@@ -321,17 +297,13 @@ def project(
     Example:
       obygaze annotations project timelines --grid 60 -o manifests/mine
     """
-    share = _parse_share(threshold, "--threshold")
-    projected = of.Timelines.load(timelines).project(grid, threshold=share)
+    projected = of.Timelines.load(timelines).project(grid, threshold=threshold)
     clips = projected.grid
-    folder = output or clips.folder
-    if folder is None:
-        raise UsageError(f"--grid {grid} is a clip length; add -o MANIFEST to hold the labels")
-    saved = projected.save(folder, overwrite=overwrite)
-    remarks = [*projected.remarks, *_removed_remarks(saved)]
+    saved = projected.save(output, overwrite=overwrite)
+    remarks = [*projected.remarks, *saved.remarks]
     result = {
-        "manifest": str(folder),
-        "threshold": share,
+        "manifest": str(output or clips.folder),
+        "threshold": threshold,
         "clips": len(clips),
         "label_sets": _level_rows(projected.label_sets, clips.scheme.codes),
     }
@@ -372,7 +344,7 @@ def merge(
     chosen = labels_to_merge(loaded, names)
     merged = merge_labels(chosen, loaded, name)
     saved = save_labels(loaded, [merged.labels], manifest, default=name, overwrite=overwrite)
-    remarks = [*merged.remarks, *_removed_remarks(saved)]
+    remarks = [*merged.remarks, *saved.remarks]
     codes = loaded.shared_scheme(chosen).codes
     result = {
         "manifest": str(manifest),
@@ -438,31 +410,11 @@ def agreement(
     _exit_if_left_out(report.remarks)
 
 
-def _parse_share(text: str, option: str) -> float:
-    """Parse a share, written as a number or a percentage."""
-    number = text.strip()
-    try:
-        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
-    except ValueError:
-        raise UsageError(f"{option} takes numbers such as 0.2 or 20% (got {text!r})") from None
-
-
-def _removed_remarks(saved: SavedLabels) -> list[Remark]:
-    from obygaze_features.annotations.remarks import Remark
-
-    action = "removed; merge again"
-    return [
-        Remark(name, "", "", f"was merged from {join_some(sources)} before labels changed", action)
-        for name, sources in saved.removed.items()
-    ]
-
-
 def _level_rows(label_sets: Sequence[LabelSet], codes: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row for each label set, with its number of clips at each level."""
     rows = []
     for labels in label_sets:
-        counts = Counter(labels.levels)
-        levels = {code: counts[code] for code in codes}
+        levels = {code: labels.levels.count(code) for code in codes}
         rows.append({"labels": labels.name, "clips": len(labels), **levels})
     return rows
 
@@ -477,9 +429,9 @@ def _show(
     from obygaze_features.annotations.remarks import describe_remarks
 
     if as_json:
-        show_result(result | {"remarks": [remark.to_json() for remark in remarks]}, as_json)
+        show(result | {"remarks": [remark.to_json() for remark in remarks]}, as_json)
         return
-    show_result(result)
+    show(result)
     for line in describe_remarks(remarks, "--json lists all", titles):
         echo(line)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
 
 import click
 from packaging.requirements import Requirement
 
-from obygaze_features.backbones.devices import default_workers, try_device
+from obygaze_features.backbones.devices import try_device
 from obygaze_features.common.cli import exit_if, json_option, show
 from obygaze_features.common.package import usable_cores
 from obygaze_features.common.text import first_line
@@ -48,7 +47,7 @@ def doctor(as_json: bool) -> None:
         "obygaze": metadata.version("obygaze"),
         "python": platform.python_version(),
         "system": platform.platform(),
-        "cores": f"{usable_cores()} of {os.cpu_count()}",
+        "cores": usable_cores(),
         **_describe_torch(),
         "jobs": jobs,
     }
@@ -76,7 +75,7 @@ def missing_packages(extra: str) -> list[str]:
 
 
 def _describe_torch() -> dict[str, object]:
-    """Return torch's version and CUDA, the state of each GPU, and the number of decoders."""
+    """Return torch's version, and the state of each GPU."""
     try:
         import torch
     except (ImportError, OSError) as problem:  # not installed, or a CUDA library is missing
@@ -88,10 +87,4 @@ def _describe_torch() -> dict[str, object]:
         devices[f"cuda:{number}"] = try_device(f"cuda:{number}") or name
     if torch.backends.mps.is_available():
         devices["mps"] = try_device("mps") or "Apple GPU"
-    workers = default_workers("cuda" if torch.cuda.device_count() else "cpu")
-    return {
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "devices": devices or "cpu only",
-        "decoding_processes": workers,
-    }
+    return {"torch": torch.__version__, "devices": devices or "cpu only"}

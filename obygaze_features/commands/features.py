@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,11 @@ from obygaze_features.common.cli import (
     overwrite_option,
     show,
 )
-from obygaze_features.common.text import counted, unknown_name
-from obygaze_features.errors import UsageError, VideoError
+from obygaze_features.common.text import unknown_name
+from obygaze_features.errors import UsageError
 
 if TYPE_CHECKING:
-    from obygaze_features.backbones import Family, KnownCheckpoint
+    from obygaze_features.backbones import KnownCheckpoint
 
 
 @click.group(cls=HeadedGroup, daily=["demo", "extract"])
@@ -69,8 +70,6 @@ def thumbnails(
     result = write_thumbnails(Manifest.load(manifest), videos, output, Options(films=films))
     failed = result["failed"]
     echo_failures(failed)
-    if failed and not result["made"] and not result["there"]:
-        raise VideoError(f"could not make any pictures ({counted(len(failed), 'clip')} failed)")
     if not as_json:
         result |= {"failed": [*failed]}
     show(result, as_json)
@@ -211,9 +210,7 @@ def demo(folder: Path, **options: Any) -> None:
     from obygaze_features.video.synthetic import write_synthetic_dataset
 
     annotations = write_synthetic_dataset(folder, **options)
-    films = len(options["titles"]) or options["films"]
-    echo(f"{films * options['scenes']} SYNTHETIC clips in {folder / 'videos'}")
-    echo(f"synthetic annotations of these clips in {annotations}")
+    echo(f"SYNTHETIC clips -> {folder / 'videos'}\ntheir annotations -> {annotations}")
 
 
 @features.command()
@@ -232,29 +229,21 @@ def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
     Example:
       obygaze features backbones vivit
     """
-    from obygaze_features.backbones import families, known_checkpoints
-
-    if download:
-        for name in names:
-            echo(f"Fetching {name}", err=True)
-            echo(f"{name}: {_download(name)}")
-        return
-    if not names:
-        show([_row(checkpoint) for checkpoint in known_checkpoints().values()], as_json)
-        return
-    family_of = {item.name: family for family in families() for item in family.checkpoints}
-    for name in names:
-        if name not in family_of:
-            raise UsageError(unknown_name("backbone", name, family_of))
-        show(_facts(known_checkpoints()[name], family_of[name]), as_json)
-
-
-def _download(name: str) -> Path:
-    from obygaze_features.backbones.checkpoints import prefetch
+    from obygaze_features.backbones import known_checkpoints, prefetch
     from obygaze_features.language.models import TEXT_MODELS
     from obygaze_features.language.models import prefetch as prefetch_text_model
 
-    return prefetch_text_model(name) if name in TEXT_MODELS else prefetch(name)
+    known = known_checkpoints()
+    if not names:
+        show([_row(checkpoint) for checkpoint in known.values()], as_json)
+    for name in names:
+        if download:
+            fetch = prefetch_text_model if name in TEXT_MODELS else prefetch
+            echo(f"{name}: {fetch(name)}")
+        elif name in known:
+            show(_facts(known[name]), as_json)
+        else:
+            raise UsageError(unknown_name("backbone", name, known))
 
 
 def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
@@ -269,25 +258,17 @@ def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
     }
 
 
-def _facts(checkpoint: KnownCheckpoint, family: Family) -> dict[str, Any]:
-    hears = any(own.hears for own in family.checkpoints)
-    arrays = [
-        {
-            "array": array.name,
-            "shape": " x ".join(map(str, array.shape)),
-            "dtype": array.dtype,
-            "bytes": array.row_bytes,
-            "only_on_request": array.on_request,
-            "meaning": array.meaning,
-        }
-        for array in checkpoint.arrays
-    ]
+def _facts(checkpoint: KnownCheckpoint) -> dict[str, Any]:
+    from obygaze_features.backbones import families
+
+    [family] = [family for family in families() if checkpoint in family.checkpoints]
+    sees = family.embeds_texts or family.embeds_images
     return {
         **_row(checkpoint),
         "title": checkpoint.title,
-        "embeds_images": not hears and (family.embeds_texts or family.embeds_images),
+        "embeds_images": sees and not checkpoint.hears,
         "embeds_texts": family.embeds_texts,
         "how_to_get": checkpoint.how_to_get,
         **checkpoint.credits,
-        "arrays": arrays,
+        "arrays": [asdict(array) for array in checkpoint.arrays],
     }

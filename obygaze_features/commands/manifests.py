@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import obygaze_features as of
-from obygaze_features.commands._shared import source_or_download
+from obygaze_features.commands._shared import source_argument
 from obygaze_features.common.cli import (
     PATH,
     HeadedGroup,
@@ -21,9 +21,7 @@ from obygaze_features.common.cli import (
     levels_option,
     output_options,
     overwrite_option,
-)
-from obygaze_features.common.cli import (
-    show as show_result,
+    show,
 )
 from obygaze_features.common.text import join_some
 from obygaze_features.errors import ManifestError, UsageError
@@ -70,7 +68,7 @@ def _save(manifest: of.Manifest, output: Path, *, overwrite: bool) -> None:
 
 
 @import_.command()
-@source_or_download
+@source_argument
 @click.option(
     "--rule",
     type=click.Choice(["paper", "released", "raw"]),
@@ -92,7 +90,7 @@ def obygaze12(
     """Read the annotations of the ObyGaze12 paper.
 
     SOURCE is ObyGaze12_thresh_02.csv from the authors' repository, whose folder LinearProbing has
-    the splits.
+    the splits. Without SOURCE, the file is downloaded from there.
 
     \b
     Example:
@@ -199,13 +197,13 @@ def csv(source: Path, output: Path, overwrite: bool, **options: Any) -> None:
     _save(of.Manifest.from_csv(source, **options), output, overwrite=overwrite)
 
 
-@manifests.command()
+@manifests.command("show")
 @folder_argument("manifest")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @labels_option
 @click.option("--by-film", is_flag=True, help="Also show each film's levels.")
 @json_option
-def show(
+def show_manifest(
     manifest: Path, ids: tuple[str, ...], labels: str | None, by_film: bool, as_json: bool
 ) -> None:
     """Show a manifest's contents and counts, or all about items.
@@ -218,12 +216,12 @@ def show(
 
     loaded = of.Manifest.load(manifest)
     if not ids:
-        show_result(manifest_facts(loaded, labels, by_film=by_film), as_json)
+        show(manifest_facts(loaded, labels, by_film=by_film), as_json)
     elif as_json:
-        show_result([item_facts(loaded, name) for name in ids], as_json)
+        show([item_facts(loaded, name) for name in ids], as_json)
     else:
         for name in ids:
-            show_result(item_facts(loaded, name))
+            show(item_facts(loaded, name))
 
 
 @manifests.command()
@@ -316,18 +314,18 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
     from obygaze_features.manifests.manifest import check
 
     problems = check(manifest)
-    result: dict[str, Any] = {
+    facts = {
         "manifest": str(manifest),
         "problems": len(problems),
         "list": [{"problem": text} for text in problems],
     }
-    located = None
-    if videos is not None and not problems:
-        located = of.Manifest.load(manifest).locate(videos)
-        result |= located.facts()
-    show_result(result, as_json)
-    exit_if(problems, 1)
-    exit_if(located and (located.missing or located.ambiguous))
+    if problems or videos is None:
+        show(facts, as_json)
+        exit_if(problems, 1)
+        return
+    located = of.Manifest.load(manifest).locate(videos)
+    show(facts | located.facts(), as_json)
+    exit_if(located.missing or located.ambiguous)
 
 
 @manifests.command()
@@ -403,33 +401,21 @@ def split(
     Example:
       obygaze manifests split manifests/obygaze12 --by film
     """
-    from obygaze_features.items.items import group_noun, safe_id
-    from obygaze_features.manifests.splits import describe_neighbours
-
     loaded = of.Manifest.load(manifest)
     if by and folds is None:
-        name = name or f"leave-{safe_id(group_noun(by))}-out"
         new = of.leave_film_out(loaded, labels=labels, groups=by, name=name)
     else:
-        name = name or (f"by-{safe_id(by)}" if by else "leak-free")
-        settings = {"folds": 10 if folds is None else folds, "seed": seed}
-        new = of.stratified(loaded, labels=labels, groups=by, name=name, **settings)
+        new = of.stratified(
+            loaded,
+            folds=10 if folds is None else folds,
+            seed=seed,
+            labels=labels,
+            groups=by,
+            name=name,
+        )
     loaded.add_split(new, overwrite=overwrite)
     file = manifest / "splits" / f"{new.name}.csv"
     echo(f"{len(new):,} clips in {len(new.sizes)} folds -> {file}")
-    near = describe_neighbours(loaded.items, new)
-    if near:
-        echo(
-            f"WARNING: {near}; such clips are so alike that scores will be too high. Keep files "
-            "whole (--by media), or, with fewer than three files, set gap = 5 in the experiment",
-            err=True,
-        )
-    if len(new.sizes) < 3:
-        echo(
-            "WARNING: obygaze models run needs three folds, to train, validate and test. Make "
-            "more folds, or group by another column",
-            err=True,
-        )
 
 
 @manifests.command()
@@ -461,6 +447,6 @@ def audit(manifest: Path, with_ids: bool, as_json: bool, **options: Any) -> None
 
     leaks = audit(of.Manifest.load(manifest), **options)
     if with_ids:
-        show_result([row for leak in leaks for row in leak.items()], as_json)
+        show([row for leak in leaks for row in leak.items()], as_json)
     else:
-        show_result(audit_rows(leaks), as_json)
+        show(audit_rows(leaks), as_json)

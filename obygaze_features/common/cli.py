@@ -195,18 +195,19 @@ def column_option(meanings: str, example: str) -> Callable[[Command], Command]:
         "columns",
         multiple=True,
         metavar="MEANING=COLUMN",
-        callback=_mapping,
+        callback=read_pairs,
         help=f"Columns by meaning: {meanings}. Example: --column {example}",
     )
 
 
-def _mapping(ctx: click.Context, param: click.Parameter, pairs: Sequence[str]) -> dict[str, str]:
+def read_pairs(ctx: click.Context, param: click.Parameter, pairs: Sequence[str]) -> dict[str, str]:
+    """Turn the values NAME=VALUE of a repeatable option into a dictionary."""
     mapping: dict[str, str] = {}
     for pair in pairs:
-        meaning, _, column = pair.partition("=")
-        if not column or meaning in mapping:
-            raise UsageError(f"--column {pair}: pass MEANING=COLUMN, once per meaning")
-        mapping[meaning] = column
+        name, _, value = pair.partition("=")
+        if not value or name in mapping:
+            raise UsageError(f"{param.opts[0]} {pair}: pass {param.metavar}, each name once")
+        mapping[name] = value
     return mapping
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from obygaze_features.common.tables import Table, format_table
 from obygaze_features.common.text import counted, join_some, shorten
 from obygaze_features.errors import ManifestError, UsageError
-from obygaze_features.items.items import Items, group_noun, raise_first
+from obygaze_features.items.items import Items, group_noun, raise_first, safe_id
 from obygaze_features.manifests.labels import IdTable, repeated_ids
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def stratified(
     labels: str | None = None,
     groups: str | None = None,
     gap: float = 0.0,
-    name: str = "leak-free",
+    name: str | None = None,
 ) -> Split:
     """Assign every labelled item to a fold, with the levels spread evenly over the folds.
 
@@ -330,9 +330,13 @@ def stratified(
     one fold, and the levels are spread as evenly as whole groups allow. With a `gap` (the seconds
     that will separate test and training clips), the groups are stretches of each file that are long
     enough for some of their clips to remain (see `cut_files`).
+
+    By default, the split is called ``leak-free``, or ``by-`` and the column.
     """
     label_set = manifest.labels(labels)
     ids = label_set.ids
+    if name is None:
+        name = f"by-{safe_id(groups)}" if groups else "leak-free"
     if folds < 2:
         raise UsageError(f"a split needs at least 2 folds (got {folds})")
     units = manifest.items.groups(groups, ids) if groups else cut_files(manifest.items, ids, gap)
@@ -400,7 +404,7 @@ def leave_film_out(
     *,
     labels: str | None = None,
     groups: str = "film",
-    name: str = "leave-film-out",
+    name: str | None = None,
 ) -> Split:
     """Make one fold per film, in order of film ids, from all items or from a label set.
 
@@ -413,4 +417,5 @@ def leave_film_out(
         raise UsageError(f"leave-{noun}-out needs items from at least two {noun}s")
     number = {group: fold for fold, group in enumerate(names)}
     about = {"method": f"one fold per {noun}", f"{noun}s": names}
+    name = name or f"leave-{safe_id(noun)}-out"
     return Split(name, ids, [number[group] for group in group_of], about=about)

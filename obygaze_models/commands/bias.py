@@ -63,7 +63,7 @@ def _with_outputs(command: Callable[..., Measured]) -> Callable[..., None]:
             show(measured.to_dict(), as_json)
         else:
             show({"rows": measured.rows, **measured.about})
-        echo_warnings(measured.notes, heading="NOTE")
+        echo_warnings(measured.notes)
 
         for path in dict.fromkeys(outputs):
             if path.suffix in SUFFIXES:

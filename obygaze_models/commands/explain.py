@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,8 @@ from obygaze_features.common.cli import (
     store_argument,
 )
 from obygaze_features.common.elan import refuse_edited
-from obygaze_features.common.files import (
-    refuse_to_overwrite,
-    require_folder_name,
-    write_files,
-)
-from obygaze_features.common.text import counted
-from obygaze_features.errors import ExperimentError, UsageError
+from obygaze_features.common.files import require_folder_name, write_files
+from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option
 
 
@@ -52,9 +46,9 @@ def explain(
     """Explain a MODEL's predictions for clips.
 
     A linear bottleneck shows each concept's contribution to the logit. The contributions and the
-    intercept add up to the logit. A tree shows its questions on the clip's concepts.
-    Other models, such as networks, give no reasons. With a single store, the five most similar
-    clips are listed.
+    intercept add up to the logit. A tree shows its questions on the clip's concepts, step by step.
+    Other models, such as networks, give no reasons, and there are none for a clip whose features
+    are all zero. With a single store, the five most similar clips are listed.
 
     \b
     Example:
@@ -65,36 +59,16 @@ def explain(
     from obygaze_models.explain.attributions import explain_clips
     from obygaze_models.saved.about import describe_seen, read_about
 
-    about = read_about(model)
-    clips = explain_clips(model, stores, ids)
+    clips = msgspec.to_builtins(explain_clips(model, stores, ids))
     if as_json:
-        echo_json(msgspec.to_builtins(clips))
+        echo_json(clips)
     else:
-        for clip in clips:
-            show(_facts(clip))
         echo_warnings(describe_seen({clip["id"]: clip["seen_in_training"] for clip in clips}))
-    echo_warnings(about.description.warnings)
-
-
-def _facts(clip: dict[str, Any]) -> dict[str, Any]:
-    """Return a clip's prediction, with its reasons and the nearest clips as rows."""
-    explanation = clip["explanation"]
-    facts = {
-        "id": clip["id"],
-        "predicted": explanation["label"],
-        "probabilities": explanation["probabilities"],
-    }
-    why = explanation["why"]
-    if why is None:
-        facts["reasons"] = "none from this type of model, or all features of the clip are zero"
-    elif "steps" in why:
-        facts["shares_in_the_leaf"] = why["shares"]
-        facts["questions"] = [asdict(step) for step in why["steps"]]
-    else:
-        facts["log_odds"] = why["logit"]
-        facts["at_rest"] = why["intercept"]
-        facts["parts"] = why["contributions"]
-    return facts | {"nearest": clip["nearest"]}
+        for clip in clips:
+            explanation = clip.pop("explanation")
+            why = explanation.pop("why") or {"reasons": "none from this type of model"}
+            show({**clip, **why, **explanation})
+    echo_warnings(read_about(model).description.warnings)
 
 
 @click.command()
@@ -130,13 +104,10 @@ def moments(
     Example:
       obygaze models moments models/mil stores/xclip.zarr -o moments.csv
     """
+    from obygaze_models.experiments.elan_documents import moment_files
     from obygaze_models.experiments.record import RECORD
     from obygaze_models.saved.about import describe_seen
 
-    for path in filter(None, (output, frames)):
-        if path.suffix.lower() != ".csv":
-            raise UsageError(f"-o and --frames take a CSV file (got {path}). Name it {path}.csv")
-        refuse_to_overwrite(path, overwrite=overwrite)
     if frames and frames.resolve() == output.resolve():
         raise UsageError("-o and --frames must be different files")
     if elan:
@@ -149,31 +120,18 @@ def moments(
         frames_of = om.predict_frames(model, opened)
         done = om.find_moments(frames_of, opened.items, **options)
 
-    files = {output: done.to_csv()}
-    lines = [done.describe(), f"a row per moment -> {output}"]
+    documents = {}
+    if elan:
+        documents = {elan / name: text for name, text in moment_files(done).items()}
+        if overwrite:
+            refuse_edited(documents)
+    files = documents | {output: done.to_csv()}
     if frames:
         files[frames] = done.frames.to_csv()
-        lines.append(f"a row per frame -> {frames}")
-    documents, problem = _elan_documents(done, elan)
-    if overwrite:
-        refuse_edited(documents)
-    if elan and not problem:
-        lines.append(f"{counted(len(documents), 'file')} for ELAN -> {elan}")
 
-    write_files(files | documents, overwrite=overwrite)
-    echo("\n".join(lines))
-    echo_warnings(problem, heading="NOTE")
+    write_files(files, overwrite=overwrite)
+    echo(done.describe())
+    for path in files:
+        echo(f"Wrote {path}")
     seen = dict(zip(done.frames.ids, done.frames.seen, strict=True))
     echo_warnings([*done.warnings, *describe_seen(seen)])
-
-
-def _elan_documents(done: om.Moments, elan: Path | None) -> tuple[dict[Path, str], list[str]]:
-    """Return the ELAN documents of the moments, or the reason why no document is written."""
-    from obygaze_models.experiments.elan_documents import moment_files
-
-    if elan is None:
-        return {}, []
-    try:
-        return {elan / name: text for name, text in moment_files(done).items()}, []
-    except ExperimentError as error:
-        return {}, [f"no files for ELAN: {error}"]

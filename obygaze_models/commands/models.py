@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,20 +23,13 @@ from obygaze_features.common.cli import (
 )
 from obygaze_features.common.figures import check_figure_path, save_figure
 from obygaze_features.common.printer import fill
-from obygaze_features.common.text import counted, redact_url
-from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import (
     echo_warnings,
     path_option,
-    run_folders,
     verbose_option,
 )
 from obygaze_models.commands.explain import explain, moments
 from obygaze_models.commands.predict import evaluate, predict, train
-from obygaze_models.data.warnings import RunWarning
-
-if TYPE_CHECKING:
-    from obygaze_models.saved.about import About
 
 
 @click.group(cls=HeadedGroup, daily=["run", "compare", "predict", "explain"])
@@ -102,9 +95,9 @@ def run(
 
     Writes a folder with run.json (scores, data, versions), predictions.csv, fits.csv and models.
     Finished fits are kept in OUTPUT.partial, so the same command resumes after an interruption
-    (with --overwrite it starts again). Prints the result first, and names the films if only some of
-    them are tested. The exit code is 3 if fits or tests were skipped. An EXPERIMENT is a TOML file.
-    Its paths are relative to the file:
+    (with --overwrite it starts again). Prints warnings, then the result, which names the films if
+    only some of them are tested. The exit code is 3 if fits or tests were skipped. An EXPERIMENT is
+    a TOML file. Its paths are relative to the file:
 
     \b
       name = "Sure against the negatives"
@@ -121,38 +114,28 @@ def run(
     """
     from msgspec import to_builtins
 
-    from obygaze_models.experiments.record import RECORD
+    from obygaze_models.experiments.summary import describe_run, headline
 
     loaded = om.load_experiment(experiment, predictions=predictions)
     if dry_run:
         _echo_plan(loaded, verbose=verbose, as_json=as_json)
         return
-    if not as_json:
-        stores = " + ".join(Path(redact_url(store)).name for store in loaded.stores)
-        echo(
-            f"{loaded.name}: train {', '.join(loaded.learners)} on {loaded.goal}; "
-            f"features of {stores} ({loaded.feature})",
-            err=True,
-        )
     done = om.run_experiment(
         loaded,
         output or Path("runs", experiment.stem),
         overwrite=overwrite,
         log=lambda line: echo(line, err=True),
     )
+    record = done.record
+    echo_warnings(record.warnings, verbose=verbose)
     if as_json:
-        echo_json(to_builtins(done.record))
+        echo_json(to_builtins(record))
     else:
-        _echo_run(done, verbose=verbose)
-    skipped = done.record.skipped
-    if skipped:
-        if as_json:
-            echo_warnings(warning for warning in done.record.warnings if warning.code == "skipped")
-        parts = counted(len(skipped), "fit or test was", "fits and tests were")
-        unscored = done.record.unscored
-        without = f" (no scores for {', '.join(unscored)})" if unscored else ""
-        echo(f"{parts} skipped{without}; {done.folder / RECORD} says why", err=True)
-    exit_if(skipped)
+        for line in headline(record):
+            echo(line, bold=True)
+        echo(f"Wrote {done.folder}")
+        echo(f"\n{describe_run(done, verbose=verbose)}")
+    exit_if(record.skipped)
 
 
 def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> None:
@@ -172,25 +155,8 @@ def _echo_plan(experiment: om.Experiment, *, verbose: bool, as_json: bool) -> No
         echo_json(to_builtins(planned))
         return
     echo(describe_plan(plan))
-    skipped = [{"would_be_skipped": skip.what, "why": skip.why} for skip in failed]
-    show({"seconds_on_this_machine": seconds, "skipped": skipped})
-    echo_warnings([note for note in warnings if note.code != "skipped"], verbose=verbose)
-
-
-def _echo_run(done: om.Run, *, verbose: bool) -> None:
-    """Print warnings that void the scores, then the run's result, tables and other warnings."""
-    from obygaze_models.data.warnings import group_warnings
-    from obygaze_models.experiments.summary import describe_run, headline
-
-    voids = [warning for warning in done.record.warnings if warning.voids_scores]
-    warnings = [warning for warning in done.record.warnings if not warning.voids_scores]
-    echo_warnings(voids, verbose=verbose)
-    for line in headline(done.record):
-        echo(line, bold=True)
-    echo_warnings(group_warnings(warnings)[:1])
-    echo(f"Wrote {done.folder}")
-    echo(f"\n{describe_run(done, verbose=verbose)}")
-    echo_warnings(warnings, skip=0 if verbose else 1, verbose=verbose)
+    show({"seconds_on_this_machine": seconds})
+    echo_warnings(warnings, verbose=verbose)
 
 
 @models.command("list")
@@ -206,31 +172,32 @@ def list_models(folder: Path | None, as_json: bool) -> None:
     from obygaze_models.estimators.registry import describe_estimators
     from obygaze_models.saved.about import read_models
 
-    if folder is not None:
-        show([_model_row(name, about) for name, about in read_models(folder).items()], as_json)
-        return
-    rows = []
-    for name, estimator in describe_estimators().items():
-        options = [f"{key} = {value!r}" for key, value in estimator["options"].items()]
-        facts = {"name": name, "estimator": estimator["title"], "package": estimator["package"]}
-        rows.append(facts | {"options": ", ".join(options)})
+    rows: list[dict[str, Any]] = []
+    if folder is None:
+        for name, estimator in describe_estimators().items():
+            options = [f"{key} = {value!r}" for key, value in estimator["options"].items()]
+            rows.append(
+                {
+                    "name": name,
+                    "estimator": estimator["title"],
+                    "package": estimator["package"],
+                    "options": ", ".join(options),
+                }
+            )
+    else:
+        for name, about in read_models(folder).items():
+            own = about.description
+            rows.append(
+                {
+                    "model": name,
+                    "estimator": own.estimator,
+                    "task": own.task,
+                    "clips_seen": len(own.seen),
+                    "classes": own.classes,
+                    "array": own.features.array,
+                }
+            )
     show(rows, as_json)
-
-
-def _model_row(name: str, about: About) -> dict[str, Any]:
-    own = about.description
-    row = {"model": name, "estimator": own.estimator, "task": own.task, "clips_seen": len(own.seen)}
-    return row | {"classes": own.classes, "array": own.features.array}
-
-
-class _MetricOption(click.Option):
-    """An option whose help lists the metrics, which are imported only to print the help."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        from obygaze_models.scoring.metrics import METRICS, TREC
-
-        names, text = super().get_help_record(ctx) or ("", "")
-        return names, text.format(", ".join(key for key in METRICS if key != TREC))
 
 
 @models.command()
@@ -244,8 +211,9 @@ class _MetricOption(click.Option):
 )
 @click.option(
     "--metric",
-    cls=_MetricOption,
-    help="The score to show: {}.  [default: the metric of the first run's experiment]",
+    help="The score to show: f1, f1_macro, f1_weighted, precision, recall, accuracy, "
+    "balanced_accuracy, auroc, average_precision, calibration_error, brier, log_loss, r2, mae, "
+    "spearman, pearson.  [default: the metric of the first run's experiment]",
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
@@ -271,45 +239,33 @@ def compare(
     """
     if output:
         check_figure_path(output, overwrite=overwrite)
-    opened = [om.load_run(folder) for folder in run_folders(runs)]
-    compared = om.compare(*opened, models=models, metric=metric)
-    table = compared.table(metric)
-    grave = [note for run in opened for note in run.warnings if note.voids_scores]
-    for own in compared.comparisons:
-        grave += own.leaks
-    notes = [*compared.left_out]
-    differences: list[RunWarning] = []
-    for own in compared.comparisons:
-        differences += own.differences
-        notes += own.notes
-        if metric not in (None, *own.scores):
-            text = f"{own.test} is left out: {metric} is undefined for its classes"
-            notes.append(RunWarning("no-metric", own.test, text))
-    echo_warnings(grave)
-    echo_warnings(differences, heading="NOTE")
+    compared = om.compare(*runs, models=models, metric=metric)
+    echo_warnings(compared.warnings)
     if as_json:
         echo_json(asdict(compared))
     else:
         echo(fill(compared.headline(metric), 100), bold=True)
-        echo(f"\n{table}")
-    echo_warnings(notes, heading="NOTE")
+        echo(f"\n{compared.table(metric)}")
     if output:
         save_figure(compared.figure(metric), output, overwrite=overwrite)
-        echo(f"Wrote {output}", err=as_json)
+        echo(f"Wrote {output}", err=True)
 
 
 @models.command()
 @folder_argument("experiment")
 @click.option(
     "--films",
-    show_default="2,5,10,15, up to the largest possible",
-    help="Numbers of films to train on.",
+    "sizes",
+    type=int,
+    multiple=True,
+    help="A number of films to train on; repeatable.  [default: 2, 5, 10, 15, up to the largest "
+    "possible]",
 )
 @output_options("A figure: .svg, .pdf or .png.", required=False)
 @json_option
 def curve(
     experiment: Path,
-    films: str | None,
+    sizes: tuple[int, ...],
     output: Path | None,
     overwrite: bool,
     as_json: bool,
@@ -327,20 +283,14 @@ def curve(
     """
     if output:
         check_figure_path(output, overwrite=overwrite)
-    try:
-        sizes = None if films is None else [int(size) for size in films.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"--films must be whole numbers (got {films}). For example, write 2,5,10"
-        ) from None
-    drawn = om.learning_curve(experiment, sizes, log=lambda line: echo(line, err=True))
+    drawn = om.learning_curve(experiment, sizes or None, log=lambda line: echo(line, err=True))
     if as_json:
         echo_json(asdict(drawn))
     else:
         echo(str(drawn))
     if output:
         save_figure(drawn.figure(), output, overwrite=overwrite)
-        echo(f"Wrote {output}", err=as_json)
+        echo(f"Wrote {output}", err=True)
 
 
 @models.command()
@@ -356,7 +306,7 @@ def check(run: Path, as_json: bool) -> None:
     Example:
       obygaze models check runs/first
     """
-    opened = om.load_run(*run_folders([run]))
+    opened = om.load_run(run)
     differences = opened.check()
     rows = [{"difference": text} for text in differences]
     facts = {"run": str(opened.folder), "scores": len(opened.record.scores)}

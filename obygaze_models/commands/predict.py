@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,20 +15,15 @@ from obygaze_features.common.cli import (
     echo_json,
     folder_argument,
     json_option,
+    names_option,
     output_options,
     overwrite_option,
     show,
 )
 from obygaze_features.common.elan import refuse_edited
-from obygaze_features.common.files import refuse_to_overwrite, write_files
+from obygaze_features.common.files import write_files
 from obygaze_features.errors import UsageError
 from obygaze_models.commands._shared import echo_warnings, path_option, stores_argument
-
-if TYPE_CHECKING:
-    from obygaze_models.saved.inference import PartScore
-
-
-MAX_ROWS_SHOWN = 20
 
 
 @click.command()
@@ -62,17 +56,17 @@ def train(
         log=lambda line: echo(line, err=True),
     )
     echo_warnings(model.warnings)
-    facts = {**asdict(model), "path": str(model.path)}
+    facts = asdict(model)
     if not as_json:
-        keys = ("path", "task", "trained", "validated", "drawn_away", "seen")
-        facts = {key: facts[key] for key in keys}
+        for key in ("join", "facts", "warnings"):
+            del facts[key]
     show(facts, as_json)
 
 
 @click.command()
 @folder_argument("model")
 @click.argument("stores", metavar="[STORE]...", nargs=-1, type=ADDRESS)
-@click.option("--ids", metavar="ID,ID", help="Predict only these clips.")
+@names_option("--ids", metavar="ID,...", help="Predict only these clips.")
 @path_option("-o", "--output", help="A CSV file with one row per clip.")
 @path_option(
     "--elan",
@@ -86,7 +80,7 @@ def train(
 def predict(
     model: Path,
     stores: tuple[Path | str, ...],
-    ids: str | None,
+    ids: list[str] | None,
     output: Path | None,
     elan: Path | None,
     estimator: str | None,
@@ -112,37 +106,23 @@ def predict(
     from obygaze_models.experiments.predict import predict_model, predict_run
     from obygaze_models.experiments.record import RECORD
 
-    if output:
-        refuse_to_overwrite(output, overwrite=overwrite)
-    clips = [clip.strip() for clip in ids.split(",")] if ids else None
-    max_rows = 0 if as_json or output or elan else MAX_ROWS_SHOWN
-    outputs = Outputs(output, elan, max_rows)
-    if (model / RECORD).is_file():
-        if stores:
-            raise UsageError(f"{model} is a run. Leave out STORE")
-        written = predict_run(om.load_run(model), outputs, estimator=estimator, ids=clips)
+    outputs = Outputs(output, elan)
+    is_run = (model / RECORD).is_file()
+    if is_run == bool(stores) or (estimator and not is_run):
+        raise UsageError("a model needs a STORE, and a run takes none; --estimator is for runs")
+    if is_run:
+        written = predict_run(om.load_run(model), outputs, estimator=estimator, ids=ids)
     else:
-        _check_model(model, stores, estimator)
-        written = predict_model(model, stores, outputs, ids=clips)
+        written = predict_model(model, stores, outputs, ids=ids)
     echo_warnings(written.seen)
     if overwrite:
         refuse_edited(written.files)
     write_files(written.files, overwrite=overwrite)
     if as_json:
         echo_json([*written.rows])
-    for line in written.text:
-        echo(line, err=as_json)
+    else:
+        echo("\n".join(written.text))
     echo_warnings(written.warnings)
-
-
-def _check_model(model: Path, stores: tuple[Path | str, ...], estimator: str | None) -> None:
-    """Raise an error if the model or its store is missing, or if an option is only for a run."""
-    if not model.exists():
-        raise UsageError(f"{model} does not exist. Pass a saved model or a run")
-    if estimator:
-        raise UsageError(f"--estimator needs a run, but {model} is a single model")
-    if not stores:
-        raise UsageError("no clips to predict. Pass a store: obygaze models predict MODEL STORE")
 
 
 @click.command()
@@ -167,11 +147,23 @@ def evaluate(
     """
     scored = om.evaluate(model, stores, manifest, labels=labels)
     group = scored.grouped_by
-    rows = [*_score_rows("all clips", scored.every)]
-    if scored.seen and scored.unseen.clips:
-        rows += _score_rows("not seen in training", scored.unseen)
-    if 0 < scored.apart.clips < scored.unseen.clips:
-        rows += _score_rows(f"of another {group} than in training", scored.apart)
+    parts = {
+        "all clips": scored.every,
+        "not seen in training": scored.unseen,
+        f"of another {group} than in training": scored.apart,
+    }
+    rows: list[dict[str, Any]] = []
+    shown = {0}
+    for name, part in parts.items():
+        if part.clips in shown:  # the same clips, because each part is within the one before
+            continue
+        shown.add(part.clips)
+        size = {"on": name, "clips": part.clips, "positive": part.positives}
+        if part.classes == 1:  # nothing to score
+            rows.append(size)
+            continue
+        for predicted_by, scores in {"the model": part.scores, **part.baselines}.items():
+            rows.append({**size, "by": predicted_by, **scores})
     facts = {
         "task": scored.task,
         "clips": scored.every.clips,
@@ -184,13 +176,3 @@ def evaluate(
     echo_warnings(scored.warnings)
     if scored.seen:
         echo_warnings(["clips seen in training are no fair test; look at the other rows"])
-
-
-def _score_rows(name: str, part: PartScore) -> Iterator[dict[str, Any]]:
-    """Yield the scores on a set of clips, and the scores of guessing with the same shares."""
-    size = {"on": name, "clips": part.clips, "positive": part.positives}
-    if part.classes == 1:  # nothing to score
-        yield size
-        return
-    for predicted_by, scores in {"the model": part.scores, **part.baselines}.items():
-        yield {**size, "by": predicted_by, **scores}

@@ -10,7 +10,7 @@ import click
 import obygaze_models as om
 from obygaze_features.common.cli import PATH, echo, overwrite_option
 from obygaze_features.errors import UsageError
-from obygaze_models.commands._shared import path_option, run_folders
+from obygaze_models.commands._shared import path_option
 
 
 @click.command()
@@ -39,27 +39,21 @@ from obygaze_models.commands._shared import path_option, run_folders
 def report(sources: tuple[Path, ...], output: Path | None, **options: Any) -> None:
     """Write annotations, or the results of runs, as an HTML page.
 
-    The page is a single file, needs no network, and can be printed. For a MANIFEST with labels, or
-    for TIMELINES (minute by minute), it shows each film as a strip, each clip with its annotations,
-    and how well annotators agree. For RUNS it also shows the models' results: scores next to the
-    paper's scores and to chance, their limitations, and explanations.
+    The page is a single file, needs no network, and can be printed. With --videos, open it from
+    your disk. For a MANIFEST with labels, or for TIMELINES (minute by minute), it shows each film
+    as a strip, each clip with its annotations, and how well annotators agree. For RUNS it also
+    shows the models' results: scores next to the paper's scores and to chance, their limitations,
+    and explanations.
 
     \b
     Example:
       obygaze report runs/sure-against-easy
     """
-    folders, has_pictures = run_folders(sources), options["thumbnails"] is not None
     if output is None:
-        if has_pictures:
+        if options["thumbnails"] is not None or len(sources) > 1:
             raise UsageError(
-                "a page with pictures of films must not be shared, so it is not written to the "
-                "source folder by default. Choose a path with -o"
+                "a page of several runs, or with pictures of films (never share it), needs a path. "
+                "Add -o report.html"
             )
-        if len(folders) > 1:
-            raise UsageError("several runs need an output file. Add -o report.html")
-        output = folders[0] / "report.html"
-    echo(f"Wrote {om.report(folders, output, **options)}")
-    if options["videos"] is not None:
-        echo(f"The page plays clips from {options['videos']} on this computer. Open it from disk.")
-    if has_pictures:
-        echo("The page contains pictures of films. Do not share it.")
+        output = sources[0] / "report.html"
+    echo(f"Wrote {om.report(sources, output, **options)}")

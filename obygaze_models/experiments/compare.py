@@ -11,7 +11,7 @@ import pandas as pd
 from obygaze_features.common.text import counted, unknown_name
 from obygaze_features.errors import ExperimentError
 from obygaze_features.items.items import group_noun
-from obygaze_models.data.warnings import RunWarning, leak_warning
+from obygaze_models.data.warnings import RunWarning, leak_warning, unique_warnings
 from obygaze_models.experiments.comparisons import Comparison, Comparisons, ModelRef
 from obygaze_models.experiments.experiment import as_toml
 from obygaze_models.experiments.predictions import join_fits, split_by
@@ -62,7 +62,8 @@ def compare(
     }
     refs = list(dict.fromkeys(ref for ref, _ in tables))
     _check_models(models, refs, named)
-    comparisons, left_out = [], []
+    comparisons: list[Comparison] = []
+    left_out: list[RunWarning] = []
     for pair in _pairs(refs, models, first):
         tests = {ref: [test for own, test in tables if own == ref] for ref in pair}
         for test in dict.fromkeys([*tests[pair[1]], *tests[pair[0]]]):
@@ -75,10 +76,16 @@ def compare(
         name = models[0] if models else refs[0].model
         nothing = f"no model to compare with {name}. Add a run or a model"
         raise ExperimentError(left_out[0].text if left_out else nothing)
+    warnings = [note for run in named.values() for note in run.warnings if note.voids_scores]
+    for own in comparisons:
+        warnings += [*own.leaks, *own.differences, *own.notes]
+        if metric not in (None, *own.scores):
+            text = f"{own.test} is left out: {metric} is undefined for its classes"
+            warnings.append(RunWarning("no-metric", own.test, text))
     ranked = Comparisons(
         _adjust(comparisons),
         metric or first.record.main_metric,
-        tuple(dict.fromkeys(left_out)),
+        tuple(unique_warnings([*warnings, *left_out])),
         pooled,
     )
     ranked.select(metric)  # raises for an unknown metric

@@ -84,15 +84,16 @@ class Comparisons:
         One comparison per model, reference and test set.
     metric
         The score that models are ranked by.
-    left_out
-        Warnings about models or test sets that could not be compared.
+    warnings
+        Warnings about the runs, about each comparison, and about models or test sets that could not
+        be compared.
     pooled
         True if all clips are scored together, False if scores are means over films.
     """
 
     comparisons: list[Comparison]
     metric: str
-    left_out: tuple[RunWarning, ...] = ()
+    warnings: tuple[RunWarning, ...] = ()
     pooled: bool = False
 
     def __str__(self) -> str:

@@ -44,11 +44,12 @@ HELD_OUT = "held-out prediction"
 PARTS = "parts in the "
 """The prefix of the column name for the concepts' contributions to the log-odds."""
 MAX_PARTS_SHOWN = 3
+MAX_ROWS_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files to write predictions to, and the number of rows to print.
+    """The files to write predictions to.
 
     Parameters
     ----------
@@ -56,13 +57,15 @@ class Outputs:
         A CSV file for all predictions.
     elan
         A folder for ELAN documents.
-    max_rows
-        The maximum number of rows to print.
     """
 
     table: Path | None = None
     elan: Path | None = None
-    max_rows: int = 0
+
+    @property
+    def max_rows(self) -> int:
+        """The maximum number of rows to print, which is 0 if there are files."""
+        return 0 if self.table or self.elan else MAX_ROWS_SHOWN
 
 
 def model_rows(predictions: Predictions, items: Items) -> list[Row]:

@@ -1,12 +1,10 @@
 """Timelines as figures, ELAN files and spreadsheets."""
 
 import csv
-import gc
 import io
 import itertools
 import json
 import tracemalloc
-import weakref
 from collections import defaultdict
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -84,25 +82,6 @@ def test_export_holds_one_film_in_memory():
         tracemalloc.stop()
     assert len(sizes) == 12
     assert peaks[2] < 1.2 * peaks[1]
-
-
-def test_figures_are_released_once_saved(tmp_path, obygaze, monkeypatch):
-    timelines = of.Timelines.of("t", [Segment(f, "ann", 0, 9, "S") for f in ("a", "b", "c")])
-    timelines.save(tmp_path / "t")
-    timelines.project(9).save(tmp_path / "m")
-    draw, drawn, alive = figures.film_figure, [], []
-
-    def film_figure(*arguments):
-        gc.collect()
-        alive.append(sum(figure() is not None for figure in drawn))
-        figure = draw(*arguments)
-        drawn.append(weakref.ref(figure))
-        return figure
-
-    monkeypatch.setattr(figures, "film_figure", film_figure)
-    obygaze("annotations", "figure", tmp_path / "t", tmp_path / "m", "-o", tmp_path / "f", code=0)
-    assert alive == [0, 0, 0]
-    assert len(list((tmp_path / "f").glob("*.svg"))) == 3
 
 
 def test_pympi_reads_every_annotators_tiers(marked, tmp_path):

@@ -141,9 +141,9 @@ def test_new_concepts_join_the_manifests_scheme(annotations, timelines, spans):
 def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
     project, new = ("annotations", "project", timelines, "--grid"), ("-o", tmp_path / "new")
     for options, fact in (
-        (["60"], "--grid 60 is a clip length; add -o MANIFEST"),
+        (["60"], "is not a manifest on disk; pass a folder (-o MANIFEST)"),
         (["60", *new, "--threshold", "1.5"], "a share above 0 and at most 1 (got 1.5)"),
-        (["60", *new, "--threshold", "some"], "takes numbers such as 0.2 or 20%"),
+        (["60", *new, "--threshold", "nan"], "a share above 0 and at most 1 (got nan)"),
         (["nowhere"], "nowhere is not a grid"),
     ):
         refused(obygaze(*project, *options), fact, code=2)
@@ -161,7 +161,7 @@ def test_user_errors_are_one_line(obygaze, timelines, spans, tmp_path):
 def test_two_thresholds_do_not_merge(obygaze, annotations, timelines, spans, tmp_path):
     annotations("project", timelines, "--grid", spans)
     more = saved(tmp_path / "more", segments("three", [(0, 100, "S", "Look")]))
-    annotations("project", more, "--grid", spans, "--threshold", "50%")
+    annotations("project", more, "--grid", spans, "--threshold", 0.5)
     refused(obygaze("annotations", "merge", spans), "different thresholds", code=2)
     pair = names("one", "three")
     text = annotations("merge", spans, *pair)
@@ -215,7 +215,7 @@ def test_projection_keeps_titles(obygaze, annotations, tmp_path):
     assert [titles.get(film) for film in films] == ["Flight of A", None, "Juno (2007)"]
     for name, title in (("flight of a", "Flight of A"), ("Juno (2007)", "Juno"), ("b", ">b<")):
         path = tmp_path / "figures" / f"{name}.svg"
-        annotations("figure", *pair, "--film", name, "-o", path)
+        annotations("figure", *pair, name, "-o", path)
         assert title in path.read_text()
-    wrong = obygaze("annotations", "figure", *pair, "--film", "Jun", "-o", tmp_path / "x.svg")
+    wrong = obygaze("annotations", "figure", *pair, "Jun", "-o", tmp_path / "x.svg")
     assert (wrong.exit_code, "did you mean Juno" in wrong.output) == (2, True)

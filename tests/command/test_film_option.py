@@ -64,5 +64,5 @@ def test_every_command_shares_one_film_option() -> None:
         for option in context.command.params:
             if isinstance(option, click.Option) and "--film" in option.opts:
                 texts[context.command_path] = option.help.partition(". ")[2]
-    assert len(texts) == 6
+    assert len(texts) == 5
     assert len({*texts.values()}) == 1

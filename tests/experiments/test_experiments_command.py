@@ -43,7 +43,6 @@ def write(tmp_path, monkeypatch, world):
 def test_run_prints_scores_and_the_output_folder(write, tmp_path):
     write(estimators=["logistic"])
     result = run_obygaze("models", "run", "sure.toml", code=0)
-    assert "train logistic on EN vs S" in result.stderr
     note, first, wrote, *tables = result.stdout.splitlines()
     assert note == "Tests 10 of 100 clips"
     record = json.loads((tmp_path / "runs/sure/run.json").read_text(encoding="utf-8"))
@@ -59,11 +58,11 @@ def test_run_prints_scores_and_the_output_folder(write, tmp_path):
 
 SLIPS = [
     ("run other.toml", 1, ["other.toml cannot be read: No such file"]),
-    ("run url.toml", 1, ["features of x.zarr"]),
+    ("run url.toml", 1, ["127.0.0.1:1/x.zarr"]),
     ("run two.toml", 1, ["several splits: other, ten. Name one", 'split = "NAME"']),
     ("train sure.toml --estimator majorty", 1, ["did you mean majority"]),
-    ("predict nope -o nope.csv", 2, ["nope does not exist"]),
-    ("compare sure.toml sure.toml", 2, ["duplicate folder"]),
+    ("predict nope -o nope.csv", 2, ["a model needs a STORE"]),
+    ("predict nope x.zarr -o nope.csv", 1, ["nope does not exist"]),
 ]
 
 
@@ -231,7 +230,7 @@ def test_at_most_five_warnings_print_by_default(capsys):
     *lines, rest = capsys.readouterr().err.splitlines()
     assert lines[0] == "WARNING: LEAKAGE: leak 0 (and 5 more of this kind)"
     assert len(lines) == 5
-    assert rest == "and 1 more kind of warning; -v prints all"
+    assert rest == "WARNING: 1 more kind; -v prints all"
     assert group_warnings(same) == ["mlp and svm: stopped early."]
 
 
@@ -256,8 +255,8 @@ def test_a_dry_run_lists_fits_failures_and_void_tests(tmp_path, monkeypatch):
         f"{record.join.used} of {record.join.labelled} labelled clips",
     ):  # fmt: skip
         assert fact in words.stdout
-    assert re.search(r"logistic, .*  it fails", words.stdout)
-    assert all(code in words.stderr for code in ("are synthetic", "LEAKAGE"))
+    facts_of = ("are synthetic", "LEAKAGE", "SKIPPED", "logistic", "it fails")
+    assert all(fact in words.stderr for fact in facts_of)
     planned = json.loads(facts.stdout)
     assert {skip["what"].split(",")[0] for skip in planned["skipped"]} == {"logistic", "majority"}
     assert planned["join"]["labelled"] == 100

@@ -271,9 +271,10 @@ def test_a_gap_ends_a_stretch_without_predictions(run, monkeypatch):
 
 
 @pytest.mark.parametrize(("arguments", "fact"), [
-    ("{run} x.zarr", "Leave out STORE"),
+    ("{run} x.zarr", "a run takes none"),
     ("{run} --estimator mpl", "did you mean mlp"),
-    ("{out}", "predict MODEL STORE"),
+    ("{out}", "a model needs a STORE"),
+    ("{out} x.zarr --estimator mlp", "--estimator is for runs"),
 ])  # fmt: skip
 def test_incompatible_options_are_refused(run, tmp_path, arguments, fact):
     words = arguments.format(run=run.folder, out=tmp_path).split()

@@ -224,7 +224,7 @@ def test_models_are_compared_with_the_first_ones_headline(good, noisy):
         (name, test) for name in names for test in ("HN vs S", "EN+HN vs S")
     ]
     assert {row.reference.name for row in compared.comparisons} == {"good-films: logistic"}
-    assert compared.left_out == ()
+    assert compared.warnings == ()
     for row in compared.comparisons:
         first = auroc_by_film(good, "logistic", row.test)
         run = good if row.model.run == "good-films" else noisy
@@ -340,7 +340,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     compared = om.compare(a, b, models=["logistic"])
     [_, full] = compared.comparisons
     fact = "EN vs S is a test set of others: logistic, not of good: logistic"
-    assert compared.left_out == (RunWarning("not-tested", "EN vs S", fact),)
+    assert compared.warnings[-1] == RunWarning("not-tested", "EN vs S", fact)
     tested, there = (
         {row["id"] for row in rows_of(run, "logistic", "EN+HN vs S")} for run in (a, b)
     )
@@ -372,7 +372,7 @@ def test_notes_say_how_runs_differ(run, world, good, tmp_path):
     output = run_obygaze("models", "compare", films.folder, unbalanced.folder).output
     assert output.index("different protocols: split in by-film") < output.index("AUROC")
     sparse = run_obygaze("models", "compare", a.folder, unbalanced.folder)
-    assert f"NOTE: {notes[0]}" in sparse.stderr
+    assert f"WARNING: {notes[0]}" in sparse.stderr
     assert "too few clips for an interval" in sparse.stdout
 
 

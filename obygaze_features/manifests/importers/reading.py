@@ -177,7 +177,7 @@ def download_pinned(url: str, path: Path, *, sha256: str) -> None:
     The address must start with http or https, so that no local file can be read.
     """
     if not url.startswith(("https://", "http://")):
-        raise ManifestError(f"{url} is not an http address; pass one with --url")
+        raise ManifestError(f"{url} is not an http address")
     import http.client  # imported here, because these imports would slow down every command
     import urllib.error
     import urllib.request
