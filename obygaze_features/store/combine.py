@@ -20,7 +20,7 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.items import Items
 from obygaze_features.store import format as fmt
-from obygaze_features.store.commit import Done, Failed, copy_block
+from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import Status
 from obygaze_features.store.location import require_store_name
@@ -122,8 +122,6 @@ def write_plan(
     writer = StoreWriter(open_store(folder))
     for block in progress(range(writer.store.blocks), "Writing", unit="block"):
         rows = writer.rows_of(block)
-        if _copy_whole(plan, writer.store, block):
-            continue
         outcomes = _read_outcomes(plan, rows)
         if outcomes:
             writer.write_block(block, [outcomes.get(row) for row in rows])
@@ -140,21 +138,6 @@ def _make(
         write_plan(folder, plan, attributes, probe)
         append_to_log(folder, event, sources=[store.where for store in plan.stores])
     return open_store(output)
-
-
-def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
-    """Copy a block if it equals a whole block of an open store; otherwise return False."""
-    rows = output.rows_of_block(block)
-    sources, old = plan.source[rows.start : rows.stop], plan.row[rows.start : rows.stop]
-    if sources[0] == NO_SOURCE or (sources != sources[0]).any():
-        return False
-    store = plan.stores[sources[0]]
-    old_block = int(old[0]) // store.block_rows
-    record = store.record_of(old_block)  # None for a final store, which has larger shards
-    is_whole = np.array_equal(old, store.rows_of_block(old_block))
-    if record is None or not is_whole or store.block_rows != output.block_rows:
-        return False
-    return any(record.status) and copy_block(output.path, block, store, record)
 
 
 def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:

@@ -1,45 +1,35 @@
 """Write blocks to disk.
 
-Because of this order of steps, a kill at any moment does no damage, and only one of several
-writers wins:
+Because of this order of steps, a kill at any moment does no damage:
 
 1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
-2. publish the commit record, under a name that only one writer can take. Now the block exists;
+2. write the commit record, which replaces an older record in one step. Now the block exists;
 3. move the shards into the arrays. If this is interrupted, the next process that opens the store
    for writing finishes the move, because the record names the shards.
 
-A shard that no record names belongs to no block. A writer never removes or overwrites a file that
-a record names.
+A shard that no record names belongs to no block. Each block has a single writer.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.files import (
-    disk_errors,
-    move_exclusively,
-    publish_exclusively,
-    sync_path,
-)
-from obygaze_features.errors import BlockTaken, StoreError
+from obygaze_features.common.files import disk_errors, sync_path, write_bytes
+from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
 from obygaze_features.store.metadata import final_error, read_attributes
 from obygaze_features.store.reader import Store
-from obygaze_features.store.shards import MappedFile, write_shard
+from obygaze_features.store.shards import write_shard
 
 MAX_COPIED_ROW = 2**16
 """The size, in bytes, up to which rows are checked together rather than one by one."""
@@ -68,8 +58,6 @@ def commit_block(
     store: Store,
     block: int,
     outcomes: Sequence[Done | Failed | None],
-    *,
-    instead_of: BlockRecord | None = None,
 ) -> BlockRecord:
     """Write a block's shards, then its commit record, after which the block exists.
 
@@ -80,13 +68,9 @@ def commit_block(
     outcomes
         The outcome of each row of the block, in order; None for a row that is still to do. A row
         with a value that its array cannot hold is recorded as failed.
-    instead_of
-        The record of the existing block, if this block replaces one.
     """
     with disk_errors(store.path, StoreError):
         refuse_if_final(store)
-        if instead_of is None and is_written(store, block):
-            raise BlockTaken(f"block {block} of {store.path} has already been written")
         rows = store.rows_of_block(block)
         checked = _check_rows(store, outcomes)
         record = BlockRecord(
@@ -100,59 +84,10 @@ def commit_block(
             },
             shards={spec.name: _stage(store, block, spec, checked) for spec in store.specs},
         )
-        return _publish(store, record, instead_of)
-
-
-def copy_block(folder: Path, block: int, source: Store, record: BlockRecord) -> bool:
-    """Copy a block of an open store into a folder that no other process sees yet.
-
-    Writes no record and returns False if a shard does not match its record.
-    """
-    for spec in source.specs:
-        sha256 = record.shards[spec.name]
-        if sha256 is None:
-            continue
-        file = _map_shard(source, record, spec)
-        if file is None or hashlib.sha256(file.bytes.data).hexdigest() != sha256:
-            return False
-        target = folder / fmt.shard_name(spec, block)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.bytes.data)
-        file.forget()
-    copied = replace(record, block=block)
-    (folder / fmt.record_name(block)).write_bytes(copied.to_bytes())
-    return True
-
-
-def _map_shard(store: Store, record: BlockRecord, spec: ArraySpec) -> MappedFile | None:
-    """Map a block's shard, which may still be staged; return None if it does not exist."""
-    staged = fmt.staged_name(spec, record.block, record.shards[spec.name] or "")
-    for name in (staged, fmt.shard_name(spec, record.block)):
-        with contextlib.suppress(FileNotFoundError):
-            return store.location.map(name)
-    return None
-
-
-def _publish(
-    store: Store, record: BlockRecord, instead_of: BlockRecord | None = None
-) -> BlockRecord:
-    """Publish the record of a block with staged shards, then move the shards into the arrays."""
-    block = record.block
-    sync_path(store.path / fmt.STAGING)
-    refuse_if_final(store)
-    path = store.path / fmt.record_name(block)
-    retired = store.path / fmt.retired_name(block)
-    if instead_of is not None and not _retire(instead_of, path, retired):
-        _withdraw(store, record)
-        raise BlockTaken(f"another process is rewriting block {block} of {store.path}")
-    if not publish_exclusively(path, record.to_bytes()):
-        _withdraw(store, record)
-        raise BlockTaken(
-            f"another process wrote block {block} of {store.path} at the same time; "
-            "its rows were kept and the rows of this process were discarded"
-        )
-    retired.unlink(missing_ok=True)
-    move_shards(store, record)
+        sync_path(store.path / fmt.STAGING)
+        refuse_if_final(store)
+        write_bytes(store.path / fmt.record_name(block), record.to_bytes())
+        move_shards(store, record)
     return record
 
 
@@ -172,45 +107,12 @@ def _stage(
     return sha256
 
 
-def _retire(expected: BlockRecord, path: Path, retired: Path) -> bool:
-    """Move the old record out of the way; return False if it is not the expected record."""
-    try:
-        os.rename(path, retired)
-    except FileNotFoundError:
-        return False
-    if BlockRecord.from_json(json.loads(retired.read_bytes())) == expected:
-        return True
-    move_exclusively(retired, path)
-    retired.unlink(missing_ok=True)
-    return False
-
-
-def _withdraw(store: Store, record: BlockRecord) -> None:
-    """Remove the staged shards of a losing writer, except those that the winner's record names."""
-    winner = store.read_record(record.block)
-    for spec in store.specs:
-        sha256 = record.shards[spec.name]
-        if sha256 and (winner is None or winner.shards.get(spec.name) != sha256):
-            (store.path / fmt.staged_name(spec, record.block, sha256)).unlink(missing_ok=True)
-
-
 def finish_moves(store: Store) -> None:
-    """Finish commits whose writer was killed after publishing the record."""
+    """Finish commits whose writer was killed after writing the record."""
     names = [path.name for path in (store.path / fmt.STAGING).glob("*")]
     for block in sorted({int(name.split(".")[0]) for name in names if _STAGED.match(name)}):
-        retired = store.path / fmt.retired_name(block)
-        if retired.exists():
-            # A writer was killed while replacing a record: restore it if there is no new one.
-            publish_exclusively(store.path / fmt.record_name(block), retired.read_bytes())
-            retired.unlink(missing_ok=True)
         if record := store.read_record(block):
             move_shards(store, record)
-
-
-def is_written(store: Store, block: int) -> bool:
-    """Return True if a block has a record on disk, or one that `finish_moves` will restore."""
-    names = (fmt.record_name(block), fmt.retired_name(block))
-    return any((store.path / name).exists() for name in names)
 
 
 def refuse_if_final(store: Store) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table, map_cells
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.claims import Claims
 from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import ArraySpec, Status
@@ -68,7 +67,6 @@ def finalise(
     if store.is_final:
         clear_unfinished(store.path)  # e.g. the open store, if an earlier swap was killed
         return store
-    refuse_while_written(store)
     with disk_errors(store.path, StoreError):
         finish_moves(store)
         to_do = len(store.refresh().missing_rows())
@@ -77,10 +75,7 @@ def finalise(
                 f"{store.path} lacks {to_do:,} of {len(store):,} rows. Run the extraction or "
                 "import again to add them, or finalise without them: add --allow-incomplete"
             )
-        confirm = refuse_if_written_since(store)
-        with new_folder(
-            store.path, overwrite=True, allow_missing=True, after_swap=confirm
-        ) as folder:
+        with new_folder(store.path, overwrite=True, allow_missing=True) as folder:
             _write_final(folder, store, compress=compress)
     return store.refresh()
 
@@ -90,16 +85,14 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
     if not texts:
         raise UsageError(f"nothing to set; pass at least one of {', '.join(TEXTS)}")
     path = store.path
-    refuse_while_written(store)
     require_plain_file(path / fmt.LOG, StoreError)
     with disk_errors(path, StoreError):
         if not store.is_final:
             finish_moves(store)
-        confirm = refuse_if_written_since(store)
         checksums = read_checksums(store.location)
         if checksums.get("zarr.json") != sha256_of(path / "zarr.json"):
             raise DamagedFile(StoreFile(store.location, "zarr.json"), "it was changed")
-        with new_folder(path, overwrite=True, after_swap=confirm) as folder:
+        with new_folder(path, overwrite=True) as folder:
             shutil.copytree(
                 path, folder, symlinks=True, copy_function=link_or_copy, dirs_exist_ok=True
             )
@@ -122,37 +115,6 @@ def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
                     make_read_only(folder / name)
         (path / fmt.CROISSANT).unlink(missing_ok=True)
     return store.refresh()
-
-
-def refuse_while_written(store: Store) -> None:
-    """Raise `StoreError` if a process is writing a block of the store."""
-    blocks = Claims(store.path / fmt.CLAIMS).active_blocks()
-    if blocks:
-        raise StoreError(
-            f"{store.path}: a process is writing block {blocks[0]}. Wait until it finishes, or "
-            "stop it"
-        )
-
-
-def refuse_if_written_since(store: Store) -> Callable[[Path], None]:
-    """Return a function that raises `StoreError` if blocks have been written since this call.
-
-    The function takes the folder that holds the store when the function is called.
-    """
-
-    def read_records(folder: Path) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in (folder / fmt.RECORDS).glob("*.json")}
-
-    before = read_records(store.path)
-
-    def confirm(folder: Path) -> None:
-        if read_records(folder) != before:
-            raise StoreError(
-                f"{store.path} was not changed, because another process wrote to it meanwhile. "
-                "Run this again when no process is writing to it"
-            )
-
-    return confirm
 
 
 def _write_final(folder: Path, store: Store, *, compress: bool) -> None:

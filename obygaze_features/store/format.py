@@ -32,7 +32,6 @@ IDS = "ids"
 ITEMS = "items.csv"
 RECORDS = "blocks"
 LOG = "log.jsonl"
-CLAIMS = "claims"
 STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
@@ -283,11 +282,6 @@ def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
     The name follows from the record, so the next process that opens the store can finish the move.
     """
     return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
-
-
-def retired_name(block: int) -> str:
-    """Return the path that keeps a block's old record until the new one is written."""
-    return f"{STAGING}/{block:06d}.retired"
 
 
 def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:

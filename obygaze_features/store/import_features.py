@@ -10,7 +10,6 @@ spans of a longer film, and if no file has that stem, the file is looked up by t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import zipfile
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
 from obygaze_features.common.text import counted, shorten
-from obygaze_features.errors import BlockTaken, StoreError, UsageError, translate
+from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.items.items import Item, NamedItems
 from obygaze_features.items.media import MediaFolder, expected_stem
 from obygaze_features.store.commit import Failed
@@ -201,8 +200,7 @@ def _fill_store(source: RowSource, recipe: Recipe, manifest: NamedItems, path: P
     specs = {array.name: array for array in arrays}
     for block in progress(writer.missing_blocks(), "Importing", unit="block"):
         rows = source.rows(manifest.items, writer.rows_of(block), specs)
-        with contextlib.suppress(BlockTaken):  # another import wrote it at the same time
-            writer.write_block(block, rows)
+        writer.write_block(block, rows)
     store = open_store(path)
     missing = store.missing_rows()
     for block in np.unique(missing // store.block_rows).tolist():

@@ -31,7 +31,6 @@ from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.diff import read_probe
-from obygaze_features.store.finalise import refuse_while_written
 from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.verify import Damage, verify
@@ -83,8 +82,6 @@ def repair(
     with disk_errors(Path(path), StoreError, unchanged=KEPT):
         store = open_store(path)
         clear_unfinished(store.path)  # left over if an earlier repair was killed
-        if not store.is_final:
-            refuse_while_written(store)
         damage = tuple(entry for entry in verify(store.path) if not entry.harmless)
         _refuse_irreparable(store, damage)
         blocks, to_do = _find_rows_to_drop(store, damage)

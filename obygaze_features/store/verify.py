@@ -29,7 +29,7 @@ from obygaze_features.store.shards import DamagedChunk
 CHANGED = "it was changed"
 """The reason given for a file that does not match its SHA-256."""
 _PROCESS_FILE = re.compile(r"(blocks|claims)/[0-9]{6,}\.json")
-"""A pattern for records and claims, which writers may publish at any time."""
+"""A pattern for records, and for claims of writers before version 0.4."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def _find_leftovers(store: Store, checksums: Mapping[str, str]) -> Iterator[Dama
         names = files - {*checksums, fmt.CHECKSUMS, fmt.LOG} if checksums else set()
         reason = "it is not part of the store"
     else:
-        folders = (fmt.STAGING, fmt.RECORDS, fmt.CLAIMS, *(f"{name}/c" for name in store.arrays))
+        folders = (fmt.STAGING, fmt.RECORDS, "claims", *(f"{name}/c" for name in store.arrays))
         written = (".", *(f"{folder}/" for folder in folders))
         names = {name for name in files if name.startswith(written)} - committed_files(store)
         names = {name for name in names if not _PROCESS_FILE.fullmatch(name)}

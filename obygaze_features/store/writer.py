@@ -31,8 +31,6 @@ from obygaze_features.store.commit import (
     Failed,
     commit_block,
     finish_moves,
-    is_written,
-    move_shards,
 )
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.location import require_store_name
@@ -48,8 +46,8 @@ if TYPE_CHECKING:
 class StoreWriter:
     """A writer that fills a store. Start with `create`, or continue a store with `resume`.
 
-    Several writers (processes, or machines on a shared file system) may fill the same store. The
-    first commit of a block wins. Use `BlockClaims` to avoid computing a block twice.
+    Several writers (processes, or machines on a shared file system) may fill the same store if each
+    writes other blocks: see `is_in_part`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -151,11 +149,13 @@ class StoreWriter:
                 f"{self.store.path}: block {block} has {counted(len(expected), 'row')} "
                 f"(got {len(rows)})"
             )
+        if self.is_written(block):
+            raise StoreError(f"block {block} of {self.store.path} has already been written")
         return commit_block(self.store, block, rows)
 
     def is_written(self, block: int) -> bool:
         """Return True if a block has been written, by any writer."""
-        return is_written(self.store, block)
+        return (self.store.path / fmt.record_name(block)).exists()
 
     def rewrite(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
         """Write a block again with new outcomes for some rows; rows that are done are kept.
@@ -183,8 +183,7 @@ class StoreWriter:
         # Rows that are done are kept as the same objects; arrays cannot be compared with ==.
         if all(new is old or new == old for new, old in zip(outcomes, before, strict=True)):
             return record
-        move_shards(store, record)  # so that a delayed move cannot overwrite new shards
-        return commit_block(store, block, outcomes, instead_of=record)
+        return commit_block(store, block, outcomes)
 
     def log(self, event: str, **fields: Any) -> None:
         """Append an event to the log, the only file that may differ between equal stores."""
@@ -271,7 +270,7 @@ def write_empty_store(
     if probe:
         write_probe(group, arrays, probe)
     write_checksums(folder)
-    for name in (fmt.RECORDS, fmt.STAGING, fmt.CLAIMS):
+    for name in (fmt.RECORDS, fmt.STAGING):
         (folder / name).mkdir()
 
 

@@ -224,7 +224,7 @@ def test_diff_compares_weights_not_names(tmp_path):
         of.merge([after, unlike], tmp_path / "both.zarr")
 
 
-def test_whole_blocks_keep_their_shards(tmp_path):
+def test_a_subset_has_the_files_of_an_extraction(tmp_path):
     """Blocks 1 and 2 become 0 and 1; the failed row and the pending row keep their status."""
 
     def outcome(row):

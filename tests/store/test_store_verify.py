@@ -133,17 +133,6 @@ def test_leftovers_of_a_killed_writer_leave_the_final_store(path, sound):
     assert toys.contents(path) == toys.contents(sound / "final.zarr")
 
 
-def test_active_claims_are_respected(path):
-    claim = path / "claims/000003.json"
-    claim.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
-    for change in (repair, finalise):
-        with pytest.raises(StoreError, match="is writing block 3"):
-            change(path)
-    toys.age(claim)
-    assert repair(path).damage == ()
-    assert finalise(path).is_final
-
-
 @pytest.mark.parametrize("state", STATES[:2])
 @pytest.mark.parametrize("name", ["zarr.json", "native/zarr.json", "ids/c/0/0", "items.csv"])
 def test_files_that_extraction_cannot_make_come_from_a_copy(copy, sound, state, name):
