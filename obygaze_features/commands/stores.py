@@ -80,9 +80,9 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
     Example:
       obygaze stores finalise stores/xclip.zarr
     """
-    from obygaze_features.store import open_store
+    from obygaze_features.store.finalise import finalise as finalise_store
 
-    opened = open_store(store).finalise(**options)
+    opened = finalise_store(store, **options)
     files = [path for path in store.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     show({**_count(opened), "files": len(files), "size": size}, as_json)
@@ -103,8 +103,10 @@ def set_(store: Path, **texts: str | None) -> None:
       obygaze stores set stores/xclip.zarr --licence CC-BY-4.0
     """
     from obygaze_features.store import open_store
+    from obygaze_features.store.finalise import set_texts
 
-    facts = open_store(store).set(**texts).attributes
+    given = {name: text for name, text in texts.items() if text is not None}
+    facts = set_texts(open_store(store), given).attributes
     show({key: facts.get(key) for key in texts})
 
 
@@ -173,8 +175,9 @@ def subset(
       obygaze stores subset stores/xclip.zarr --film tt0108160,tt0120338 -o stores/two.zarr
     """
     from obygaze_features.store import open_store
+    from obygaze_features.store import subset as subset_store
 
-    part = open_store(store).subset(output, films=films or None, **options)
+    part = subset_store(open_store(store), output, films=films or None, **options)
     show(_count(part), as_json)
 
 
@@ -211,8 +214,9 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
       obygaze stores diff ours/xclip.zarr theirs/xclip.zarr
     """
     from obygaze_features.store import open_store
+    from obygaze_features.store.diff import diff as diff_stores
 
-    difference = open_store(left).diff(right)
+    difference = diff_stores(open_store(left), right)
     attributes: list[dict[str, Any]] = []
     for name, values in difference.attributes.items():
         attributes += _differing(name, *values)
@@ -234,8 +238,9 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
       obygaze stores export stores/xclip.zarr -o xclip.h5
     """
     from obygaze_features.store import open_store
+    from obygaze_features.store.export import export as export_store
 
-    show(open_store(store).export(output, **options)._asdict(), as_json)
+    show(export_store(open_store(store), output, **options)._asdict(), as_json)
 
 
 @stores.command()
@@ -254,19 +259,19 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
       obygaze stores push stores/xclip.zarr s3://bucket/lab
       obygaze stores push stores/xclip.zarr hf://datasets/OWNER/xclip-features
     """
-    from obygaze_features.store import open_store
+    from obygaze_features.store import open_store, transfer
 
     opened = open_store(store)
     if isinstance(target, Path) and target.suffix == ".zip":
         try:
-            packed = opened.pack(target)
+            packed = transfer.pack(opened, target)
         except OutputExists:  # push has no --overwrite, which would be for zip files only
             raise OutputExists(f"{target} already exists; choose another name") from None
         show(packed._asdict(), as_json)
         return
 
     with resumable():
-        sent = opened.push(target)
+        sent = transfer.push(opened, target)
     show(sent._asdict(), as_json)
 
 

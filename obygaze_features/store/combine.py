@@ -55,7 +55,20 @@ def subset(
     films: Collection[str] | str | None = None,
     overwrite: bool = False,
 ) -> Store:
-    """Make an open store from some of a store's items; see `Store.subset`."""
+    """Make an open store from some of a store's items, in that store's order.
+
+    Parameters
+    ----------
+    store
+        The store to take rows from.
+    output
+        The path of the new store, ``NAME.zarr``.
+    ids, films
+        The ids to include (each must exist), or films whose items are all included. With both,
+        only items that match both are included.
+    overwrite
+        Replace an existing store at `output`.
+    """
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films; pass either or both")
     output = _check_output(output, [store])

@@ -90,7 +90,11 @@ class Difference:
 
 
 def diff(left: Store, right: Store | Path | str) -> Difference:
-    """Compare two stores; see `Store.diff`."""
+    """Compare attributes, probes and common rows of two stores, which may have any items.
+
+    Arrays that only one store has, or whose shapes differ, are listed in `Difference.attributes`,
+    and their rows are not compared.
+    """
     right = right if isinstance(right, Store) else open_store(right)
     left_ids, right_ids = left.done_ids(), right.done_ids()
     in_left, in_right = set(left_ids), set(right_ids)

@@ -47,7 +47,22 @@ def export(
     arrays: Sequence[str] | str | None = None,
     overwrite: bool = False,
 ) -> Exported:
-    """Export a store to HDF5; see `Store.export`."""
+    """Export a store to HDF5, using bounded memory.
+
+    The file has one dataset per array, with HDF5's own checksum (Fletcher-32) for each chunk.
+    Rows that are not done are NaN, or -1 in integer arrays.
+
+    Parameters
+    ----------
+    store
+        The store to export.
+    output
+        The file to write: ``NAME.h5`` or ``NAME.hdf5``.
+    arrays
+        The arrays to export (default: all).
+    overwrite
+        Replace the file at `output`.
+    """
     output = Path(output)
     if output.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{output}: the name of an export must end in {' or '.join(SUFFIXES)}")

@@ -62,7 +62,21 @@ HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K
 def finalise(
     store: Store | Path | str, *, compress: bool = False, allow_incomplete: bool = False
 ) -> Store:
-    """Finalise an open store, passed as a `Store` or a path; see `Store.finalise`."""
+    """Make a store read-only, with large shards, a dataset card and checksums.
+
+    Does nothing if the store is already final. The checksum of every shard is verified. Raises
+    `StoreError`, and changes nothing, if a shard is damaged.
+
+    Parameters
+    ----------
+    store
+        The store, or its path.
+    compress
+        Compress each chunk with Zstandard. This hardly makes features smaller, and makes reading
+        slower.
+    allow_incomplete
+        Finalise even if rows are still to do. Their features will be missing.
+    """
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
         clear_unfinished(store.path)  # e.g. the open store, if an earlier swap was killed
@@ -81,7 +95,11 @@ def finalise(
 
 
 def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
-    """Change some of the `TEXTS` of a store; see `Store.set`."""
+    """Change the name, licence or citation of a store, also in the card of a final store.
+
+    The store is swapped in one step for a copy that shares its feature files, so the store is
+    complete at every moment.
+    """
     if not texts:
         raise UsageError(f"nothing to set; pass at least one of {', '.join(TEXTS)}")
     path = store.path

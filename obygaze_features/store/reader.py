@@ -1,9 +1,9 @@
-"""The `Store` class, which reads rows by id, reports their state, and runs store operations."""
+"""The `Store` class, which reads rows by id and reports their state."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from obygaze_features.items.items import Items
-    from obygaze_features.store.diff import Difference
-    from obygaze_features.store.export import Exported
-    from obygaze_features.store.transfer import Packed, Pushed
-    from obygaze_features.store.verify import Damage
     from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
@@ -376,7 +372,7 @@ class Store:
         missing: Rows = rows[status != Status.DONE if retry_failed else status == Status.TODO]
         return missing
 
-    # Views for libraries, and operations on the whole store
+    # Views for libraries
 
     def to_pandas(self, array: str = "native") -> pd.DataFrame:
         """Return an array as a table with one row per id and one column per feature.
@@ -406,131 +402,6 @@ class Store:
         from obygaze_features.store.views import StoreDataset
 
         return StoreDataset(self, array, ids)
-
-    def subset(
-        self,
-        output: Path | str,
-        *,
-        ids: Collection[str] | str | None = None,
-        films: Collection[str] | str | None = None,
-        overwrite: bool = False,
-    ) -> Store:
-        """Make an open store from some of this store's items, in this store's order.
-
-        Parameters
-        ----------
-        output
-            The path of the new store, ``NAME.zarr``.
-        ids, films
-            The ids to include (each must exist), or films whose items are all included. With both,
-            only items that match both are included.
-        overwrite
-            Replace an existing store at `output`.
-        """
-        from obygaze_features.store.combine import subset
-
-        return subset(self, output, ids=ids, films=films, overwrite=overwrite)
-
-    def export(
-        self,
-        output: Path | str,
-        *,
-        arrays: Sequence[str] | str | None = None,
-        overwrite: bool = False,
-    ) -> Exported:
-        """Export the store to HDF5, using bounded memory.
-
-        The file has one dataset per array, with HDF5's own checksum (Fletcher-32) for each chunk.
-        Rows that are not done are NaN, or -1 in integer arrays.
-
-        Parameters
-        ----------
-        output
-            The file to write: ``NAME.h5`` or ``NAME.hdf5``.
-        arrays
-            The arrays to export (default: all).
-        overwrite
-            Replace the file at `output`.
-        """
-        from obygaze_features.store.export import export
-
-        return export(self, output, arrays=arrays, overwrite=overwrite)
-
-    def diff(self, other: Store | Path | str) -> Difference:
-        """Compare attributes, probes and common rows with those of another store.
-
-        The other store may have any items, in any order.
-
-        Arrays that only one store has, or whose shapes differ, are listed in
-        `Difference.attributes`, and their rows are not compared.
-        """
-        from obygaze_features.store.diff import diff
-
-        return diff(self, other)
-
-    def finalise(self, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
-        """Make the store read-only, with large shards, a dataset card and checksums.
-
-        Does nothing if the store is already final. The checksum of every shard is verified. Raises
-        `StoreError`, and changes nothing, if a shard is damaged.
-
-        Parameters
-        ----------
-        compress
-            Compress each chunk with Zstandard. This hardly makes features smaller, and makes
-            reading slower.
-        allow_incomplete
-            Finalise even if rows are still to do. Their features will be missing.
-        """
-        from obygaze_features.store.finalise import finalise
-
-        return finalise(self, compress=compress, allow_incomplete=allow_incomplete)
-
-    def pack(self, output: Path | str, *, overwrite: bool = False) -> Packed:
-        """Pack a final store into one zip file, verifying the checksum of each file.
-
-        Raises `StoreError`, and writes nothing, if the store is open or damaged.
-        """
-        from obygaze_features.store.transfer import pack
-
-        return pack(self, output, overwrite=overwrite)
-
-    def push(self, target: Path | str) -> Pushed:
-        """Upload or copy a final store; a second push sends only files that are missing or differ.
-
-        Parameters
-        ----------
-        target
-            A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name (to rename
-            it, end the folder or URL in ``NAME.zarr``), or ``hf://datasets/OWNER/NAME``, a dataset
-            on the Hugging Face Hub. Raises `StoreError` if the target has other content.
-        """
-        from obygaze_features.store.transfer import push
-
-        return push(self, target)
-
-    def set(
-        self,
-        *,
-        name: str | None = None,
-        licence: str | None = None,
-        citation: str | None = None,
-    ) -> Store:
-        """Change the name, licence or citation, also in the card of a final store.
-
-        The store is swapped in one step for a copy that shares its feature files, so the store is
-        complete at every moment.
-        """
-        from obygaze_features.store.finalise import set_texts
-
-        texts = {"name": name, "licence": licence, "citation": citation}
-        return set_texts(self, {key: text for key, text in texts.items() if text is not None})
-
-    def verify(self) -> list[Damage]:
-        """Read all files and return a list of the damage found."""
-        from obygaze_features.store.verify import verify
-
-        return verify(self.location.address)
 
     # Internals
 

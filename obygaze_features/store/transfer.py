@@ -125,7 +125,10 @@ class _Files:
 
 
 def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed:
-    """Pack a final store into one zip file; see `Store.pack`."""
+    """Pack a final store into one zip file, verifying the checksum of each file.
+
+    Raises `StoreError`, and writes nothing, if the store is open or damaged.
+    """
     output, files = Path(output), _Files(store, "packed")
     if output.suffix.lower() != ".zip":
         raise UsageError(f"{output}: the name of a packed store must end in .zip")
@@ -150,7 +153,17 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
 
 
 def push(store: Store, target: Path | str) -> Pushed:
-    """Upload or copy a final store; see `Store.push`."""
+    """Upload or copy a final store; a second push sends only files that are missing or differ.
+
+    Parameters
+    ----------
+    store
+        The store to send.
+    target
+        A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name (to rename
+        it, end the folder or URL in ``NAME.zarr``), or ``hf://datasets/OWNER/NAME``, a dataset on
+        the Hugging Face Hub. Raises `StoreError` if the target has other content.
+    """
     files, where = _Files(store, "pushed"), str(target)
     if where.startswith("hf://"):
         sent = _push_to_hub(files, where)

@@ -44,13 +44,15 @@ class Damage:
     """True if no row is affected: the file is unused, or its change has no consequences."""
 
 
-def verify(address: Path | str) -> list[Damage]:
+def verify(store: Store | Path | str) -> list[Damage]:
     """Read a whole store, open or final, and return a list of the damage. Nothing is changed.
 
-    Takes the same addresses as `open_store`. Raises `StoreError` if there is no store, or if its
-    format is too new.
+    Takes a store, or its address, because a damaged store may not open. Raises `StoreError` if
+    there is no store, or if its format is too new.
     """
-    location = location_of(address)
+    if isinstance(store, Store):
+        store = store.location.address
+    location = location_of(store)
     checksums, damage = {}, list[Damage]()
     try:
         checksums = read_checksums(location)

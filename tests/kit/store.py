@@ -22,6 +22,7 @@ from obygaze_features.store import (
     Store,
     StoreWriter,
     open_store,
+    transfer,
 )
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import diff
@@ -215,11 +216,11 @@ def assert_alike(there: Store, here: Store) -> None:
 
 
 def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
-    return open_store(path).pack(output, overwrite=overwrite)
+    return transfer.pack(open_store(path), output, overwrite=overwrite)
 
 
 def push(path: Path, target: Path | str) -> Pushed:
-    return open_store(path).push(target)
+    return transfer.push(open_store(path), target)
 
 
 class Malice:

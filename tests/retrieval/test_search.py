@@ -49,8 +49,8 @@ def any_store(request, source, tmp_path_factory):
     if request.param == "open":
         return store
     folder = tmp_path_factory.mktemp(request.param)
-    copy = store.subset(folder / "copy.zarr", ids=store.ids)
-    copy.finalise(compress=request.param == "compressed", allow_incomplete=True)
+    copy = of.subset(store, folder / "copy.zarr", ids=store.ids)
+    of.finalise(copy, compress=request.param == "compressed", allow_incomplete=True)
     return pack(copy.path, folder / "copy.zip").path if request.param == "zip" else copy
 
 

@@ -10,6 +10,8 @@ import zarr
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import ArraySpec, Done, StoreWriter, merge, open_store, views
+from obygaze_features.store.diff import diff
+from obygaze_features.store.finalise import finalise
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
 from obygaze_features.store.views import StoreDataset, to_pandas
@@ -62,7 +64,7 @@ def test_arrays_have_named_columns(tmp_path):
     for _ in ("open", "final"):
         assert store.info()["arrays"]["native"]["columns"] == list(classes)
         assert store.to_pandas().columns.tolist() == list(classes)
-        store.finalise()
+        finalise(store)
     shapes = {"native": ("item", "feature_native"), "other": ("item", "feature_3"),
               "frames": ("item", "frames_1", "feature_5")}  # fmt: skip
     assert {name: array.dims for name, array in opened(store.path).items()} == shapes
@@ -154,8 +156,8 @@ def test_an_older_final_store_is_joined_and_packed_unchanged(tmp_path):
     """Older final stores lack coordinates and axes; tests/golden reads them."""
     golden = Path(__file__).parents[1] / "golden/data"
     before, part = open_store(golden / "final.zarr"), open_store(golden / "open.zarr")
-    merged = merge([part, before], tmp_path / "merged.zarr").finalise()
+    merged = finalise(merge([part, before], tmp_path / "merged.zarr"))
     assert (merged.done_ids(), verify(merged.path)) == (before.done_ids(), [])
-    assert merged.diff(before).rows["frames"].equal == len(before.done_ids())
+    assert diff(merged, before).rows["frames"].equal == len(before.done_ids())
     again = pull(pack(before.path, tmp_path / "again.zip").path, tmp_path / "again.zarr").path
     assert toys.contents(again) == toys.contents(before.path)
