@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ from obygaze_features.errors import OutputExists, StoreError, UsageError
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
-    from obygaze_features.store.verify import Damage
 
 
 @click.group()
@@ -70,8 +69,11 @@ def info(store: Path | str, as_json: bool) -> None:
 
 @stores.command()
 @folder_argument("store")
-@click.option("--compress", is_flag=True, help="Make chunks a little smaller, but slower to read.")
-@click.option("--allow-incomplete", is_flag=True, help="Finalise even if rows are still to do.")
+@click.option(
+    "--allow-incomplete",
+    is_flag=True,
+    help="Finalise even if rows are still to do; no process may be computing them.",
+)
 @json_option
 def finalise(store: Path, as_json: bool, **options: bool) -> None:
     """Make a complete store read-only, with checksums and a card.
@@ -124,10 +126,9 @@ def verify(store: Path | str, as_json: bool) -> None:
     """
     from obygaze_features.store.verify import verify as verify_store
 
-    entries = verify_store(store)
-    damaged = any(not entry.harmless for entry in entries)
-    show({"undamaged": not damaged, "damage": [asdict(entry) for entry in entries]}, as_json)
-    exit_if(damaged, 1)
+    damage = verify_store(store)
+    show({"undamaged": not damage, "damage": [asdict(entry) for entry in damage]}, as_json)
+    exit_if(damage, 1)
 
 
 @stores.command()
@@ -135,26 +136,25 @@ def verify(store: Path | str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Drop rows without asking.")
 @json_option
 def repair(store: Path, yes: bool, as_json: bool) -> None:
-    """Drop damaged blocks, so that extraction fills them again.
+    """Drop damaged rows, so that extraction fills them again.
 
-    No process may write to the store meanwhile. A final store is reopened. Replaced and dropped
-    files are kept in NAME.zarr.before-repair. Exits with code 3 if rows were dropped.
+    No process may write to the store meanwhile. A damaged final store is reopened. Exits with code
+    3 if rows were dropped.
 
     \b
     Example:
       obygaze stores repair stores/xclip.zarr
     """
-    from obygaze_features.store.repair import repair as repair_store
+    from obygaze_features.store.verify import repair as repair_store
+    from obygaze_features.store.verify import verify as verify_store
 
-    def confirm(damage: Sequence[Damage], ids: Sequence[str]) -> None:
-        if yes:
-            return
-        rows = counted(len(ids), "row")
-        question = f"{rows} must be dropped and computed again: {join_some(ids)}. Drop them?"
-        if not click.confirm(question, err=True):
+    if not yes:
+        ids = dict.fromkeys(item_id for entry in verify_store(store) for item_id in entry.ids)
+        rows = f"{counted(len(ids), 'row')} must be dropped and computed again"
+        if ids and not click.confirm(f"{rows}: {join_some(list(ids))}. Drop them?", err=True):
             raise StoreError(f"{store}: no row was dropped")
 
-    result = repair_store(store, confirm=confirm)
+    result = repair_store(store)
     show(asdict(result), as_json)
     exit_if(result.to_do)
 
@@ -217,9 +217,9 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
     from obygaze_features.store.diff import diff as diff_stores
 
     difference = diff_stores(open_store(left), right)
-    attributes: list[dict[str, Any]] = []
-    for name, values in difference.attributes.items():
-        attributes += _differing(name, *values)
+    attributes = []
+    for name, (ours, theirs) in difference.attributes.items():
+        attributes.append({"attribute": name, "left": ours, "right": theirs})
     facts = asdict(difference) | {"attributes": attributes}
     show({"identical": difference.identical, **facts}, as_json)
     exit_if(not difference.identical, 1)
@@ -380,12 +380,3 @@ def search(
 def _count(store: Store) -> dict[str, Any]:
     """Return a store's path and how many of its rows are done, failed and to do."""
     return {"path": store.path, "rows": store.info()["rows"]}
-
-
-def _differing(name: str, left: Any, right: Any) -> Iterator[dict[str, Any]]:
-    """Yield a row for each part of an attribute that differs."""
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in {**left, **right}:
-            yield from _differing(f"{name}.{key}", left.get(key), right.get(key))
-    elif left != right:
-        yield {"attribute": name, "left": left, "right": right}

@@ -6,7 +6,7 @@ regular writer, so the files are the same as after an extraction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.items import Items
 from obygaze_features.store import format as fmt
-from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import Status
 from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import (
+    Outcome,
     StoreWriter,
     append_to_log,
+    describe_differences,
+    read_outcomes,
     recipe_differences,
     write_empty_store,
 )
@@ -111,19 +113,22 @@ def merge(
     for store in opened[1:]:
         # Only items and block size may differ.
         ours = {name: first[name] for name in ("items_digest", "block_rows")}
-        if differences := recipe_differences(first, {**store.attributes, **ours}):
+        differing = recipe_differences(first, {**store.attributes, **ours})
+        if differing:
             raise StoreError(
                 f"{store.where} cannot be merged with {opened[0].where}: it was made with "
-                f"different {' and different '.join(differences)}"
+                f"different {describe_differences(differing)}"
             )
+
     for key in ("manifest", "licence", "citation", "software"):
-        texts = (store.attributes[key] for store in opened)
-        first[key] = "; ".join(dict.fromkeys(text for text in texts if text))
+        texts = dict.fromkeys(store.attributes[key] for store in opened)
+        first[key] = "; ".join(filter(None, texts))
     if all(store.attributes["items_digest"] == first["items_digest"] for store in opened):
-        return _make(output, _plan_parts(opened), first, "merged", overwrite=overwrite)
-    plan = _plan_films(opened)
-    attributes = {**first, "items_digest": plan.items.digest, "n": len(plan.items)}
-    return _make(output, plan, attributes, "merged", overwrite=overwrite)
+        plan = _plan_parts(opened)
+    else:
+        plan = _plan_films(opened)
+        first |= {"items_digest": plan.items.digest, "n": len(plan.items)}
+    return _make(output, plan, first, "merged", overwrite=overwrite)
 
 
 def write_plan(
@@ -135,15 +140,17 @@ def write_plan(
     writer = StoreWriter(open_store(folder))
     for block in progress(range(writer.store.blocks), "Writing", unit="block"):
         rows = writer.rows_of(block)
-        outcomes = _read_outcomes(plan, rows)
-        if outcomes:
-            writer.write_block(block, [outcomes.get(row) for row in rows])
+        outcomes = _read_planned(plan, rows)
+        if any(outcomes):
+            writer.write_block(block, outcomes)
 
 
 def _make(
     output: Path, plan: Plan, attributes: Mapping[str, Any], event: str, *, overwrite: bool
 ) -> Store:
-    probe = next((probe for store in plan.stores if (probe := read_probe(store))), {})
+    probe: dict[str, NDArray[Any]] = {}
+    for store in plan.stores:
+        probe = probe or read_probe(store)
     with (
         disk_errors(output, StoreError),
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as folder,
@@ -153,24 +160,19 @@ def _make(
     return open_store(output)
 
 
-def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
+def _read_planned(plan: Plan, rows: range) -> list[Outcome]:
     """Read the outcomes of some of the new store's rows from their source stores."""
-    outcomes: dict[int, Done | Failed] = {}
+    outcomes: list[Outcome] = [None] * len(rows)
     source = plan.source[rows.start : rows.stop]
     for number in np.unique(source[source != NO_SOURCE]).tolist():
         store = plan.stores[number]
-        new_rows = rows.start + np.flatnonzero(source == number)
-        old_rows = plan.row[new_rows]
+        at = np.flatnonzero(source == number)
+        old_rows = plan.row[rows.start + at]
+        sources = [store.source_of(row) for row in old_rows.tolist()]
         status = store.status_of(old_rows)
-        done = status == Status.DONE
-        values = {name: store.read_rows(name, old_rows[done]) for name in store.arrays}
-        for index, (new, old) in enumerate(zip(new_rows[done], old_rows[done], strict=True)):
-            row_values = {name: array[index] for name, array in values.items()}
-            outcomes[int(new)] = Done(row_values, store.source_of(int(old)))
-        for index in np.flatnonzero(status > Status.DONE).tolist():
-            new, old = int(new_rows[index]), int(old_rows[index])
-            reason = store.failures[store.ids[old]]
-            outcomes[new] = Failed(Status(status[index]), reason, store.source_of(old))
+        old = read_outcomes(store, old_rows, status, sources, store.failures)
+        for index, outcome in zip(at.tolist(), old, strict=True):
+            outcomes[index] = outcome
     return outcomes
 
 
@@ -181,10 +183,9 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
     """
     n = len(stores[0])
     source = np.full(n, NO_SOURCE, np.intp)
-    for done in (True, False):
+    for is_usable in (lambda status: status == Status.DONE, lambda status: status > Status.DONE):
         for number, store in enumerate(stores):
-            usable = (store.status == Status.DONE) if done else (store.status > Status.DONE)
-            source[(source == NO_SOURCE) & usable] = number
+            source[(source == NO_SOURCE) & is_usable(store.status)] = number
     for number, store in enumerate(stores):
         duplicates = np.flatnonzero((store.status == Status.DONE) & (source != number))
         _refuse_unequal(stores, store, duplicates, source)
@@ -196,15 +197,17 @@ def _refuse_unequal(
 ) -> None:
     """Raise `StoreError` if a row that is done in two stores has different values in them."""
     for row in progress(rows.tolist(), "Comparing", unit="row"):
-        first, item_id = stores[source[row]], part.ids[row]
-        left, right = first[item_id], part[item_id]
-        unequal = [name for name in left if not np.array_equal(left[name], right[name])]
-        if unequal:
-            raise StoreError(
-                f"the {unequal[0]} row of {item_id} differs between {first.where} and "
-                f"{part.where}. Compare the stores with: "
-                f"obygaze stores diff {first.where} {part.where}"
-            )
+        first = stores[source[row]]
+        item_id = part.ids[row]
+        there = first[item_id]
+        here = part[item_id]
+        for name in part.arrays:
+            if not np.array_equal(there[name], here[name]):
+                raise StoreError(
+                    f"the {name} row of {item_id} differs between {first.where} and "
+                    f"{part.where}. Compare the stores with: "
+                    f"obygaze stores diff {first.where} {part.where}"
+                )
 
 
 def _plan_films(stores: Sequence[Store]) -> Plan:
@@ -221,27 +224,21 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
             )
         store_of |= dict.fromkeys(store.ids, store)
     tables = [store.items for store in stores]
-    extra = list(dict.fromkeys(name for table in tables for name in table.extra))
-    texts: dict[str, Any] = {
-        name: _join(getattr(table, name) for table in tables)
-        for name in ("ids", "kinds", "films", "media", "texts")
-    }
-    items = Items(
-        **texts,
-        starts=np.concatenate([table.starts for table in tables]),
-        ends=np.concatenate([table.ends for table in tables]),
-        extra={
-            name: _join(table.extra.get(name, [""] * len(table)) for table in tables)
-            for name in extra
-        },
-    )
-    sizes = [len(table) for table in tables]
-    source = np.repeat(np.arange(len(stores)), sizes)
-    return Plan(items, stores, source, np.concatenate([np.arange(size) for size in sizes]))
+    rows = [np.arange(len(store)) for store in stores]
+    source = np.repeat(np.arange(len(stores)), [len(store) for store in stores])
+    return Plan(_join_items(tables), stores, source, np.concatenate(rows))
 
 
-def _join(columns: Iterable[Sequence[str]]) -> list[str]:
-    return [cell for column in columns for cell in column]
+def _join_items(tables: Sequence[Items]) -> Items:
+    """Return the items of several tables, one table after another."""
+    items = []
+    extra: dict[str, list[str]] = {}
+    for table in tables:
+        for name in {**extra, **table.extra}:
+            column = extra.setdefault(name, [""] * len(items))
+            column += table.extra.get(name, [""] * len(table))
+        items += list(table)
+    return Items.of(items, extra)
 
 
 def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:

@@ -295,7 +295,6 @@ def array_layout(
     shard_rows: int,
     chunk_rows: int = 1,
     *,
-    compress: bool = False,
     beside: Sequence[ArraySpec] = (),
 ) -> dict[str, Any]:
     """Return arguments for ``Group.create_array``: chunks in shards, each with a checksum.
@@ -304,10 +303,9 @@ def array_layout(
     arrays of the store, because the names of the axes depend on all of them.
     """
     # Imported here because zarr is slow to import, and reading a store does not need it.
-    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
     checked = (BytesCodec(endian="little"), Crc32cCodec())
-    packed = (BytesCodec(endian="little"), ZstdCodec(level=3), Crc32cCodec())
     return {
         "name": spec.name,
         "shape": (n, *spec.shape),
@@ -316,7 +314,7 @@ def array_layout(
         "chunks": (shard_rows, *spec.shape),
         "serializer": ShardingCodec(
             chunk_shape=(chunk_rows, *spec.shape),
-            codecs=packed if compress else checked,
+            codecs=checked,
             index_codecs=checked,
             index_location="end",
         ),

@@ -27,7 +27,6 @@ from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.items.items import Item, NamedItems
 from obygaze_features.items.media import MediaFolder, expected_stem
-from obygaze_features.store.commit import Failed
 from obygaze_features.store.format import ArraySpec, Recipe, Status, default_block_rows
 from obygaze_features.store.import_hdf5 import read_hdf5
 from obygaze_features.store.import_rows import (
@@ -42,7 +41,7 @@ from obygaze_features.store.import_rows import (
 )
 from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.writer import StoreWriter
+from obygaze_features.store.writer import Failed, StoreWriter
 
 MAX_SAMPLED = 51
 """The maximum number of files that are sampled to find the most common shape."""

@@ -13,7 +13,6 @@ from typing import Any
 from obygaze_features.common.text import shorten
 from obygaze_features.errors import StoreError, translate
 from obygaze_features.store import format as fmt
-from obygaze_features.store.commit import Failed
 from obygaze_features.store.export import ATTRIBUTES, REASONS, SOURCES
 from obygaze_features.store.format import Status
 from obygaze_features.store.import_rows import (
@@ -23,6 +22,7 @@ from obygaze_features.store.import_rows import (
     exported_recipe,
     to_storable,
 )
+from obygaze_features.store.writer import Failed
 
 MAX_TEXT_BYTES = 2**28
 """The maximum size of an HDF5 dataset of strings."""

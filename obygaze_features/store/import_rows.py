@@ -25,9 +25,9 @@ from obygaze_features.common.text import counted, shorten
 from obygaze_features.errors import MissingExtra, StoreError, UsageError, translate
 from obygaze_features.items.items import Item, Items, NamedItems
 from obygaze_features.store import format as fmt
-from obygaze_features.store.commit import Done, Failed
 from obygaze_features.store.format import ArraySpec, Recipe, Status
 from obygaze_features.store.metadata import UNKNOWN, check_attributes
+from obygaze_features.store.writer import Done, Failed
 
 _STEPS = "sampling mode shortest_edge filter crop scale mean std offset squash middle extractor"
 _PREPROCESSING = msgspec.defstruct(

@@ -128,7 +128,7 @@ def remedy(location: Location) -> str:
 
 def final_error(path: Path | str, reason: str) -> StoreError:
     """Return the error for trying to write rows to a final store."""
-    remedy = "reopen it with repair(path, reopen=True) from obygaze_features.store.repair"
+    remedy = "reopen it with repair(path, reopen=True) from obygaze_features.store.verify"
     return StoreError(path, f"{reason}; {remedy}")
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from obygaze_features.common.files import new_file, new_folder
 from obygaze_features.errors import ObygazeError
-from obygaze_features.store.repair import repair
 from obygaze_features.store.transfer import pull
+from obygaze_features.store.verify import repair
 from obygaze_models.experiments.run import run_experiment
 from tests.kit.files import write
 from tests.kit.servers import serve
@@ -26,10 +26,9 @@ def pull_folder(final_store, folder):
     pull(final_store, folder / "x.zarr")
 
 
-def repair_open(final_store, folder, *, damage=False):
+def repair_open(final_store, folder):
     path = a_store(folder / "x.zarr")
-    if damage:
-        flip_bit(path / "native/c/2/0", 3)
+    flip_bit(path / "native/c/2/0", 3)
     repair(path)
 
 
@@ -40,7 +39,6 @@ def write_new(make, folder):
 
 #: The name, and the function that writes next to it.
 NAMES = {
-    "x.zarr.before-repair": partial(repair_open, damage=True),
     ".x.zarr.mine.partial": repair_open,
     ".x.zarr.mine.replaced": lambda final_store, folder: repair(folder / "x.zarr"),
     ".x.zarr.pulling": pull_folder,
