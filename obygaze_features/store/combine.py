@@ -18,7 +18,7 @@ from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.items.films import find_films, titles_in
-from obygaze_features.items.items import Items
+from obygaze_features.items.items import Item, Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
 from obygaze_features.store.format import Status
@@ -183,9 +183,10 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
     """
     n = len(stores[0])
     source = np.full(n, NO_SOURCE, np.intp)
-    for is_usable in (lambda status: status == Status.DONE, lambda status: status > Status.DONE):
-        for number, store in enumerate(stores):
-            source[(source == NO_SOURCE) & is_usable(store.status)] = number
+    for number, store in enumerate(stores):
+        source[(source == NO_SOURCE) & (store.status == Status.DONE)] = number
+    for number, store in enumerate(stores):
+        source[(source == NO_SOURCE) & (store.status > Status.DONE)] = number
     for number, store in enumerate(stores):
         duplicates = np.flatnonzero((store.status == Status.DONE) & (source != number))
         _refuse_unequal(stores, store, duplicates, source)
@@ -202,7 +203,7 @@ def _refuse_unequal(
         there = first[item_id]
         here = part[item_id]
         for name in part.arrays:
-            if not np.array_equal(there[name], here[name]):
+            if not np.array_equal(there[name], here[name], equal_nan=True):  # padding
                 raise StoreError(
                     f"the {name} row of {item_id} differs between {first.where} and "
                     f"{part.where}. Compare the stores with: "
@@ -231,7 +232,7 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
 
 def _join_items(tables: Sequence[Items]) -> Items:
     """Return the items of several tables, one table after another."""
-    items = []
+    items: list[Item] = []
     extra: dict[str, list[str]] = {}
     for table in tables:
         for name in {**extra, **table.extra}:

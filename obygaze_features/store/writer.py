@@ -454,12 +454,13 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, 
     """
     found = {}
     for key in {**left, **right}:
-        pair = (left.get(key), right.get(key))
-        if isinstance(pair[0], Mapping) and isinstance(pair[1], Mapping):
-            for inner, values in differences(*pair).items():
-                found[f"{key}.{inner}"] = values
-        elif pair[0] != pair[1]:
-            found[key] = pair
+        there = left.get(key)
+        here = right.get(key)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            for inner, pair in differences(there, here).items():
+                found[f"{key}.{inner}"] = pair
+        elif there != here:
+            found[key] = (there, here)
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 import obygaze_features as of
 from obygaze_features.errors import ManifestError, StoreError, UsageError
 from obygaze_features.manifests import Item, Items, Manifest
-from obygaze_features.store import Failed, Status, StoreWriter, subset
+from obygaze_features.store import ArraySpec, Done, Failed, Status, StoreWriter, subset
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
@@ -59,6 +59,18 @@ def test_failed_rows_come_from_the_other_part(tmp_path, path):
     ):
         of.merge([path, second], tmp_path / "none.zarr")
     assert not (tmp_path / "none.zarr").exists()
+
+
+def test_padding_is_equal_in_two_parts(tmp_path):
+    spec = ArraySpec("frames", (3, 2), "float16", "two of three frames", padded=True)
+    values = np.array([[1, 2], [3, 4], [np.nan, np.nan]])
+    paths = []
+    for name in ("one", "two"):
+        recipe = toys.plain_recipe(spec)
+        writer = StoreWriter.create(tmp_path / f"{name}.zarr", toys.plain_manifest(2), recipe)
+        writer.write_block(0, [Done({"frames": values}, None)] * 2)
+        paths.append(writer.store.path)
+    assert counts(of.merge(paths, tmp_path / "all.zarr")) == (2, 0, 0)
 
 
 def test_films_merge_into_one_store_and_split_again(tmp_path):
