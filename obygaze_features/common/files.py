@@ -259,14 +259,6 @@ def make_read_only(path: Path) -> None:
         path.chmod(READ_ONLY)
 
 
-def link_or_copy(source: Path | str, target: Path | str) -> None:
-    """Give a file a second name by hard link, or copy it if the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
 @contextlib.contextmanager
 def new_folder(
     path: Path,

@@ -252,13 +252,20 @@ def repair(path: Path | str, *, reopen: bool = False) -> Repair:
         reopened = store.is_final and bool(damage or reopen)
         if reopened:
             _reopen(store, damage)
-        elif damage:
+        elif not store.is_final:
             _drop_records(store, damage)
-            _drop_rows(store)
-            append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
-        lost = {item_id for entry in damage for item_id in entry.ids}
-    to_do = tuple(item_id for item_id in store.ids if item_id in lost)
-    return Repair(store.path, tuple(damage), to_do, reopened)
+            writer = StoreWriter(store.refresh())  # finishes what a killed writer began
+            if damage:
+                _drop_rows(writer)
+                writer.log("repaired", files=[entry.file for entry in damage])
+    to_do = [store.ids[row] for row in _rows_of(store, damage)]
+    return Repair(store.path, tuple(damage), tuple(to_do), reopened)
+
+
+def _rows_of(store: Store, damage: Sequence[Damage]) -> list[int]:
+    """Return the damaged rows, in order."""
+    lost = {item_id for entry in damage for item_id in entry.ids}
+    return [row for row, item_id in enumerate(store.ids) if item_id in lost]
 
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
@@ -287,15 +294,12 @@ def _drop_records(store: Store, damage: Sequence[Damage]) -> None:
             sync_path(store.path / fmt.RECORDS)
 
 
-def _drop_rows(store: Store) -> None:
+def _drop_rows(writer: StoreWriter) -> None:
     """Write the blocks of an open store again without their damaged rows."""
-    writer = StoreWriter(store.refresh())
+    store = writer.store
     blocks: dict[int, list[int]] = {}
-    row_of = {item_id: row for row, item_id in enumerate(store.ids)}
-    for entry in verify(store):
-        for item_id in entry.ids:
-            row = row_of[item_id]
-            blocks.setdefault(row // store.block_rows, []).append(row)
+    for row in _rows_of(store, verify(store)):
+        blocks.setdefault(row // store.block_rows, []).append(row)
     for block, rows in blocks.items():
         writer.drop(block, rows)
 
@@ -303,11 +307,8 @@ def _drop_rows(store: Store) -> None:
 def _reopen(store: Store, damage: Sequence[Damage]) -> None:
     """Replace a final store with an open store that lacks the damaged rows."""
     n = len(store)
-    row_of = {item_id: row for row, item_id in enumerate(store.ids)}
     source = np.zeros(n, np.intp)
-    for entry in damage:
-        for item_id in entry.ids:
-            source[row_of[item_id]] = NO_SOURCE
+    source[_rows_of(store, damage)] = NO_SOURCE
     try:
         probe = read_probe(store)
     except StoreError:
