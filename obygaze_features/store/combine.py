@@ -28,9 +28,8 @@ from obygaze_features.store.writer import (
     Outcome,
     StoreWriter,
     append_to_log,
-    describe_differences,
     read_outcomes,
-    recipe_differences,
+    require_same_recipe,
     write_empty_store,
 )
 
@@ -113,12 +112,8 @@ def merge(
     for store in opened[1:]:
         # Only items and block size may differ.
         ours = {name: first[name] for name in ("items_digest", "block_rows")}
-        differing = recipe_differences(first, {**store.attributes, **ours})
-        if differing:
-            raise StoreError(
-                f"{store.where} cannot be merged with {opened[0].where}: it was made with "
-                f"different {describe_differences(differing)}"
-            )
+        message = f"{store.where} cannot be merged with {opened[0].where}"
+        require_same_recipe(first, {**store.attributes, **ours}, message)
 
     for key in ("manifest", "licence", "citation", "software"):
         texts = dict.fromkeys(store.attributes[key] for store in opened)

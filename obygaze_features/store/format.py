@@ -337,18 +337,28 @@ def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
     >>> dimensions([ArraySpec("native", native, "f4", ""), ArraySpec("frames", frames, "f2", "")])
     {'native': ('item', 'feature'), 'frames': ('item', 'frame', 'feature')}
     """
-    frames, names = frame_count(arrays), {}
+    frames = frame_count(arrays)
     vectors = [spec for spec in arrays if not spec.numbers_frames]
-    first = {(spec.shape[-1], spec.columns): spec.name for spec in reversed(vectors)}
-    widths = [width for width, _ in first]
+    kinds: dict[tuple[int, tuple[str, ...]], str] = {}
+    for spec in vectors:
+        kinds.setdefault((spec.shape[-1], spec.columns), spec.name)
+    widths = [width for width, _ in kinds]
+
+    names = {}
     for spec in arrays:
-        axes = ["item", *(f"{spec.name}_{axis}" for axis in range(1, len(spec.shape) + 1))]
+        axes = ["item"]
+        for axis in range(1, len(spec.shape) + 1):
+            axes.append(f"{spec.name}_{axis}")
         if spec.counts_frames and spec.shape[0] == frames:
             axes[1] = "frame"
         if spec in vectors:
-            width, columns = kind = spec.shape[-1], spec.columns
-            suffix = first[kind] if columns and widths.count(width) > 1 else width
-            axes[-1] = "feature" if len(first) == 1 else f"feature_{suffix}"
+            width = spec.shape[-1]
+            if len(kinds) == 1:
+                axes[-1] = "feature"
+            elif spec.columns and widths.count(width) > 1:
+                axes[-1] = f"feature_{kinds[width, spec.columns]}"
+            else:
+                axes[-1] = f"feature_{width}"
         names[spec.name] = tuple(axes)
     return names
 

@@ -75,7 +75,9 @@ def verify(store: Store | Path | str) -> list[Damage]:
     try:
         opened = open_at(location)
         if opened.is_final:
-            rows = list(_check_final(opened, checksums, reasons))
+            rows = list(_check_shards(opened, checksums, reasons))
+            if checksums:  # unless the list is damaged itself
+                reasons = compare_list(opened, checksums) | reasons
         else:
             rows = list(_check_blocks(opened))
     except StoreError as problem:
@@ -154,10 +156,10 @@ def _check_blocks(store: Store) -> Iterator[Damage]:
                 yield Damage(name, _ids(store, damaged if damaged.size else done), reason)
 
 
-def _check_final(
+def _check_shards(
     store: Store, checksums: Mapping[str, str], reasons: Mapping[str, str]
 ) -> Iterator[Damage]:
-    """Yield damage to the shards of a final store, and files that its list lacks or should lack."""
+    """Yield damage to the shards of a final store."""
     done = np.flatnonzero(store.status == Status.DONE)
     for array in map(store.stored, store.arrays):
         shards = done // array.layout.shard_rows
@@ -171,13 +173,6 @@ def _check_final(
                 # If all chunks are intact, the list may be wrong, so no rows are named.
                 if damaged.size or name in checksums:
                     yield Damage(name, _ids(store, damaged), reason)
-
-    if checksums:
-        unlisted, unknown = compare_list(store, checksums)
-        for name in unlisted:
-            yield Damage(name, (), f"{fmt.CHECKSUMS} does not list it")
-        for name in unknown:
-            yield Damage(name, (), f"{fmt.CHECKSUMS} lists it, but stores have no such file")
 
 
 def _find_damaged(store: Store, array: StoredArray, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -198,8 +193,8 @@ def _ids(store: Store, rows: NDArray[np.intp]) -> tuple[str, ...]:
     return tuple(store.ids[row] for row in rows.tolist())
 
 
-def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the files missing from a final store's list, and the files that it should not list.
+def compare_list(store: Store, listed: Collection[str]) -> dict[str, str]:
+    """Return what is wrong with the list of a final store's files, by the name of the file.
 
     The probe, the coordinates and an older store's second card are optional.
     """
@@ -216,18 +211,19 @@ def compare_list(store: Store, listed: Collection[str]) -> tuple[list[str], list
         optional |= {f"{fmt.PROBE}/{spec.name}/zarr.json", f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"}
     for name in fmt.COORDINATES:
         optional |= {f"{name}/zarr.json", f"{name}/c/0"}
-    return sorted(names.difference(listed)), sorted(set(listed) - names - optional)
+
+    reasons = {}
+    for name in sorted(names.difference(listed)):
+        reasons[name] = f"{fmt.CHECKSUMS} does not list {name!r:.80}"
+    for name in sorted(set(listed) - names - optional):
+        reasons[name] = f"{fmt.CHECKSUMS} lists {name!r:.80}, which is not a store's file"
+    return reasons
 
 
-def check_list(store: Store, checksums: Mapping[str, str]) -> None:
+def check_list(store: Store, listed: Collection[str]) -> None:
     """Raise `StoreError` unless a final store lists exactly the files that it should have."""
-    unlisted, unknown = compare_list(store, checksums)
-    for name in unlisted:
-        raise StoreError(f"{store.where}: {fmt.CHECKSUMS} does not list {name!r:.80}")
-    for name in unknown:
-        raise StoreError(
-            f"{store.where}: {fmt.CHECKSUMS} lists {name!r:.80}, which is not a store's file"
-        )
+    for reason in compare_list(store, listed).values():
+        raise StoreError(f"{store.where}: {reason}")
 
 
 def repair(path: Path | str, *, reopen: bool = False) -> Repair:

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import platform
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
     from obygaze_features.items.items import Items, NamedItems
 
-_STAGED = re.compile(r"([0-9]{6,})[.].*")
 _RECIPE = ("items_digest", "backbone", "preprocessing", "precision", "arrays", "block_rows")
 """The attributes that must be equal for rows to belong to the same store."""
 
@@ -232,10 +230,12 @@ class StoreWriter:
         self, block: int, without: Sequence[int] = ()
     ) -> tuple[BlockRecord, list[Outcome]]:
         """Return a block's record, and the outcomes of its rows as they are on disk now."""
-        store = self.store.refresh()
+        store = self.store
         record = store.read_record(block)
         if record is None:
             raise StoreError(f"block {block} of {store.path} has not been written yet")
+        if record != store.record_of(block):  # it was written after the store was opened
+            store.refresh()
 
         rows = np.array(self.rows_of(block))
         status = np.array(record.status)
@@ -378,9 +378,9 @@ def finish_moves(store: Store) -> None:
     """Finish commits whose writer was killed after writing the record."""
     blocks = set()
     for path in (store.path / fmt.STAGING).glob("*"):
-        match = _STAGED.fullmatch(path.name)
-        if match:
-            blocks.add(int(match[1]))
+        number = path.name.partition(".")[0]
+        if number.isdecimal():
+            blocks.add(int(number))
     for block in sorted(blocks):
         record = store.read_record(block)
         if record is not None:
@@ -420,12 +420,7 @@ def require_resumable(
         now |= recipe.attributes()
     now["items_digest"] = manifest.items.digest
     now["block_rows"] = block_rows or store.block_rows
-    differing = recipe_differences(store.attributes, now)
-    if differing:
-        raise StoreError(
-            f"{store.path} cannot be continued because it was made with different "
-            f"{describe_differences(differing)}; use the same settings, or another output"
-        )
+    require_same_recipe(store.attributes, now, f"{store.path} cannot be continued")
 
 
 def recipe_differences(
@@ -464,12 +459,13 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, 
     return found
 
 
-def describe_differences(found: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return what differs, and the left and the right values, for a message."""
+def require_same_recipe(left: Mapping[str, Any], right: Mapping[str, Any], message: str) -> None:
+    """Raise `StoreError`, which says what differs, if two stores' rows do not belong together."""
     parts = []
-    for name, (left, right) in found.items():
-        parts.append(f"{name} ({left!s:.40} there, {right!s:.40} here)")
-    return join_some(parts, 3)
+    for name, (there, here) in recipe_differences(left, right).items():
+        parts.append(f"{name} ({there!s:.40} there, {here!s:.40} here)")
+    if parts:
+        raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:

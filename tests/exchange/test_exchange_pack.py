@@ -147,7 +147,7 @@ def test_an_unlisted_file_is_refused(name, store):
     edit_list(store, name, None)
     [entry] = verify(store)
     assert entry.file == name
-    assert "does not list it" in entry.why
+    assert "does not list" in entry.why
     refused(f"does not list '{name}'", store, "pack", "push")
     (store / name).unlink()
     assert [entry.file for entry in verify(store)].count(name) == 1
@@ -167,8 +167,8 @@ def test_a_listed_but_missing_file_is_refused(name, store, tmp_path):
         (store / name).write_bytes(b"x")
         refused(f"lists '{name}', which is not a store's file", store, "unpack")
     [reason] = [entry.why for entry in verify(store) if entry.file == name]
-    listed = "checksums.json lists it, but stores have no such file"
-    assert reason == (listed if name in INSIDE else "a store cannot have a file with this name")
+    listed = "which is not a store's file"
+    assert (listed if name in INSIDE else "a store cannot have a file with this name") in reason
     refused("not a valid name for a store's file|not a store's file", store, "pack", "push", "pull")
     assert (tmp_path / "secret").read_bytes() == b"x"
 
