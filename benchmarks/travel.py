@@ -23,7 +23,7 @@ from benchmarks.store import make_store
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.export import export
-from obygaze_features.store.import_features import import_features
+from obygaze_features.store.imports import import_features
 from obygaze_features.store.transfer import pack, pull
 
 CLIPS, FRAMES, DIM = 2000, 32, 512

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from obygaze_features.store.diff import diff
     from obygaze_features.store.export import export
     from obygaze_features.store.finalise import finalise, set_texts
-    from obygaze_features.store.import_features import import_features
+    from obygaze_features.store.imports import import_features
     from obygaze_features.store.transfer import pack, pull, push
     from obygaze_features.store.verify import verify
 
@@ -68,7 +68,7 @@ _NAMES = {
     "store.diff": ["diff"],
     "store.export": ["export"],
     "store.finalise": ["finalise", "set_texts"],
-    "store.import_features": ["import_features"],
+    "store.imports": ["import_features"],
     "store.transfer": ["pack", "pull", "push"],
     "store.verify": ["verify"],
 }

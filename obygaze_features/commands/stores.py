@@ -240,7 +240,8 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
     from obygaze_features.store import open_store
     from obygaze_features.store.export import export as export_store
 
-    show(export_store(open_store(store), output, **options)._asdict(), as_json)
+    path = export_store(open_store(store), output, **options)
+    show({"path": path, "size": path.stat().st_size}, as_json)
 
 
 @stores.command()
@@ -322,7 +323,7 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
       obygaze stores import X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
     """
     from obygaze_features.manifests import Manifest
-    from obygaze_features.store.import_features import import_features
+    from obygaze_features.store.imports import import_features
     from obygaze_features.store.metadata import unknown_parts
 
     store = import_features(source, Manifest.load(manifest), output, **options)
