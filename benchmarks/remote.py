@@ -19,12 +19,12 @@ from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import numpy as np
+from obygaze_features.store.remote import Remote
 
 from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import open_store
-from obygaze_features.store.remote import Remote
 from obygaze_features.store.transfer import pull
 from tests.kit.servers import serve
 

@@ -22,8 +22,8 @@ from obygaze_features.items.items import Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.commit import Done, Failed, copy_block
 from obygaze_features.store.diff import read_probe
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import (
     StoreWriter,
@@ -165,16 +165,17 @@ def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
         store = plan.stores[number]
         new_rows = rows.start + np.flatnonzero(source == number)
         old_rows = plan.row[new_rows]
-        status = store.status_of(old_rows)
+        status = store.status[old_rows]
         done = status == Status.DONE
         values = {name: store.read_rows(name, old_rows[done]) for name in store.arrays}
+        sources = store.rows_table["source"]
         for index, (new, old) in enumerate(zip(new_rows[done], old_rows[done], strict=True)):
             row_values = {name: array[index] for name, array in values.items()}
-            outcomes[int(new)] = Done(row_values, store.source_of(int(old)))
+            outcomes[int(new)] = Done(row_values, sources[old] or None)
         for index in np.flatnonzero(status > Status.DONE).tolist():
             new, old = int(new_rows[index]), int(old_rows[index])
             reason = store.failures[store.ids[old]]
-            outcomes[new] = Failed(Status(status[index]), reason, store.source_of(old))
+            outcomes[new] = Failed(Status(status[index]), reason, sources[old] or None)
     return outcomes
 
 

@@ -29,6 +29,7 @@ from obygaze_features.errors import BlockTaken, StoreError, UsageError, translat
 from obygaze_features.items.items import Item, NamedItems
 from obygaze_features.items.media import MediaFolder, expected_stem
 from obygaze_features.store.commit import Failed
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status, default_block_rows
 from obygaze_features.store.import_hdf5 import read_hdf5
 from obygaze_features.store.import_rows import (
@@ -41,7 +42,6 @@ from obygaze_features.store.import_rows import (
     stated_recipe,
     to_storable,
 )
-from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import StoreWriter
 

@@ -19,11 +19,17 @@ from numpy.typing import NDArray
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.files import (
+    Folder,
+    Location,
+    is_store_name,
+    location_of,
+    sha256_at,
+)
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location, is_store_name, sha256_at
 from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
-from obygaze_features.store.reader import Store, location_of, open_at
-from obygaze_features.store.row_reader import open_shard
+from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.rows import open_shard
 from obygaze_features.store.shards import DamagedChunk
 
 CHANGED = "it was changed"

@@ -34,8 +34,8 @@ from obygaze_features.store.commit import (
     is_written,
     move_shards,
 )
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
-from obygaze_features.store.location import require_store_name
 from obygaze_features.store.metadata import check_attributes, final_error
 from obygaze_features.store.reader import Store, open_store
 

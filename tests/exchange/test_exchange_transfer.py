@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from obygaze_features.errors import OutputExists, StoreError
-from obygaze_features.store import open_store, remote
+from obygaze_features.store import files, open_store
 from obygaze_features.store.diff import diff
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.schemes import open_files
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
 from tests.kit.servers import Served, at_a_time, bucket, in_a_thread, serve
@@ -170,7 +169,7 @@ def test_a_file_of_one_piece_downloads_without_ranges(tmp_path, status, obygaze)
     """Otherwise the request after an 8 MiB shard would return its beginning, forever."""
     rows = np.random.default_rng(0).standard_normal((337, 6218), np.float32)
     store = finalise(open_state(tmp_path / "www/x.zarr", {"native": rows}, block_rows=337))
-    assert (store.path / "native/c/0/0").stat().st_size == remote.PIECE_BYTES
+    assert (store.path / "native/c/0/0").stat().st_size == files.PIECE_BYTES
     handler = type("Handler", (WithoutRanges,), {"status": status})
     served = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=tmp_path / "www"))
     with in_a_thread(served):
@@ -180,7 +179,7 @@ def test_a_file_of_one_piece_downloads_without_ranges(tmp_path, status, obygaze)
             assert result.exit_code == 0
             assert files_of(output) == files_of(store.path)
             assert verify(url) == []
-            rest = remote.Remote(url).stream("rows.csv", 5)
+            rest = files.Remote(url).stream("rows.csv", 5)
             assert b"".join(rest) == (output / "rows.csv").read_bytes()[5:]
         else:
             assert result.exit_code == 1
@@ -207,7 +206,7 @@ def test_an_archive_is_fetched_whole(server, final_store, tmp_path, monkeypatch)
 def test_files_of_an_interrupted_pull_are_checked_again(
     server, final_store, other_store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(remote, "PAUSES_S", ())
+    monkeypatch.setattr(files, "PAUSES_S", ())
     url, output = f"{server.url}/toy.zarr", tmp_path / "here/x.zarr"
 
     def interrupt(name: str) -> None:
