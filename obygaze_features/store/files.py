@@ -15,7 +15,7 @@ import re
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import responses
 from pathlib import Path
@@ -59,8 +59,6 @@ CREDENTIALS = (
     "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
 )
-_S3_OPTIONS = {"config_kwargs": {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}}
-"""Limits on the retries of s3fs. Without them, s3fs takes 30 s to give up on a dead endpoint."""
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
 _STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -249,16 +247,17 @@ class Remote(Location):
         self.address = address
         self.where = redact_url(address).rstrip("/")
         self._checksums: dict[str, str] = {}
-        self._opened: tuple[int, Any] | None = None
+        self._versions: dict[str, frozenset[str | None]] = {}
+        self._systems: dict[int, Any] = {}
         self.connect()
 
     def connect(self) -> Any:
         """Return this process's file system, because connections do not survive a fork."""
-        if self._opened is None or self._opened[0] != os.getpid():
+        process = os.getpid()
+        if process not in self._systems:
             with one_line_errors(self.where):
-                system, self._root, self._query = _open_system(self.address)
-            self._opened = os.getpid(), system
-        return self._opened[1]
+                self._systems[process], self._root, self._query = _open_system(self.address)
+        return self._systems[process]
 
     def path(self, name: str) -> str:
         """Return a file's path in the file system."""
@@ -268,9 +267,15 @@ class Remote(Location):
         """Read a whole file, and check it against the store's list of checksums."""
         if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
             return self.identity
-        data = self._read_whole(name, self._read_runs)
+        try:
+            data = self._read_whole(name)
+        except FileNotFoundError:
+            self.refuse_if_changed()
+            raise
         sha256 = self._checksums.get(name)
-        if sha256 and hashlib.sha256(data).hexdigest() != sha256:
+        if sha256 is None:
+            self._refuse_other_versions({name})
+        elif hashlib.sha256(data).hexdigest() != sha256:
             self.refuse_if_changed()
             raise StoreError(
                 self.join(name),
@@ -282,7 +287,12 @@ class Remote(Location):
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files in parallel; nearby parts share one request."""
         runs = list(_join_near(sorted(set(parts))))
-        answers = self._read_runs(runs, missing_ok=missing_ok)
+        try:
+            answers = self._request(runs, missing_ok=missing_ok)
+        except FileNotFoundError:
+            self.refuse_if_changed()
+            raise
+        self._refuse_other_versions({run[0][0] for run in runs})
         read: dict[Part, bytes | None] = {}
         for run, data in zip(runs, answers, strict=True):
             for part in run:
@@ -301,41 +311,46 @@ class Remote(Location):
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
         with contextlib.suppress(FileNotFoundError):
-            return self._read_whole(fmt.CHECKSUMS, self._request)
+            return self._read_whole(fmt.CHECKSUMS)
         return None
 
     def pin(self) -> None:
         """Remember the store's list of checksums, which `read` compares files with."""
-        self._opened = None  # which remembers the versions of files
         super().pin()
         self._checksums = {}
+        self._versions = {}
         if isinstance(self.identity, bytes):
             with contextlib.suppress(ValueError):  # `verify` reports a damaged list
                 self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
 
-    def _read_whole(self, name: str, read: Callable[[list[list[Part]]], list[Any]]) -> bytes:
+    def _read_whole(self, name: str) -> bytes:
         """Read a whole file, unless it is larger than the limit."""
         limit = MAX_FILE_BYTES
         if name.endswith(".json"):
             limit = MAX_JSON_BYTES
         # With a range of the limit, a longer file would arrive cut, and without an error.
-        data: bytes = read([[(name, 0, limit + 1)]])[0]
+        data: bytes = self._request([[(name, 0, limit + 1)]])[0]
         if len(data) > limit:
             raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
         return data
 
-    def _read_runs(self, runs: list[list[Part]], *, missing_ok: bool = False) -> list[Any]:
-        """Read each run of parts with one request; refuse them if the store was replaced."""
-        try:
-            answers = self._request(runs, missing_ok=missing_ok)
-        except FileNotFoundError:
-            self.refuse_if_changed()
-            raise
-        system = self.connect()
-        if getattr(system, "is_changed", False):
-            system.is_changed = False
-            self.refuse_if_changed()
-        return answers
+    def _refuse_other_versions(self, names: Collection[str]) -> None:
+        """Raise `StoreUnreadable` if files that were read may belong to a store that replaced this.
+
+        Most servers state the version of a file. If that version is known to belong to the pinned
+        store, so does the data. Otherwise, another request compares the store's checksum list.
+        """
+        if self.identity is None:
+            return
+        seen = getattr(self.connect(), "versions", {})
+        versions = {}
+        for name in names:
+            versions[name] = frozenset(seen.get(self.path(name), {None}))
+        for name, known in versions.items():
+            if None in known or known != self._versions.get(name):
+                self.refuse_if_changed()
+                self._versions.update(versions)
+                break
 
     def _request(self, runs: list[list[Part]], *, missing_ok: bool = False) -> list[Any]:
         """Request each run of parts, repeating requests that may succeed later."""
@@ -504,12 +519,9 @@ def _open_system(address: str) -> tuple[Any, str, str]:
         bucket = urlsplit(address).netloc
         if not bucket or "@" in bucket or ":" in bucket:  # its client would repeat a password
             raise UsageError(f"{where}: use {scheme}://BUCKET/NAME.zarr, without a password")
-        options = {}
-        if scheme == "s3":
-            options = _S3_OPTIONS
         with translate(MissingExtra, where, "needs another package: {}", foreign=ImportError):
             # `fsspec.url_to_fs` would also accept chained file systems.
-            system = fsspec.filesystem(scheme, **options)
+            system = fsspec.filesystem(scheme) if scheme == "gs" else _open_s3()
         return system, system._strip_protocol(address).rstrip("/"), ""
 
     headers = {"Accept-Encoding": "identity"}
@@ -525,6 +537,25 @@ def _open_system(address: str) -> tuple[Any, str, str]:
     return _open_http(headers), root.rstrip("/"), f"{mark}{query}"
 
 
+def _open_s3() -> Any:
+    """Return fsspec's S3 file system, which notes the version of each file that it reads."""
+    s3fs = need("s3fs", extra="remote")
+
+    class VersionedS3(s3fs.S3FileSystem):  # type: ignore[misc,name-defined]
+        async def _call_s3(self, method: str, *arguments: Any, **options: Any) -> Any:
+            sent = await super()._call_s3(method, *arguments, **options)
+            if method == "get_object":
+                path = f"{options['Bucket']}/{options['Key']}"
+                self.versions.setdefault(path, set()).add(sent.get("ETag"))
+            return sent
+
+    # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of memory.
+    config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
+    system = VersionedS3(config_kwargs=config, max_concurrency=1, skip_instance_cache=True)
+    system.versions = {}
+    return system
+
+
 def _open_http(headers: dict[str, str]) -> Any:
     """Return fsspec's HTTP file system, which reads no more of an answer than was asked for."""
     http = need("fsspec.implementations.http", extra="remote")
@@ -532,8 +563,6 @@ def _open_http(headers: dict[str, str]) -> Any:
 
     class BoundedHttp(http.HTTPFileSystem):  # type: ignore[misc,name-defined]
         has_answered = False
-        is_changed = False
-        """True if a file has another version than when it was first read."""
 
         async def _cat_file(self, url: str, start: int = 0, end: Any = None, **_: Any) -> bytes:
             asked = f"bytes={start}" if end is None else f"bytes={start}-{end - 1}"
@@ -546,9 +575,7 @@ def _open_http(headers: dict[str, str]) -> Any:
                 self._raise_not_found_for_status(sent, url)
                 _require_range(sent, start)
                 version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
-                if self.versions.setdefault(url, version) != version:
-                    self.versions[url] = version
-                    self.is_changed = True
+                self.versions.setdefault(url, set()).add(version)
                 data = bytearray()
                 async for part in sent.content.iter_any():
                     data += part

@@ -310,8 +310,6 @@ class RowReader:
             first = number * array.layout.shard_rows
             name = found[0][0]
             shards[number] = Shard(location, name, array, first=first, tail=tails[found[0]])
-        if parts:
-            location.refuse_if_changed()
         self._keep(array, shards)
         return shards
 
