@@ -151,7 +151,9 @@ class Location:
         """Raise `UsageError` if an output path is the store itself or is inside it."""
         goal = output.resolve()
         if isinstance(self.address, Path) and self.address.resolve() in (goal, *goal.parents):
-            raise UsageError(output, "is the store itself or inside it; choose another path")
+            raise UsageError(
+                output, "is the store itself or inside the store; choose a path outside it"
+            )
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,7 @@ class Remote(Location):
     A password or query (``?token=...``) in the URL is sent with each request, and never shown.
     """
 
+    address: str
     is_local = False
 
     def __init__(self, address: str) -> None:
@@ -421,12 +424,10 @@ def location_of(address: str | Path) -> Location:
             'of.import_features("X.npy", manifest, "x.zarr", ids=manifest.ids)'
         )
     if is_url(address):
-        where = redact_url(address)
-        if where.endswith(".zip"):
-            raise StoreError(
-                f"{where} is a zip file behind a URL; download it first, then open or pull the file"
-            )
-        return Remote(address)
+        remote = Remote(address)
+        if remote.where.endswith(".zip"):
+            raise StoreError(remote.where, "is a zip file behind a URL; download it first")
+        return remote
     path = Path(address)
     if (cut := _CUT_URL.match(str(path))) and not path.exists():
         where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
@@ -598,7 +599,7 @@ def _require_range(sent: Any, start: int) -> None:
     begins = sent.headers.get("Content-Range", "bytes 0-")  # a whole file has no range
     is_right = begins.startswith(f"bytes {start}-")
     if start < 0:
-        is_right = sent.status == 206
+        is_right = "Content-Range" in sent.headers
     if not is_right:
         raise StoreError(
             f"{redact_url(str(sent.url))}: the server does not support range requests. Download "

@@ -173,7 +173,7 @@ def _describe_no_store(location: Location) -> str:
             return other_kind
         for path in sorted(location.path.glob("*.zarr")):
             return is_folder_of(location.path, "store", path)
-    return f"{location.where} has no store: zarr.json is missing; check the address"
+    return f"{location.where} is not a feature store: it has no zarr.json; check the address"
 
 
 def check_attributes(where: object, ours: Mapping[str, Any]) -> None:

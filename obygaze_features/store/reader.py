@@ -27,7 +27,7 @@ from obygaze_features.store.metadata import (
     read_records,
     read_rows_table,
 )
-from obygaze_features.store.rows import RowReader, Rows
+from obygaze_features.store.rows import RowReader
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
 
+Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
 

@@ -120,7 +120,8 @@ class Shard:
         chunk, within = divmod(row, self.layout.chunk_rows)
         _, start, length = self.part(chunk)
         data = self._file.bytes[start : start + length]
-        return self.decode(chunk, data, check=check)[within].astype(self.layout.dtype)
+        copy: NDArray[Any] = self.decode(chunk, data, check=check)[within].astype(self.layout.dtype)
+        return copy
 
     def part(self, chunk: int) -> Part:
         """Return the part of the file that holds a chunk."""

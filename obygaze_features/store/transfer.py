@@ -168,8 +168,8 @@ def _list_files(store: Store) -> tuple[dict[str, str], dict[str, int], list[str]
 
 def _damaged(store: Store, name: str) -> StoreError:
     return StoreError(
-        f"{store.path / name} is missing or does not match its checksum, so the store was not "
-        f"copied; run: obygaze stores verify {store.path}"
+        f"{store.path / name} does not match its checksum, so the store was not copied; "
+        f"run: obygaze stores verify {store.path}"
     )
 
 

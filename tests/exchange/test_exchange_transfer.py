@@ -84,10 +84,10 @@ def test_a_folder_with_other_files_is_not_pushed_to(final_store, tmp_path):
 def test_a_damaged_store_is_not_pushed(target, own):
     shard = own / "frames/c/0/0/0"
     flip_bit(shard, 9)
-    with pytest.raises(StoreError, match=r"frames/c/0/0/0.* does not match its checksum"):
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 does not match its checksum"):
         push(own, target)
     shard.unlink()
-    with pytest.raises(StoreError, match=r"frames/c/0/0/0.* is missing"):
+    with pytest.raises(StoreError, match=r"frames/c/0/0/0 does not match its checksum"):
         push(own, target)
     with pytest.raises(StoreError):
         open_store(target)
