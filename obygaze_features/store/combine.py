@@ -21,8 +21,8 @@ from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.items import Item, Items
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import (
     Outcome,
@@ -163,9 +163,8 @@ def _read_planned(plan: Plan, rows: range) -> list[Outcome]:
         store = plan.stores[number]
         at = np.flatnonzero(source == number)
         old_rows = plan.row[rows.start + at]
-        sources = [store.source_of(row) for row in old_rows.tolist()]
-        status = store.status_of(old_rows)
-        old = read_outcomes(store, old_rows, status, sources, store.failures)
+        sources = [store.rows_table["source"][row] or None for row in old_rows.tolist()]
+        old = read_outcomes(store, old_rows, store.status[old_rows], sources, store.failures)
         for index, outcome in zip(at.tolist(), old, strict=True):
             outcomes[index] = outcome
     return outcomes

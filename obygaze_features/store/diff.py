@@ -15,7 +15,7 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.row_reader import open_shard
+from obygaze_features.store.rows import open_shard
 from obygaze_features.store.shards import DamagedChunk
 from obygaze_features.store.writer import differences, recipe_differences
 

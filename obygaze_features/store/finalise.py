@@ -34,8 +34,8 @@ from obygaze_features.common.text import sha256_of_text
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import read_probe
+from obygaze_features.store.files import StoreFile
 from obygaze_features.store.format import ArraySpec, Status
-from obygaze_features.store.location import StoreFile
 from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import PART_BYTES, Store, open_store
 from obygaze_features.store.shards import ShardLayout, write_shard

@@ -435,23 +435,10 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
-_NOT_IDS = "a row has no id, or more than one"
-
-
 def decode_ids(table: NDArray[np.uint8]) -> list[str]:
     """Decode the result of `encode_ids`; raise ValueError if a row is empty or not UTF-8."""
     padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
     ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
     if len(ids) != len(table) or not table[:, 0].all():
-        raise ValueError(_NOT_IDS)
+        raise ValueError("a row has no id, or more than one")
     return ids
-
-
-def check_ids(table: NDArray[np.uint8]) -> None:
-    """Raise ValueError if `decode_ids` would fail. This needs less memory than decoding."""
-    is_zero = table == 0
-    has_gap = (is_zero[:, :-1] & ~is_zero[:, 1:]).any()
-    if is_zero[:, 0].any() or has_gap:
-        raise ValueError(_NOT_IDS)
-    lines = np.pad(table, ((0, 0), (0, 1)))
-    lines.tobytes().decode("utf-8")

@@ -31,8 +31,8 @@ from obygaze_features.errors import ObygazeError, StoreError, UsageError, transl
 from obygaze_features.items.items import Item, NamedItems
 from obygaze_features.items.media import MediaFolder
 from obygaze_features.store import format as fmt
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, Recipe, Status
-from obygaze_features.store.location import require_store_name
 from obygaze_features.store.metadata import UNKNOWN
 from obygaze_features.store.reader import PART_BYTES, Store, open_store
 from obygaze_features.store.writer import Done, Failed, StoreWriter

@@ -29,10 +29,10 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
 from obygaze_features.store.diff import read_probe
+from obygaze_features.store.files import Folder, Location, is_store_name, location_of, sha256_at
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import Folder, Location, is_store_name, sha256_at
 from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
-from obygaze_features.store.reader import Store, location_of, open_at, open_store
+from obygaze_features.store.reader import Store, open_at, open_store
 from obygaze_features.store.writer import StoreWriter, append_to_log
 
 CHANGED = "it was changed"

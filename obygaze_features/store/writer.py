@@ -41,8 +41,8 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
-from obygaze_features.store.location import require_store_name
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.shards import write_shard

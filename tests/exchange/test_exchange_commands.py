@@ -31,7 +31,7 @@ SLIPS = [
     (2, "push toy.zarr toy.zarr/output.zip", "inside the store"),
     (1, "push toy.zarr toy.zip", "toy.zip already exists; choose another name"),
     (1, "pull nowhere.zip -o output.zarr", "nowhere.zip does not exist"),
-    (1, "push toy.zarr films.zarr", "films.zarr has other files, such as film.mkv"),
+    (1, "push toy.zarr films.zarr", "films.zarr holds another store or other files"),
     (1, "push toy.zip output.zarr", "is read-only", "stores pull toy.zip"),
     (2, "push toy.zarr https://lab.example/x.zarr", "cannot push over HTTP"),
     (2, "push toy.zarr toy.zarr", "toy.zarr is the store itself"),

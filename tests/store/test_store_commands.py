@@ -100,11 +100,11 @@ SLIPS = [
     (f"{SUBSET} --film tt9", 2, ["unknown film 'tt9'"]),
     (f"{SUBSET} --ids @{{new}}", 2, ["{new} cannot be read: No such file or directory"]),
     (f"{SUBSET} --ids tt9-001", 1, ["no item 'tt9-001'"]),
-    ("stores info {folder}/notes.txt", 1, ["notes.txt is not a feature store"]),
+    ("stores info {folder}/notes.txt", 1, ["notes.txt is not a folder"]),
     *((f"stores {command} {{folder}}", 1, ["{folder} is not a feature store: it has no zarr.json"])
       for command in ("info", "verify", "repair", "finalise")),
     ("stores set {path}", 2, ["nothing to set; pass at least one of licence, citation, name"]),
-    ("stores info s3://", 2, ["s3:// has no bucket; use s3://BUCKET/NAME.zarr"]),
+    ("stores info s3://", 2, ["use s3://BUCKET/NAME.zarr"]),
     ("stores info http:/lab/x.zarr", 2, ["did you mean http://lab/x.zarr?"]),
     ("stores info {own}", 1, ["obygaze stores push STORE NAME.zip"]),
 ]  # fmt: skip
