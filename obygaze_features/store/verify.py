@@ -33,6 +33,7 @@ from obygaze_features.store.files import Folder, Location, is_store_name, locati
 from obygaze_features.store.format import Status
 from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
 from obygaze_features.store.reader import Store, open_at, open_store
+from obygaze_features.store.rows import Shard
 from obygaze_features.store.writer import StoreWriter, append_to_log
 
 CHANGED = "it was changed"
@@ -151,7 +152,7 @@ def _check_blocks(store: Store) -> Iterator[Damage]:
                 name = fmt.shard_name(spec, block)
             reason = compare_file(store.location, name, sha256)
             if reason:
-                damaged = _find_damaged(store, store.stored(spec.name), done)
+                damaged = _find_damaged(store, store.stored(spec.name), name, done)
                 # If all chunks are intact, the whole shard is another one.
                 yield Damage(name, _ids(store, damaged if damaged.size else done), reason)
 
@@ -169,23 +170,28 @@ def _check_shards(
             if reason is None and name not in checksums:
                 reason = compare_file(store.location, name, None) or CHANGED
             if reason:
-                damaged = _find_damaged(store, array, done[shards == shard])
+                damaged = _find_damaged(store, array, name, done[shards == shard])
                 # If all chunks are intact, the list may be wrong, so no rows are named.
                 if damaged.size or name in checksums:
                     yield Damage(name, _ids(store, damaged), reason)
 
 
-def _find_damaged(store: Store, array: StoredArray, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return those rows of an array that cannot be read."""
+def _find_damaged(
+    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Return those rows of a shard that cannot be read."""
+    layout = array.layout
+    try:
+        shard = Shard(store.location, name, array)
+    except (StoreError, FileNotFoundError):
+        return rows
     damaged = []
-    chunks = rows // array.layout.chunk_rows
-    for chunk in np.unique(chunks).tolist():
-        in_chunk = rows[chunks == chunk]
+    for chunk in np.unique(rows // layout.chunk_rows).tolist():
+        in_chunk = rows[rows // layout.chunk_rows == chunk]
         try:
-            store.read_rows(array.spec.name, in_chunk)
+            shard.read(in_chunk % layout.shard_rows)
         except StoreError:
             damaged += in_chunk.tolist()
-    store.forget()
     return np.array(damaged, np.intp)
 
 
