@@ -148,9 +148,10 @@ def _check_blocks(store: Store) -> Iterator[Damage]:
             if sha256 is None:
                 continue
             name = fmt.staged_name(spec, block, sha256)  # until it is moved
-            if not store.location.exists(name):
-                name = fmt.shard_name(spec, block)
             reason = compare_file(store.location, name, sha256)
+            if reason == _MISSING:
+                name = fmt.shard_name(spec, block)
+                reason = compare_file(store.location, name, sha256)
             if reason:
                 damaged = _find_damaged(store, store.stored(spec.name), name, done)
                 # If all chunks are intact, the whole shard is another one.
@@ -186,8 +187,9 @@ def _find_damaged(
     except (StoreError, FileNotFoundError):
         return rows
     damaged = []
-    for chunk in np.unique(rows // layout.chunk_rows).tolist():
-        in_chunk = rows[rows // layout.chunk_rows == chunk]
+    chunks = rows // layout.chunk_rows
+    for chunk in np.unique(chunks).tolist():
+        in_chunk = rows[chunks == chunk]
         try:
             shard.read(in_chunk % layout.shard_rows)
         except StoreError:
