@@ -26,8 +26,8 @@ from obygaze_features.store.format import Status
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import (
     Outcome,
-    StoreWriter,
     append_to_log,
+    commit_block,
     read_outcomes,
     require_same_recipe,
     write_empty_store,
@@ -132,12 +132,11 @@ def write_plan(
     """Write an open store into an empty folder. Rows without a source remain to be computed."""
     specs = plan.stores[0].specs
     write_empty_store(folder, {**attributes, "state": "open"}, specs, plan.items, probe)
-    writer = StoreWriter(open_store(folder))
-    for block in progress(range(writer.store.blocks), "Writing", unit="block"):
-        rows = writer.rows_of(block)
-        outcomes = _read_planned(plan, rows)
+    store = open_store(folder)
+    for block in progress(range(store.blocks), "Writing", unit="block"):
+        outcomes = _read_planned(plan, store.rows_of_block(block))
         if any(outcomes):
-            writer.write_block(block, outcomes)
+            commit_block(store, block, outcomes)
 
 
 def _make(
@@ -163,7 +162,8 @@ def _read_planned(plan: Plan, rows: range) -> list[Outcome]:
         store = plan.stores[number]
         at = np.flatnonzero(source == number)
         old_rows = plan.row[rows.start + at]
-        sources = [store.rows_table["source"][row] or None for row in old_rows.tolist()]
+        stated = store.rows_table["source"]
+        sources = [stated[row] or None for row in old_rows.tolist()]
         old = read_outcomes(store, old_rows, store.status[old_rows], sources, store.failures)
         for index, outcome in zip(at.tolist(), old, strict=True):
             outcomes[index] = outcome

@@ -87,6 +87,7 @@ class StoreWriter:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._specs = {spec.name: spec for spec in store.specs}
         if not store.is_final:
             with disk_errors(store.path, StoreError):
                 finish_moves(store)
@@ -197,7 +198,7 @@ class StoreWriter:
         """
         if self.is_written(block):
             raise StoreError(f"block {block} of {self.store.path} has already been written")
-        return self._commit(block, rows)
+        return commit_block(self.store, block, [self._check(row) for row in rows])
 
     def rewrite(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
         """Write a block again with new outcomes for some rows; rows that are done are kept.
@@ -209,22 +210,27 @@ class StoreWriter:
         first = self.rows_of(block).start
         for row, outcome in rows.items():
             if record.status[row - first] != Status.DONE:
-                after[row - first] = outcome
+                after[row - first] = self._check(outcome)
 
         # Rows that are done are the same objects, so their arrays are not compared.
         if after == before:
             return record
-        return self._commit(block, after)
+        return commit_block(self.store, block, after)
 
     def drop(self, block: int, rows: Sequence[int]) -> BlockRecord:
         """Write a block again without some of its rows, which are then to do; they are not read."""
         _, outcomes = self._read_block(block, without=rows)
-        return self._commit(block, outcomes)
+        return commit_block(self.store, block, outcomes)
 
     def log(self, event: str, **fields: Any) -> None:
         """Append an event to the log, the only file that may differ between equal stores."""
         with disk_errors(self.store.path, StoreError):
             append_to_log(self.store.path, event, **fields)
+
+    def _check(self, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, Done):
+            return check_row(self._specs, outcome)
+        return outcome
 
     def _read_block(
         self, block: int, without: Sequence[int] = ()
@@ -242,37 +248,36 @@ class StoreWriter:
         status[np.isin(rows, without)] = Status.TODO
         return record, read_outcomes(store, rows, status, record.sources, record.failures)
 
-    def _commit(self, block: int, outcomes: Sequence[Outcome]) -> BlockRecord:
-        """Write a block's shards, then its commit record, after which the block exists."""
-        store = self.store
-        rows = self.rows_of(block)
-        if not rows or len(outcomes) != len(rows):
-            raise StoreError(
-                f"{store.path}: block {block} has {counted(len(rows), 'row')} (got {len(outcomes)})"
-            )
 
-        checked = []
-        status = []
-        sources = []
-        failures = {}
-        for row, outcome in zip(rows, outcomes, strict=True):
-            if isinstance(outcome, Done):
-                outcome = check_row(store.specs, outcome)
-            checked.append(outcome)
-            if isinstance(outcome, Failed):
-                failures[store.ids[row]] = outcome.reason
-            status.append(int(outcome.status) if outcome else int(Status.TODO))
-            sources.append(outcome.source if outcome else None)
+def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> BlockRecord:
+    """Write a block's shards, then its commit record, after which the block exists.
 
-        with disk_errors(store.path, StoreError):
-            _refuse_if_final(store)
-            shards = {spec.name: _stage(store, block, spec, checked) for spec in store.specs}
-            record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
-            sync_path(store.path / fmt.STAGING)
-            _refuse_if_final(store)
-            write_bytes(store.path / fmt.record_name(block), record.to_bytes())
-            move_shards(store, record)
-        return record
+    The rows must fit the arrays: see `check_row`.
+    """
+    rows = store.rows_of_block(block)
+    if not rows or len(outcomes) != len(rows):
+        raise StoreError(
+            f"{store.path}: block {block} has {counted(len(rows), 'row')} (got {len(outcomes)})"
+        )
+
+    status = []
+    sources = []
+    failures = {}
+    for row, outcome in zip(rows, outcomes, strict=True):
+        status.append(int(outcome.status) if outcome else int(Status.TODO))
+        sources.append(outcome.source if outcome else None)
+        if isinstance(outcome, Failed):
+            failures[store.ids[row]] = outcome.reason
+
+    with disk_errors(store.path, StoreError):
+        _refuse_if_final(store)
+        shards = {spec.name: _stage(store, block, spec, outcomes) for spec in store.specs}
+        record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
+        sync_path(store.path / fmt.STAGING)
+        _refuse_if_final(store)
+        write_bytes(store.path / fmt.record_name(block), record.to_bytes())
+        move_shards(store, record)
+    return record
 
 
 def read_outcomes(
@@ -309,25 +314,24 @@ def read_outcomes(
     return outcomes
 
 
-def check_row(specs: Sequence[ArraySpec], row: Done) -> Done | Failed:
+def check_row(specs: Mapping[str, ArraySpec], row: Done) -> Done | Failed:
     """Convert a row to the arrays' dtypes; return a failure if an array cannot hold a value."""
-    names = [spec.name for spec in specs]
-    if row.values.keys() != set(names):
+    if row.values.keys() != specs.keys():
         raise StoreError(
-            f"a row has the arrays {', '.join(row.values)}, but the store has {', '.join(names)}"
+            f"a row has the arrays {', '.join(row.values)}, but the store has {', '.join(specs)}"
         )
 
     values = {}
     filled = set()
-    for spec in specs:
-        computed = np.asarray(row.values[spec.name])
+    for name, spec in specs.items():
+        computed = np.asarray(row.values[name])
         if computed.shape != spec.shape:
-            raise StoreError(
-                f"a row of {spec.name} must have shape {spec.shape} (got {computed.shape})"
-            )
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = computed.astype(spec.dtype, copy=False)
-        values[spec.name] = value
+            raise StoreError(f"a row of {name} must have shape {spec.shape} (got {computed.shape})")
+        value = computed
+        if computed.dtype != spec.dtype:
+            with np.errstate(over="ignore", invalid="ignore"):
+                value = computed.astype(spec.dtype)
+        values[name] = value
 
         content = spec.without_padding(value)
         is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
@@ -335,7 +339,7 @@ def check_row(specs: Sequence[ArraySpec], row: Done) -> Done | Failed:
             problem = "NaN or infinity"
             if computed.dtype.kind != "f" or np.isfinite(spec.without_padding(computed)).all():
                 problem = f"a value that {spec.dtype} cannot hold"
-            return Failed(Status.NOT_FINITE, f"{spec.name} has {problem}", row.source)
+            return Failed(Status.NOT_FINITE, f"{name} has {problem}", row.source)
         if spec.padded:
             filled.add(len(content) / spec.shape[0])
 
