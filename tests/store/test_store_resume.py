@@ -146,6 +146,7 @@ def test_a_retry_that_is_killed_loses_nothing(path, monkeypatch, step):
     for _ in range(2):  # before and after the next process opens the store for writing
         assert of.open_store(path).status.tolist() == [1, 1 if step == "move_shards" else 3, 0, 0]
         assert native(path)[0] == 1
+        assert verify(path) == []
         resume(path)
     resume(path).rewrite(0, {0: row(9), 1: row(2)})
     assert native(path)[:2] == [1, 2]  # finished work is not repeated
