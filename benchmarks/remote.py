@@ -11,8 +11,9 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,8 +25,8 @@ from benchmarks.result import Result
 from benchmarks.store import make_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store import open_store
-from obygaze_features.store.remote import Remote
-from obygaze_features.store.transfer import pull
+from obygaze_features.store.files import Part, Remote
+from obygaze_features.store.transfer import pull, push
 from tests.kit.servers import serve
 
 CLIPS, FRAMES, DIM = 4000, 16, 512
@@ -48,9 +49,9 @@ def measure() -> Iterator[Result]:
                 yield from _pull(label, f"{url}/s.zarr", proxy, folder / f"{label}.zarr")
         with _s3() as proxy:
             store, url = open_store(folder / "s.zarr"), "s3://lab/s.zarr"
-            pushed = _timed(proxy, lambda: store.push(url))
+            pushed = _timed(proxy, lambda: push(store, url))
             yield from _lines("S3: push", *pushed, None)
-            again = _timed(proxy, lambda: store.push(url))
+            again = _timed(proxy, lambda: push(store, url))
             yield from _lines("S3: push again, nothing to send", *again, None)
             yield from _reads("S3", url, proxy, ids)
             yield from _pull("S3", url, proxy, folder / "S3.zarr")
@@ -65,18 +66,18 @@ def _reads(label: str, url: str, proxy: _Proxy, ids: list[str]) -> Iterator[Resu
     # Without versions, each read ends with a check that the store is still the same.
     limit = len(few) * (2 if "without" in label else 1)
     yield from _lines(f"{label}: 5 rows of an open shard, one by one", seconds, requests, limit)
-    spans: list[tuple[str, Any]] = []
+    noted: list[Part] = []
     read_parts = Remote.read_parts
 
-    def noted(remote: Remote, name: str, parts: Any) -> list[bytes]:
-        spans.append((name, parts))
-        return read_parts(remote, name, parts)
+    def note(remote: Remote, parts: Sequence[Part], **options: bool) -> list[Any]:
+        noted.extend(parts)
+        return read_parts(remote, parts, **options)
 
     rows = np.random.default_rng(1).integers(0, len(ids), 1000)
     store.read("frames", ids[::10])  # each shard is open
-    with patch.object(Remote, "read_parts", noted):
+    with patch.object(Remote, "read_parts", note):
         ours = _timed(proxy, lambda: store.read("frames", [ids[row] for row in rows]))
-    yield from _lines(f"{label}: 1,000 random rows", *ours, None, _obstore(url, proxy, spans))
+    yield from _lines(f"{label}: 1,000 random rows", *ours, None, _obstore(url, proxy, noted))
 
 
 def _pull(label: str, url: str, proxy: _Proxy, output: Path) -> Iterator[Result]:
@@ -84,7 +85,7 @@ def _pull(label: str, url: str, proxy: _Proxy, output: Path) -> Iterator[Result]
     yield from _lines(f"{label}: pull", *pulled, None)
 
 
-def _obstore(url: str, proxy: _Proxy, spans: list[tuple[str, Any]]) -> tuple[float, int]:
+def _obstore(url: str, proxy: _Proxy, parts: Sequence[Part]) -> tuple[float, int]:
     """Read the same ranges with obstore, which checks neither checksums nor versions."""
     import obstore
     from obstore.store import from_url
@@ -93,8 +94,8 @@ def _obstore(url: str, proxy: _Proxy, spans: list[tuple[str, Any]]) -> tuple[flo
     store = from_url(url, client_options=options)
 
     def read() -> None:
-        for name, parts in spans:
-            starts, lengths = zip(*parts, strict=True)
+        for name, of_file in groupby(parts, key=lambda part: part[0]):
+            _, starts, lengths = zip(*of_file, strict=True)
             obstore.get_ranges(store, name, starts=starts, lengths=lengths)
 
     return _timed(proxy, read)

@@ -23,8 +23,8 @@ from benchmarks.store import make_store
 from obygaze_features.manifests import Item, Items, Manifest
 from obygaze_features.store import open_store
 from obygaze_features.store.export import export
-from obygaze_features.store.import_features import import_features
-from obygaze_features.store.transfer import pull
+from obygaze_features.store.imports import import_features
+from obygaze_features.store.transfer import pack, pull
 
 CLIPS, FRAMES, DIM = 2000, 32, 512
 RANDOM = 200
@@ -42,7 +42,7 @@ def _reading(folder: Path) -> Iterator[Result]:
     ids = [f"tt{row // 100:07d}-{row % 100:03d}" for row in range(CLIPS)]
     path = make_store(folder / "s.zarr", ids, {"frames": frames.astype(np.float16)})
     store = open_store(path)
-    open_store(path).pack(folder / "s.zip")
+    pack(store, folder / "s.zip")
     export(store, folder / "s.h5")
     rows = np.random.default_rng(1).integers(0, CLIPS, RANDOM).tolist()
 
@@ -100,7 +100,7 @@ def _writing(folder: Path) -> Iterator[Result]:
         return import_features(folder / "s.h5", manifest, output)
 
     for name, write in (
-        ("pack", lambda: open_store(path).pack(folder / "t.zip", overwrite=True)),
+        ("pack", lambda: pack(open_store(path), folder / "t.zip", overwrite=True)),
         ("unpack", lambda: pull(folder / "s.zip", folder / f"{next(numbers)}.zarr")),
         ("export to HDF5", lambda: export(store, folder / "t.h5", overwrite=True)),
         ("import from HDF5", imported),

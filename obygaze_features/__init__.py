@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from obygaze_features.extraction import extract
     from obygaze_features.manifests import Manifest, leave_film_out, obygaze_scheme, stratified
     from obygaze_features.retrieval.search import search
-    from obygaze_features.store import Store, merge, open_store
-    from obygaze_features.store.import_features import import_features
-    from obygaze_features.store.transfer import pull
+    from obygaze_features.store import Store, merge, open_store, subset
+    from obygaze_features.store.diff import diff
+    from obygaze_features.store.export import export
+    from obygaze_features.store.finalise import finalise, set_texts
+    from obygaze_features.store.imports import import_features
+    from obygaze_features.store.transfer import pack, pull, push
+    from obygaze_features.store.verify import verify
 
 __all__ = [
     "Backbone",
@@ -33,16 +37,24 @@ __all__ = [
     "ObygazeError",
     "Store",
     "Timelines",
+    "diff",
+    "export",
     "extract",
+    "finalise",
     "import_features",
     "leave_film_out",
     "load_backbone",
     "merge",
     "obygaze_scheme",
     "open_store",
+    "pack",
     "pull",
+    "push",
     "search",
+    "set_texts",
     "stratified",
+    "subset",
+    "verify",
 ]
 
 _NAMES = {
@@ -52,9 +64,13 @@ _NAMES = {
     "extraction": ["extract"],
     "manifests": ["Manifest", "leave_film_out", "obygaze_scheme", "stratified"],
     "retrieval.search": ["search"],
-    "store": ["Store", "merge", "open_store"],
-    "store.import_features": ["import_features"],
-    "store.transfer": ["pull"],
+    "store": ["Store", "merge", "open_store", "subset"],
+    "store.diff": ["diff"],
+    "store.export": ["export"],
+    "store.finalise": ["finalise", "set_texts"],
+    "store.imports": ["import_features"],
+    "store.transfer": ["pack", "pull", "push"],
+    "store.verify": ["verify"],
 }
 
 __getattr__ = lazy_names(__name__, _NAMES)

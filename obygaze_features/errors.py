@@ -8,7 +8,6 @@ ObygazeError                 a mistake that one line can explain; exit code 1
 │   └── UnknownItem          an id is not in the manifest
 ├── AnnotationError          timelines or their source are invalid
 ├── StoreError               a feature store is damaged, incomplete or incompatible
-│   └── BlockTaken           another writer has written the same block
 ├── StoreUnreadable          a store's file cannot be read at the moment, or the store was replaced
 ├── VideoError               a film clip cannot be found, opened or decoded
 ├── BackboneError            a backbone or its weights cannot be loaded
@@ -34,7 +33,6 @@ __all__ = [
     "AnnotationError",
     "BackboneError",
     "BiasError",
-    "BlockTaken",
     "ClusterError",
     "ExperimentError",
     "ManifestError",
@@ -128,10 +126,6 @@ class AnnotationError(ObygazeError, ValueError):
 
 class StoreError(ObygazeError, ValueError):
     """The error raised if a feature store is damaged, incomplete or incompatible."""
-
-
-class BlockTaken(StoreError):
-    """The error raised if another writer has written the same block in the meantime."""
 
 
 class StoreUnreadable(ObygazeError, OSError):

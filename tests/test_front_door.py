@@ -54,7 +54,7 @@ PARTS = {"rows": range(3), "reason": "is empty", "consequence": "the rest is rea
 
 def test_every_error_survives_pickling():
     """Pools send errors by pickle, and an unreadable one breaks the whole pool."""
-    from obygaze_features.store.location import Location, StoreFile
+    from obygaze_features.store.files import Location, StoreFile
 
     remote = Location()
     remote.where, remote.lock = "https://x.org/toy.zarr", threading.Lock()

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The words of MObyGaze's 20 films, minute by minute, and what its two annotators said of them:
-# makes minutes/ and words.zarr/ of this folder again, bit for bit, from the authors' files.
+# makes minutes/ of this folder again, bit for bit, and the rows of words.zarr/, from the authors'
+# files. (The store of this folder is compressed, which obygaze could do before version 0.4.)
 #
 #   examples/mobygaze/make.sh SOURCE FOLDER
 #
@@ -20,5 +21,5 @@ mkdir "$folder"
 # One line is after the end of its film, which is said, with exit code 3.
 "$obygaze" manifests subtitles "$folder/minutes" "$source" -o "$work/words" || [ $? = 3 ]
 "$obygaze" features extract "$work/words" --backbone words -o "$folder"
-"$obygaze" stores finalise --compress "$folder/words.zarr"
+"$obygaze" stores finalise "$folder/words.zarr"
 rm "$folder/log.jsonl" "$folder/words.zarr/log.jsonl" # times and names of machines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,6 @@ from obygaze_features.errors import OutputExists, StoreError, UsageError
 
 if TYPE_CHECKING:
     from obygaze_features.store import Store
-    from obygaze_features.store.verify import Damage
 
 
 @click.group(cls=HeadedGroup, daily=["info", "finalise", "push", "pull", "search"])
@@ -72,8 +71,11 @@ def info(store: Path | str, as_json: bool) -> None:
 
 @stores.command()
 @folder_argument("store")
-@click.option("--compress", is_flag=True, help="Make chunks a little smaller, but slower to read.")
-@click.option("--allow-incomplete", is_flag=True, help="Finalise even if rows are still to do.")
+@click.option(
+    "--allow-incomplete",
+    is_flag=True,
+    help="Finalise even if rows are still to do; no process may be computing them.",
+)
 @json_option
 def finalise(store: Path, as_json: bool, **options: bool) -> None:
     """Make a complete store read-only, with checksums and a card.
@@ -82,9 +84,9 @@ def finalise(store: Path, as_json: bool, **options: bool) -> None:
     Example:
       obygaze stores finalise stores/xclip.zarr
     """
-    from obygaze_features.store import open_store
+    from obygaze_features.store.finalise import finalise as finalise_store
 
-    opened = open_store(store).finalise(**options)
+    opened = finalise_store(store, **options)
     files = [path for path in store.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     show({**_count(opened), "files": len(files), "size": size}, as_json)
@@ -105,8 +107,10 @@ def set_(store: Path, **texts: str | None) -> None:
       obygaze stores set stores/xclip.zarr --licence CC-BY-4.0
     """
     from obygaze_features.store import open_store
+    from obygaze_features.store.finalise import set_texts
 
-    facts = open_store(store).set(**texts).attributes
+    given = {name: text for name, text in texts.items() if text is not None}
+    facts = set_texts(open_store(store), given).attributes
     show({key: facts.get(key) for key in texts})
 
 
@@ -124,10 +128,9 @@ def verify(store: Path | str, as_json: bool) -> None:
     """
     from obygaze_features.store.verify import verify as verify_store
 
-    entries = verify_store(store)
-    damaged = any(not entry.harmless for entry in entries)
-    show({"undamaged": not damaged, "damage": [asdict(entry) for entry in entries]}, as_json)
-    exit_if(damaged, 1)
+    damage = verify_store(store)
+    show({"undamaged": not damage, "damage": [asdict(entry) for entry in damage]}, as_json)
+    exit_if(damage, 1)
 
 
 @stores.command()
@@ -135,26 +138,25 @@ def verify(store: Path | str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Drop rows without asking.")
 @json_option
 def repair(store: Path, yes: bool, as_json: bool) -> None:
-    """Drop damaged blocks, so that extraction fills them again.
+    """Drop damaged rows, so that extraction fills them again.
 
-    No process may write to the store meanwhile. A final store is reopened. Replaced and dropped
-    files are kept in NAME.zarr.before-repair. Exits with code 3 if rows were dropped.
+    No process may write to the store meanwhile. A damaged final store is reopened. Exits with code
+    3 if rows were dropped.
 
     \b
     Example:
       obygaze stores repair stores/xclip.zarr
     """
-    from obygaze_features.store.repair import repair as repair_store
+    from obygaze_features.store.verify import repair as repair_store
+    from obygaze_features.store.verify import verify as verify_store
 
-    def confirm(damage: Sequence[Damage], ids: Sequence[str]) -> None:
-        if yes:
-            return
-        rows = counted(len(ids), "row")
-        question = f"{rows} must be dropped and computed again: {join_some(ids)}. Drop them?"
-        if not click.confirm(question, err=True):
+    if not yes:
+        ids = dict.fromkeys(item_id for entry in verify_store(store) for item_id in entry.ids)
+        rows = f"{counted(len(ids), 'row')} must be dropped and computed again"
+        if ids and not click.confirm(f"{rows}: {join_some(list(ids))}. Drop them?", err=True):
             raise StoreError(f"{store}: no row was dropped")
 
-    result = repair_store(store, confirm=confirm)
+    result = repair_store(store)
     show(asdict(result), as_json)
     exit_if(result.to_do)
 
@@ -175,8 +177,9 @@ def subset(
       obygaze stores subset stores/xclip.zarr --film tt0108160,tt0120338 -o stores/two.zarr
     """
     from obygaze_features.store import open_store
+    from obygaze_features.store import subset as subset_store
 
-    part = open_store(store).subset(output, films=films or None, **options)
+    part = subset_store(open_store(store), output, films=films or None, **options)
     show(_count(part), as_json)
 
 
@@ -213,11 +216,12 @@ def diff(left: Path | str, right: Path | str, as_json: bool) -> None:
       obygaze stores diff ours/xclip.zarr theirs/xclip.zarr
     """
     from obygaze_features.store import open_store
+    from obygaze_features.store.diff import diff as diff_stores
 
-    difference = open_store(left).diff(right)
-    attributes: list[dict[str, Any]] = []
-    for name, values in difference.attributes.items():
-        attributes += _differing(name, *values)
+    difference = diff_stores(open_store(left), right)
+    attributes = []
+    for name, (ours, theirs) in difference.attributes.items():
+        attributes.append({"attribute": name, "left": ours, "right": theirs})
     facts = asdict(difference) | {"attributes": attributes}
     show({"identical": difference.identical, **facts}, as_json)
     exit_if(not difference.identical, 1)
@@ -236,8 +240,10 @@ def export(store: Path | str, output: Path, as_json: bool, **options: Any) -> No
       obygaze stores export stores/xclip.zarr -o xclip.h5
     """
     from obygaze_features.store import open_store
+    from obygaze_features.store.export import export as export_store
 
-    show(open_store(store).export(output, **options)._asdict(), as_json)
+    path = export_store(open_store(store), output, **options)
+    show({"path": path, "size": path.stat().st_size}, as_json)
 
 
 @stores.command()
@@ -254,19 +260,19 @@ def push(store: Path, target: Path | str, as_json: bool) -> None:
     Example:
       obygaze stores push stores/xclip.zarr xclip.zip
     """
-    from obygaze_features.store import open_store
+    from obygaze_features.store import open_store, transfer
 
     opened = open_store(store)
     if isinstance(target, Path) and target.suffix == ".zip":
         try:
-            packed = opened.pack(target)
+            packed = transfer.pack(opened, target)
         except OutputExists:  # push has no --overwrite, which would be for zip files only
             raise OutputExists(f"{target} already exists; choose another name") from None
         show(packed._asdict(), as_json)
         return
 
     with resumable():
-        sent = opened.push(target)
+        sent = transfer.push(opened, target)
     show(sent._asdict(), as_json)
 
 
@@ -316,7 +322,7 @@ def import_(source: Path, manifest: Path, output: Path, as_json: bool, **options
       obygaze stores import X.npy --ids ids.txt --manifest manifests/mine -o stores/theirs.zarr
     """
     from obygaze_features.manifests import Manifest
-    from obygaze_features.store.import_features import import_features
+    from obygaze_features.store.imports import import_features
     from obygaze_features.store.metadata import unknown_parts
 
     store = import_features(source, Manifest.load(manifest), output, **options)
@@ -389,12 +395,3 @@ def search(
 def _count(store: Store) -> dict[str, Any]:
     """Return a store's path and how many of its rows are done, failed and to do."""
     return {"path": store.path, "rows": store.info()["rows"]}
-
-
-def _differing(name: str, left: Any, right: Any) -> Iterator[dict[str, Any]]:
-    """Yield a row for each part of an attribute that differs."""
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        for key in {**left, **right}:
-            yield from _differing(f"{name}.{key}", left.get(key), right.get(key))
-    elif left != right:
-        yield {"attribute": name, "left": left, "right": right}

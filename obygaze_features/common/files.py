@@ -8,7 +8,6 @@ processes are removed when the same path is written again.
 from __future__ import annotations
 
 import contextlib
-import errno
 import glob
 import hashlib
 import json
@@ -19,7 +18,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -53,8 +52,6 @@ KINDS = {
 """The kinds of folders that commands take, by the file that identifies each."""
 #: The permissions of a final store's files.
 READ_ONLY = 0o444
-#: Errors of disks without hard links.
-_NO_LINKS = {errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
@@ -241,40 +238,6 @@ def take_lock(file: int | BinaryIO, *, wait: bool = False) -> bool:
     return True
 
 
-def publish_exclusively(path: Path, data: bytes) -> bool:
-    """Create a file with its content, unless it exists; return True if this call created it.
-
-    The folder must exist.
-    """
-    with _beside(path) as temporary:
-        _write(temporary, data)
-        is_created = move_exclusively(temporary, path)
-    if is_created:
-        sync_path(path.parent)
-    return is_created
-
-
-def move_exclusively(source: Path, target: Path) -> bool:
-    """Rename a file unless the new name exists; return True if this call renamed it.
-
-    A hard link either creates a name or fails, even on shared file systems. On disks without hard
-    links, only the processes of one machine are kept apart.
-    """
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError as problem:
-        if problem.errno not in _NO_LINKS:
-            raise
-        with _alone_in(target.parent):
-            if os.path.lexists(target):
-                return False
-            os.rename(source, target)
-    source.unlink(missing_ok=True)
-    return True
-
-
 @contextlib.contextmanager
 def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield the path of an empty file that becomes `path` if the ``with`` block succeeds."""
@@ -297,14 +260,6 @@ def make_read_only(path: Path) -> None:
         path.chmod(READ_ONLY)
 
 
-def link_or_copy(source: Path | str, target: Path | str) -> None:
-    """Give a file a second name by hard link, or copy it if the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
 @contextlib.contextmanager
 def new_folder(
     path: Path,
@@ -312,7 +267,6 @@ def new_folder(
     overwrite: bool = False,
     marker: str | None = None,
     allow_missing: bool = False,
-    after_swap: Callable[[Path], None] = lambda replaced: None,
 ) -> Iterator[Path]:
     """Yield an empty folder that becomes `path` if the ``with`` block succeeds.
 
@@ -327,9 +281,6 @@ def new_folder(
         mistyped path cannot delete somebody's films.
     allow_missing
         Replace the old folder even if it has files that the new one lacks.
-    after_swap
-        A function that is called with the replaced folder. If it raises an exception, the old
-        folder is restored.
     """
     check_new_folder(path, overwrite=overwrite, marker=marker)
     temporary = _temporary_name(path)
@@ -342,11 +293,6 @@ def new_folder(
         with _alone_in(path.parent):
             if overwrite and path.exists():
                 _exchange(temporary, path)
-                try:
-                    after_swap(temporary)
-                except BaseException:
-                    _exchange(temporary, path)
-                    raise
                 sync_path(path.parent)
             else:
                 _rename_folder(temporary, path)

@@ -97,7 +97,7 @@ def extract(
 
     If an item cannot be found or decoded, the reason is recorded and the run continues. Existing
     stores are resumed, so an interrupted call can simply be repeated. Several calls may fill the
-    same stores at the same time, on one or more machines; each block is claimed by one of them.
+    same stores at the same time, on one or more machines, if each has a `part` of its own.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class Options:
         Extract only the first `limit` items.
     part
         Extract only one part of the blocks; ``"2/4"`` is every fourth block, starting with the
-        second.
+        second. Runs that fill the same stores at the same time need different parts.
     retry_failed
         Retry items that failed in an earlier run.
     preprocessing

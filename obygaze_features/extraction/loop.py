@@ -1,4 +1,4 @@
-"""The main loop of an extraction: claim, read, embed, commit and release each block."""
+"""The main loop of an extraction: read, embed and commit each block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pathlib import Path
 from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import default_workers, spare_memory
 from obygaze_features.common.progress import meter
-from obygaze_features.errors import BlockTaken
 from obygaze_features.extraction.decoder import Decoder, Decoders, MemoryBudget
 from obygaze_features.extraction.forward import Embedder, Forward
 from obygaze_features.extraction.job import Block, Job, Options
@@ -25,8 +24,6 @@ from obygaze_features.extraction.summary import Progress
 from obygaze_features.extraction.uploads import no_uploads
 from obygaze_features.items.items import Item
 from obygaze_features.store import Done, Failed, StoreWriter
-from obygaze_features.store.claims import BlockClaims
-from obygaze_features.store.commit import commit_block
 
 READ_AHEAD = 16
 """The number of items that may be read ahead, in addition to one per worker."""
@@ -62,50 +59,48 @@ def run_local(
 def commit_blocks(
     job: Job, writers: Mapping[str, StoreWriter], progress: Progress
 ) -> Iterator[tuple[Iterator[Block], BlockWriter, Callable[[int], None]]]:
-    """Claim blocks and commit their outcomes while the ``with`` block runs.
+    """Commit the outcomes of blocks while the ``with`` block runs.
 
-    Yields an iterator over the pieces of the blocks, which claims each block when it is reached;
-    the writer that takes the outcomes; and a function to report how many more items are done.
+    Yields an iterator over the pieces of the blocks; the writer that takes the outcomes; and a
+    function to report how many more items are done.
     """
-    claims = BlockClaims(writers)
     with (
-        claims.heartbeat(),
-        BlockWriter(writers, claims, progress) as writer,
+        BlockWriter(writers, progress) as writer,
         meter(sum(len(block.rows) for block in job.blocks), "Extracting", unit=job.noun) as advance,
     ):
         progress.work_begin = time.monotonic()
 
         def pieces() -> Iterator[Block]:
-            for block in claim(job, claims, progress):
+            for block in blocks_to_do(job, writers, progress):
                 writer.begin(block)
                 yield from block.pieces()
 
         def report(items: int) -> None:
-            advance(items + progress.passed, progress.note())
-            progress.passed = 0
+            advance(items, progress.note())
 
         yield pieces(), writer, report
 
 
-def claim(job: Job, claims: BlockClaims, progress: Progress) -> Iterator[Block]:
-    """Claim and yield blocks one by one, as long as time allows.
+def blocks_to_do(
+    job: Job, writers: Mapping[str, StoreWriter], progress: Progress
+) -> Iterator[Block]:
+    """Yield the blocks that lack rows, one by one, as long as time allows."""
+    retry_failed = job.options.retry_failed
+    for block in job.blocks:
+        if not progress.has_time_for(len(block.rows)):
+            return
 
-    Blocks claimed by other runs are tried again at the end, when those runs may have released them
-    or died.
-    """
-    others_blocks: list[Block] = []
-    for is_first, blocks in ((True, job.blocks), (False, others_blocks)):
-        retry_failed = job.options.retry_failed and is_first
-        for block in blocks:
-            if not progress.has_time_for(len(block.rows)):
-                return
-            if missing := claims.take(block.number, block.missing, retry_failed=retry_failed):
-                claimed = Block(block.number, missing)
-                progress.started += len(claimed.rows)
-                yield claimed
-            elif is_first:
-                others_blocks.append(block)
-                progress.passed += len(block.rows)
+        # The rows may have been written since the job was planned.
+        missing = {}
+        for name, rows in block.missing.items():
+            left = writers[name].missing_in_block(block.number, rows, retry_failed=retry_failed)
+            if left:
+                missing[name] = left
+
+        if missing:
+            left_to_do = Block(block.number, missing)
+            progress.started += len(left_to_do.rows)
+            yield left_to_do
 
 
 class Extractor:
@@ -193,16 +188,15 @@ class _Begun:
 
 
 class BlockWriter:
-    """A writer that collects outcomes, commits each complete block, and releases its claim.
+    """A writer that collects outcomes and commits each complete block.
 
     Leaving the ``with`` block, even after an error, also commits the finished rows of incomplete
     blocks and waits for this, so no computed row is lost.
     """
 
-    def __init__(
-        self, writers: Mapping[str, StoreWriter], claims: BlockClaims, progress: Progress
-    ) -> None:
-        self._writers, self._claims, self._progress = writers, claims, progress
+    def __init__(self, writers: Mapping[str, StoreWriter], progress: Progress) -> None:
+        self._writers = writers
+        self._progress = progress
         self._thread = ThreadPoolExecutor(1, "write")
         self._waiting: deque[Future[None]] = deque()
         self._begun: dict[int, _Begun] = {}
@@ -247,11 +241,7 @@ class BlockWriter:
         number = begun.block.number
         for name, rows in begun.outcomes.items():
             writer = self._writers[name]
-            # If the lease expired, another run may have written the block; then its rows are kept.
-            with contextlib.suppress(BlockTaken):
-                if writer.is_written(number):
-                    writer.rewrite(number, rows)
-                else:
-                    block_rows = [rows.get(row) for row in writer.rows_of(number)]
-                    commit_block(writer.store, number, block_rows)
-        self._claims.release(number, list(begun.block.missing))
+            if writer.is_written(number):
+                writer.rewrite(number, rows)
+            else:
+                writer.write_block(number, [rows.get(row) for row in writer.rows_of(number)])

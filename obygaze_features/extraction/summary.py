@@ -76,9 +76,7 @@ class Progress:
         The start of the run, the end of loading and planning, and the time limit, by the monotonic
         clock.
     started, items
-        The number of items that were claimed, and the number of items that were read or failed.
-    passed
-        The number of items taken by other runs since the progress bar was last updated.
+        The number of items that were started, and the number of items that were read or failed.
     decode, device, write
         The seconds spent waiting for frames, for the device (on a CPU, computing), and for the
         disk.
@@ -94,7 +92,6 @@ class Progress:
     end: float = math.inf
     started: int = 0
     items: int = 0
-    passed: int = 0
     counts: Counts = field(default_factory=Counts)
     decode: float = 0.0
     device: float = 0.0
@@ -156,7 +153,7 @@ class Summary(Counts):
         The number of items that this run processed.
     done, done_in, left
         The number of selected items done in every store, the number done in each store (by name),
-        and the number left because time was up or because other runs are computing them.
+        and the number left because time was up.
     failed
         The reasons why selected items failed, by kind (``missing``, ``unreadable`` or
         ``not_finite``) and id. A reason names the stores unless it applies to all of them.

@@ -11,10 +11,9 @@ from obygaze_features.common import lazy_names
 
 if TYPE_CHECKING:
     from obygaze_features.store.combine import merge, subset
-    from obygaze_features.store.commit import Done, Failed
     from obygaze_features.store.format import ArraySpec, Recipe, Status
     from obygaze_features.store.reader import Store, open_store
-    from obygaze_features.store.writer import StoreWriter
+    from obygaze_features.store.writer import Done, Failed, StoreWriter
 
 __all__ = [
     "ArraySpec",
@@ -31,10 +30,9 @@ __all__ = [
 
 _NAMES = {
     "combine": ["merge", "subset"],
-    "commit": ["Done", "Failed"],
     "format": ["ArraySpec", "Recipe", "Status"],
     "reader": ["Store", "open_store"],
-    "writer": ["StoreWriter"],
+    "writer": ["Done", "Failed", "StoreWriter"],
 }
 
 __getattr__ = lazy_names(__name__, _NAMES)

@@ -6,7 +6,7 @@ regular writer, so the files are the same as after an extraction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,18 @@ from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.items.films import find_films, titles_in
-from obygaze_features.items.items import Items
+from obygaze_features.items.items import Item, Items
 from obygaze_features.store import format as fmt
-from obygaze_features.store.commit import Done, Failed, copy_block
 from obygaze_features.store.diff import read_probe
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import Status
-from obygaze_features.store.location import require_store_name
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.writer import (
-    StoreWriter,
+    Outcome,
     append_to_log,
-    recipe_differences,
+    commit_block,
+    read_outcomes,
+    require_same_recipe,
     write_empty_store,
 )
 
@@ -55,7 +56,20 @@ def subset(
     films: Collection[str] | str | None = None,
     overwrite: bool = False,
 ) -> Store:
-    """Make an open store from some of a store's items; see `Store.subset`."""
+    """Make an open store from some of a store's items, in that store's order.
+
+    Parameters
+    ----------
+    store
+        The store to take rows from.
+    output
+        The path of the new store, ``NAME.zarr``.
+    ids, films
+        The ids to include (each must exist), or films whose items are all included. With both,
+        only items that match both are included.
+    overwrite
+        Replace an existing store at `output`.
+    """
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films; pass either or both")
     output = _check_output(output, [store])
@@ -98,19 +112,18 @@ def merge(
     for store in opened[1:]:
         # Only items and block size may differ.
         ours = {name: first[name] for name in ("items_digest", "block_rows")}
-        if differences := recipe_differences(first, {**store.attributes, **ours}):
-            raise StoreError(
-                f"{store.where} cannot be merged with {opened[0].where}: it was made with "
-                f"different {' and different '.join(differences)}"
-            )
+        message = f"{store.where} cannot be merged with {opened[0].where}"
+        require_same_recipe(first, {**store.attributes, **ours}, message)
+
     for key in ("manifest", "licence", "citation", "software"):
-        texts = (store.attributes[key] for store in opened)
-        first[key] = "; ".join(dict.fromkeys(text for text in texts if text))
+        texts = dict.fromkeys(store.attributes[key] for store in opened)
+        first[key] = "; ".join(filter(None, texts))
     if all(store.attributes["items_digest"] == first["items_digest"] for store in opened):
-        return _make(output, _plan_parts(opened), first, "merged", overwrite=overwrite)
-    plan = _plan_films(opened)
-    attributes = {**first, "items_digest": plan.items.digest, "n": len(plan.items)}
-    return _make(output, plan, attributes, "merged", overwrite=overwrite)
+        plan = _plan_parts(opened)
+    else:
+        plan = _plan_films(opened)
+        first |= {"items_digest": plan.items.digest, "n": len(plan.items)}
+    return _make(output, plan, first, "merged", overwrite=overwrite)
 
 
 def write_plan(
@@ -119,20 +132,19 @@ def write_plan(
     """Write an open store into an empty folder. Rows without a source remain to be computed."""
     specs = plan.stores[0].specs
     write_empty_store(folder, {**attributes, "state": "open"}, specs, plan.items, probe)
-    writer = StoreWriter(open_store(folder))
-    for block in progress(range(writer.store.blocks), "Writing", unit="block"):
-        rows = writer.rows_of(block)
-        if _copy_whole(plan, writer.store, block):
-            continue
-        outcomes = _read_outcomes(plan, rows)
-        if outcomes:
-            writer.write_block(block, [outcomes.get(row) for row in rows])
+    store = open_store(folder)
+    for block in progress(range(store.blocks), "Writing", unit="block"):
+        outcomes = _read_planned(plan, store.rows_of_block(block))
+        if any(outcomes):
+            commit_block(store, block, outcomes)
 
 
 def _make(
     output: Path, plan: Plan, attributes: Mapping[str, Any], event: str, *, overwrite: bool
 ) -> Store:
-    probe = next((probe for store in plan.stores if (probe := read_probe(store))), {})
+    probe: dict[str, NDArray[Any]] = {}
+    for store in plan.stores:
+        probe = probe or read_probe(store)
     with (
         disk_errors(output, StoreError),
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as folder,
@@ -142,39 +154,19 @@ def _make(
     return open_store(output)
 
 
-def _copy_whole(plan: Plan, output: Store, block: int) -> bool:
-    """Copy a block if it equals a whole block of an open store; otherwise return False."""
-    rows = output.rows_of_block(block)
-    sources, old = plan.source[rows.start : rows.stop], plan.row[rows.start : rows.stop]
-    if sources[0] == NO_SOURCE or (sources != sources[0]).any():
-        return False
-    store = plan.stores[sources[0]]
-    old_block = int(old[0]) // store.block_rows
-    record = store.record_of(old_block)  # None for a final store, which has larger shards
-    is_whole = np.array_equal(old, store.rows_of_block(old_block))
-    if record is None or not is_whole or store.block_rows != output.block_rows:
-        return False
-    return any(record.status) and copy_block(output.path, block, store, record)
-
-
-def _read_outcomes(plan: Plan, rows: range) -> dict[int, Done | Failed]:
+def _read_planned(plan: Plan, rows: range) -> list[Outcome]:
     """Read the outcomes of some of the new store's rows from their source stores."""
-    outcomes: dict[int, Done | Failed] = {}
+    outcomes: list[Outcome] = [None] * len(rows)
     source = plan.source[rows.start : rows.stop]
     for number in np.unique(source[source != NO_SOURCE]).tolist():
         store = plan.stores[number]
-        new_rows = rows.start + np.flatnonzero(source == number)
-        old_rows = plan.row[new_rows]
-        status = store.status_of(old_rows)
-        done = status == Status.DONE
-        values = {name: store.read_rows(name, old_rows[done]) for name in store.arrays}
-        for index, (new, old) in enumerate(zip(new_rows[done], old_rows[done], strict=True)):
-            row_values = {name: array[index] for name, array in values.items()}
-            outcomes[int(new)] = Done(row_values, store.source_of(int(old)))
-        for index in np.flatnonzero(status > Status.DONE).tolist():
-            new, old = int(new_rows[index]), int(old_rows[index])
-            reason = store.failures[store.ids[old]]
-            outcomes[new] = Failed(Status(status[index]), reason, store.source_of(old))
+        at = np.flatnonzero(source == number)
+        old_rows = plan.row[rows.start + at]
+        stated = store.rows_table["source"]
+        sources = [stated[row] or None for row in old_rows.tolist()]
+        old = read_outcomes(store, old_rows, store.status[old_rows], sources, store.failures)
+        for index, outcome in zip(at.tolist(), old, strict=True):
+            outcomes[index] = outcome
     return outcomes
 
 
@@ -185,10 +177,10 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
     """
     n = len(stores[0])
     source = np.full(n, NO_SOURCE, np.intp)
-    for done in (True, False):
-        for number, store in enumerate(stores):
-            usable = (store.status == Status.DONE) if done else (store.status > Status.DONE)
-            source[(source == NO_SOURCE) & usable] = number
+    for number, store in enumerate(stores):
+        source[(source == NO_SOURCE) & (store.status == Status.DONE)] = number
+    for number, store in enumerate(stores):
+        source[(source == NO_SOURCE) & (store.status > Status.DONE)] = number
     for number, store in enumerate(stores):
         duplicates = np.flatnonzero((store.status == Status.DONE) & (source != number))
         _refuse_unequal(stores, store, duplicates, source)
@@ -200,15 +192,17 @@ def _refuse_unequal(
 ) -> None:
     """Raise `StoreError` if a row that is done in two stores has different values in them."""
     for row in progress(rows.tolist(), "Comparing", unit="row"):
-        first, item_id = stores[source[row]], part.ids[row]
-        left, right = first[item_id], part[item_id]
-        unequal = [name for name in left if not np.array_equal(left[name], right[name])]
-        if unequal:
-            raise StoreError(
-                f"the {unequal[0]} row of {item_id} differs between {first.where} and "
-                f"{part.where}. Compare the stores with: "
-                f"obygaze stores diff {first.where} {part.where}"
-            )
+        first = stores[source[row]]
+        item_id = part.ids[row]
+        there = first[item_id]
+        here = part[item_id]
+        for name in part.arrays:
+            if not np.array_equal(there[name], here[name], equal_nan=True):  # padding
+                raise StoreError(
+                    f"the {name} row of {item_id} differs between {first.where} and "
+                    f"{part.where}. Compare the stores with: "
+                    f"obygaze stores diff {first.where} {part.where}"
+                )
 
 
 def _plan_films(stores: Sequence[Store]) -> Plan:
@@ -225,27 +219,21 @@ def _plan_films(stores: Sequence[Store]) -> Plan:
             )
         store_of |= dict.fromkeys(store.ids, store)
     tables = [store.items for store in stores]
-    extra = list(dict.fromkeys(name for table in tables for name in table.extra))
-    texts: dict[str, Any] = {
-        name: _join(getattr(table, name) for table in tables)
-        for name in ("ids", "kinds", "films", "media", "texts")
-    }
-    items = Items(
-        **texts,
-        starts=np.concatenate([table.starts for table in tables]),
-        ends=np.concatenate([table.ends for table in tables]),
-        extra={
-            name: _join(table.extra.get(name, [""] * len(table)) for table in tables)
-            for name in extra
-        },
-    )
-    sizes = [len(table) for table in tables]
-    source = np.repeat(np.arange(len(stores)), sizes)
-    return Plan(items, stores, source, np.concatenate([np.arange(size) for size in sizes]))
+    rows = [np.arange(len(store)) for store in stores]
+    source = np.repeat(np.arange(len(stores)), [len(store) for store in stores])
+    return Plan(_join_items(tables), stores, source, np.concatenate(rows))
 
 
-def _join(columns: Iterable[Sequence[str]]) -> list[str]:
-    return [cell for column in columns for cell in column]
+def _join_items(tables: Sequence[Items]) -> Items:
+    """Return the items of several tables, one table after another."""
+    items: list[Item] = []
+    extra: dict[str, list[str]] = {}
+    for table in tables:
+        for name in {**extra, **table.extra}:
+            column = extra.setdefault(name, [""] * len(items))
+            column += table.extra.get(name, [""] * len(table))
+        items += list(table)
+    return Items.of(items, extra)
 
 
 def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +15,13 @@ from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.reader import Store, open_store
-from obygaze_features.store.row_reader import open_shard
+from obygaze_features.store.rows import open_shard
 from obygaze_features.store.shards import DamagedChunk
+from obygaze_features.store.writer import differences, recipe_differences
 
 BATCH_ROWS = 64
-MAX_WORST_SHOWN = 5
-COMPARED = (
-    "name", "manifest", "items_digest", "n", "block_rows", "backbone", "preprocessing",
-    "precision", "arrays", "licence", "citation", "software",
-)  # fmt: skip
-"""The attributes to compare. The store's state is left out."""
+_TEXTS = ("name", "manifest", "n", "licence", "citation", "software")
+"""The attributes to compare besides those of the recipe."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +37,12 @@ class Agreement:
     mean, least
         The mean and the lowest cosine between the two stores' rows; None if there are no common
         rows.
-    worst
-        The (id, cosine) pairs of the unequal rows with the lowest cosines.
     """
 
     n: int
     equal: int
     mean: float | None
     least: float | None
-    worst: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,8 @@ class Difference:
     Parameters
     ----------
     attributes
-        The left and the right value of each attribute that differs, by name.
+        The left and the right value of each attribute that differs, by name; a dot joins the name
+        of an attribute and a key in it.
     probe
         The cosine between the stores' probes for each array, if both stores have a probe.
     probes_equal
@@ -67,15 +61,15 @@ class Difference:
     rows
         The agreement on common rows, by array.
     only_left, only_right
-        The ids that are done only in the left store, or only in the right store.
+        The number of ids that are done only in the left store, or only in the right store.
     """
 
     attributes: Mapping[str, tuple[Any, Any]]
     probe: Mapping[str, float]
     probes_equal: bool
     rows: Mapping[str, Agreement]
-    only_left: tuple[str, ...]
-    only_right: tuple[str, ...]
+    only_left: int
+    only_right: int
 
     @property
     def identical(self) -> bool:
@@ -90,48 +84,46 @@ class Difference:
 
 
 def diff(left: Store, right: Store | Path | str) -> Difference:
-    """Compare two stores; see `Store.diff`."""
-    right = right if isinstance(right, Store) else open_store(right)
-    left_ids, right_ids = left.done_ids(), right.done_ids()
-    in_left, in_right = set(left_ids), set(right_ids)
-    common = [item_id for item_id in left_ids if item_id in in_right]
+    """Compare attributes, probes and common rows of two stores, which may have any items.
+
+    Arrays that only one store has, or whose shapes differ, are listed in `Difference.attributes`,
+    and their rows are not compared.
+    """
+    if not isinstance(right, Store):
+        right = open_store(right)
+
+    attributes = recipe_differences(left.attributes, right.attributes)
+    texts = []
+    for store in (left, right):
+        texts.append({name: store.attributes.get(name) for name in _TEXTS})
+    attributes |= differences(*texts)
+
     shapes = {spec.name: spec.shape for spec in right.specs}
     names = [spec.name for spec in left.specs if shapes.get(spec.name) == spec.shape]
-    # Padding (NaN) counts as equal to padding.
-    probes = [{n: np.nan_to_num(row) for n, row in read_probe(s).items()} for s in (left, right)]
+
+    ours = read_probe(left)
+    theirs = read_probe(right)
+    probe = {}
+    probes_equal = ours.keys() == theirs.keys()
+    for name in ours:
+        if name in theirs:
+            a = np.nan_to_num(ours[name])  # padding counts as equal to padding
+            b = np.nan_to_num(theirs[name])
+            probes_equal = probes_equal and np.array_equal(a, b)
+            if name in names:
+                probe[name] = float(_cosines(a[None], b[None])[0])
+
+    left_ids = left.done_ids()
+    in_right = set(right.done_ids())
+    common = [item_id for item_id in left_ids if item_id in in_right]
     return Difference(
-        attributes=_attribute_differences(left.attributes, right.attributes),
-        probe={
-            name: float(_cosines(probes[0][name][None], probes[1][name][None])[0])
-            for name in names
-            if name in probes[0] and name in probes[1]
-        },
-        probes_equal=probes[0].keys() == probes[1].keys()
-        and all(np.array_equal(row, probes[1][name]) for name, row in probes[0].items()),
+        attributes=attributes,
+        probe=probe,
+        probes_equal=probes_equal,
         rows={name: _compare_rows(left, right, common, name) for name in names},
-        only_left=tuple(item_id for item_id in left_ids if item_id not in in_right),
-        only_right=tuple(item_id for item_id in right_ids if item_id not in in_left),
+        only_left=len(left_ids) - len(common),
+        only_right=len(in_right) - len(common),
     )
-
-
-_STATED = ("name", "family", "device", *fmt.CREDITS)
-"""Keys of the attribute `backbone` that may differ between stores of the same backbone."""
-
-
-def _attribute_differences(
-    left: Mapping[str, Any], right: Mapping[str, Any]
-) -> dict[str, tuple[Any, Any]]:
-    """Return the left and right value of each attribute that differs."""
-    differences = {
-        name: (left.get(name), right.get(name))
-        for name in COMPARED
-        if left.get(name) != right.get(name)
-    }
-    # Backbones with equal weights are the same, whatever their names.
-    unnamed = [store["backbone"] | dict.fromkeys(_STATED, "") for store in (left, right)]
-    if unnamed[0] == unnamed[1]:
-        differences.pop("backbone", None)
-    return differences
 
 
 def read_probe(store: Store) -> dict[str, NDArray[Any]]:
@@ -151,31 +143,25 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
 
 
 def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> Agreement:
-    equal, total, least = 0, 0.0, np.inf
-    worst: list[tuple[float, str]] = []
+    equal = 0
+    total = 0.0
+    least = np.inf
     for start in progress(range(0, len(ids), BATCH_ROWS), f"Comparing {name}", unit="part"):
         batch = ids[start : start + BATCH_ROWS]
-        a, b = left.read(name, batch), right.read(name, batch)
+        a = left.read(name, batch)
+        b = right.read(name, batch)
         if left.stored(name).spec.padded and right.stored(name).spec.padded:
             # Padding is equal if both rows have it, and a difference if only one has it.
             both_padded = np.isnan(a) & np.isnan(b)
-            a, b = (np.nan_to_num(np.where(both_padded, 0, rows)) for rows in (a, b))
-        is_equal = (a == b).reshape(len(batch), -1).all(1)
+            a = np.nan_to_num(np.where(both_padded, 0, a))
+            b = np.nan_to_num(np.where(both_padded, 0, b))
         cosines = _cosines(a, b)
-        equal += int(is_equal.sum())
+        equal += int((a == b).reshape(len(batch), -1).all(1).sum())
         total += float(cosines.sum())
         least = min(least, float(cosines.min()))
-        unequal = [
-            (float(cosines[index]), batch[index]) for index in np.flatnonzero(~is_equal).tolist()
-        ]
-        worst = heapq.nsmallest(MAX_WORST_SHOWN, worst + unequal)
-    return Agreement(
-        n=len(ids),
-        equal=equal,
-        mean=total / len(ids) if ids else None,
-        least=least if ids else None,
-        worst=tuple((item_id, cosine) for cosine, item_id in worst),
-    )
+    if not ids:
+        return Agreement(0, 0, None, None)
+    return Agreement(len(ids), equal, total / len(ids), least)
 
 
 def _cosines(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:

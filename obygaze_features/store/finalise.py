@@ -8,10 +8,11 @@ The card, README.md, contains only facts from the store, so equal stores get equ
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +22,27 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import (
     clear_unfinished,
     disk_errors,
-    link_or_copy,
     make_read_only,
     new_folder,
     require_plain_file,
-    sha256_of,
     to_json,
     write_text,
 )
 from obygaze_features.common.progress import progress
 from obygaze_features.common.tables import format_table, map_cells
+from obygaze_features.common.text import sha256_of_text
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.claims import Claims
-from obygaze_features.store.commit import finish_moves
 from obygaze_features.store.diff import read_probe
+from obygaze_features.store.files import StoreFile
 from obygaze_features.store.format import ArraySpec, Status
-from obygaze_features.store.location import StoreFile
 from obygaze_features.store.metadata import DamagedFile, read_checksums
 from obygaze_features.store.reader import PART_BYTES, Store, open_store
-from obygaze_features.store.shards import write_shard
+from obygaze_features.store.shards import ShardLayout, write_shard
 from obygaze_features.store.writer import (
     append_to_log,
     create_group,
+    finish_moves,
     write_checksums,
     write_probe,
 )
@@ -60,15 +59,23 @@ HUB_SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K
 """The Hugging Face Hub's size categories for datasets, by their row limit (exclusive)."""
 
 
-def finalise(
-    store: Store | Path | str, *, compress: bool = False, allow_incomplete: bool = False
-) -> Store:
-    """Finalise an open store, passed as a `Store` or a path; see `Store.finalise`."""
+def finalise(store: Store | Path | str, *, allow_incomplete: bool = False) -> Store:
+    """Make a store read-only, with large shards, a dataset card and checksums.
+
+    Does nothing if the store is already final. The checksum of every row is verified. Raises
+    `StoreError`, and changes nothing, if a row is damaged. No process may be writing to the store.
+
+    Parameters
+    ----------
+    store
+        The store, or its path.
+    allow_incomplete
+        Finalise even if rows are still to do. Their features will be missing.
+    """
     store = store if isinstance(store, Store) else open_store(store)
     if store.is_final:
         clear_unfinished(store.path)  # e.g. the open store, if an earlier swap was killed
         return store
-    refuse_while_written(store)
     with disk_errors(store.path, StoreError):
         finish_moves(store)
         to_do = len(store.refresh().missing_rows())
@@ -77,90 +84,50 @@ def finalise(
                 f"{store.path} lacks {to_do:,} of {len(store):,} rows. Run the extraction or "
                 "import again to add them, or finalise without them: add --allow-incomplete"
             )
-        confirm = refuse_if_written_since(store)
-        with new_folder(
-            store.path, overwrite=True, allow_missing=True, after_swap=confirm
-        ) as folder:
-            _write_final(folder, store, compress=compress)
+        with new_folder(store.path, overwrite=True, allow_missing=True) as folder:
+            _write_final(folder, store)
     return store.refresh()
 
 
 def set_texts(store: Store, texts: Mapping[str, str]) -> Store:
-    """Change some of the `TEXTS` of a store; see `Store.set`."""
+    """Change the name, licence or citation of a store, also in the card of a final store.
+
+    If this is interrupted, repeat it: the list of checksums is written first, and says what the
+    other files will be.
+    """
     if not texts:
         raise UsageError(f"nothing to set; pass at least one of {', '.join(TEXTS)}")
-    path = store.path
-    refuse_while_written(store)
-    require_plain_file(path / fmt.LOG, StoreError)
-    with disk_errors(path, StoreError):
-        if not store.is_final:
-            finish_moves(store)
-        confirm = refuse_if_written_since(store)
-        checksums = read_checksums(store.location)
-        if checksums.get("zarr.json") != sha256_of(path / "zarr.json"):
-            raise DamagedFile(StoreFile(store.location, "zarr.json"), "it was changed")
-        with new_folder(path, overwrite=True, after_swap=confirm) as folder:
-            shutil.copytree(
-                path, folder, symlinks=True, copy_function=link_or_copy, dirs_exist_ok=True
-            )
-            group = json.loads((folder / "zarr.json").read_bytes())
-            group["attributes"][fmt.ATTRIBUTES] |= texts
-            write_text(folder / "zarr.json", to_json(group))
-            changed = ["zarr.json"]
+    store.refresh()
+    data = store.location.read("zarr.json")
+    group = json.loads(data)
+    group["attributes"][fmt.ATTRIBUTES] |= texts
+    files = {"zarr.json": to_json(group)}
+    checksums = read_checksums(store.location)
+    intact = (hashlib.sha256(data).hexdigest(), sha256_of_text(files["zarr.json"]))
+    if checksums.get("zarr.json") not in intact:
+        raise DamagedFile(StoreFile(store.location, "zarr.json"), "it was changed")
+
+    if store.is_final:
+        store.attributes |= texts
+        files[fmt.CARD] = _readme(store)
+    for name, text in files.items():
+        checksums[name] = sha256_of_text(text)
+    checksums.pop(fmt.CROISSANT, None)
+    with disk_errors(store.path, StoreError):
+        for name, text in {fmt.CHECKSUMS: to_json(checksums), **files}.items():
+            write_text(store.path / name, text)
             if store.is_final:
-                changed.append(fmt.CARD)
-                write_card(folder)
-                checksums.pop(fmt.CROISSANT, None)
-            checksums |= {name: sha256_of(folder / name) for name in changed}
-            write_text(folder / fmt.CHECKSUMS, to_json(checksums))
-            if (path / fmt.LOG).exists():  # copied, so that the old log does not grow
-                (folder / fmt.LOG).unlink()
-                shutil.copyfile(path / fmt.LOG, folder / fmt.LOG)
-            append_to_log(folder, "set", texts=texts)
-            if store.is_final:
-                for name in (*changed, fmt.CHECKSUMS, fmt.LOG):
-                    make_read_only(folder / name)
-        (path / fmt.CROISSANT).unlink(missing_ok=True)
+                make_read_only(store.path / name)
+        (store.path / fmt.CROISSANT).unlink(missing_ok=True)
     return store.refresh()
 
 
-def refuse_while_written(store: Store) -> None:
-    """Raise `StoreError` if a process is writing a block of the store."""
-    blocks = Claims(store.path / fmt.CLAIMS).active_blocks()
-    if blocks:
-        raise StoreError(
-            f"{store.path}: a process is writing block {blocks[0]}. Wait until it finishes, or "
-            "stop it"
-        )
-
-
-def refuse_if_written_since(store: Store) -> Callable[[Path], None]:
-    """Return a function that raises `StoreError` if blocks have been written since this call.
-
-    The function takes the folder that holds the store when the function is called.
-    """
-
-    def read_records(folder: Path) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in (folder / fmt.RECORDS).glob("*.json")}
-
-    before = read_records(store.path)
-
-    def confirm(folder: Path) -> None:
-        if read_records(folder) != before:
-            raise StoreError(
-                f"{store.path} was not changed, because another process wrote to it meanwhile. "
-                "Run this again when no process is writing to it"
-            )
-
-    return confirm
-
-
-def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
+def _write_final(folder: Path, store: Store) -> None:
     films = store.items.films  # raises if the item table was changed
-    _write_metadata(folder, store, films, compress=compress)
+    _write_metadata(folder, store, films)
     checksums: dict[str, str] = {}
     for spec in store.specs:
-        checksums |= _write_shards(folder, store, spec, compress=compress)
+        checksums |= _write_shards(folder, store, spec)
     for name in (fmt.ITEMS, fmt.LOG):
         require_plain_file(store.path / name, StoreError)
         if (store.path / name).exists():
@@ -172,7 +139,7 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
         **store.rows_table,
     }
     (folder / fmt.ROWS).write_text(format_table(columns), encoding="utf-8", newline="\n")
-    write_card(folder)
+    write_text(folder / fmt.CARD, _readme(open_store(folder)))
     append_to_log(folder, "finalised")
     write_checksums(folder, checksums)
     for file in folder.rglob("*"):
@@ -180,7 +147,7 @@ def _write_final(folder: Path, store: Store, *, compress: bool) -> None:
             make_read_only(file)
 
 
-def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compress: bool) -> None:
+def _write_metadata(folder: Path, store: Store, films: Sequence[str]) -> None:
     """Write the Zarr metadata, the ids and the status array of a final store."""
     texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
     attributes = {**store.attributes, "state": "final"}
@@ -191,8 +158,7 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str], *, compres
     n = len(store)
     for spec in store.specs:
         rows = fmt.final_rows(spec, n)
-        layout = fmt.array_layout(spec, n, *rows, compress=compress, beside=store.specs)
-        group.create_array(**layout)
+        group.create_array(**fmt.array_layout(spec, n, *rows, beside=store.specs))
     for name, column in texts.items():
         group.create_array(**fmt.coordinate_layout(name, n))[:] = np.array(column, object)
     table = store.id_bytes
@@ -212,87 +178,101 @@ def _consolidate(folder: Path) -> None:
         zarr.consolidate_metadata(folder)
 
 
-def _write_shards(folder: Path, store: Store, spec: ArraySpec, *, compress: bool) -> dict[str, str]:
+def _write_shards(folder: Path, store: Store, spec: ArraySpec) -> dict[str, str]:
     """Write an array's rows; return the SHA-256 of each shard file by name."""
-    checksums, layout = {}, fmt.shard_layout(spec, *fmt.final_rows(spec, len(store)))
-    shards = range(-(-len(store) // layout.shard_rows))
-
-    step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows
-
-    def read_chunks(begin: int, done: NDArray[np.bool_]) -> Iterator[NDArray[Any] | None]:
-        for first in range(0, len(done), step):
-            part = done[first : first + step]
-            rows = store.read_rows(spec.name, begin + first + np.flatnonzero(part))
-            store.forget()
-            if len(rows) < len(part):
-                present, rows = rows, np.full((len(part), *spec.shape), spec.fill, spec.dtype)
-                rows[part] = present
-            for start in range(0, len(rows), layout.chunk_rows):
-                chunk = rows[start : start + layout.chunk_rows]
-                if len(chunk) < layout.chunk_rows:  # the last chunk
-                    chunk = np.full(layout.chunk_shape, spec.fill, spec.dtype)
-                    chunk[: len(rows) - start] = rows[start:]
-                is_present = done[first + start : first + start + layout.chunk_rows].any()
-                yield chunk if is_present else None
-
-    for shard in progress(shards, f"Writing {spec.name}", unit="shard"):
-        rows = slice(shard * layout.shard_rows, (shard + 1) * layout.shard_rows)
-        done, name = store.status[rows] == Status.DONE, fmt.shard_name(spec, shard)
+    layout = fmt.shard_layout(spec, *fmt.final_rows(spec, len(store)))
+    checksums = {}
+    firsts = range(0, len(store), layout.shard_rows)
+    for shard, first in enumerate(progress(firsts, f"Writing {spec.name}", unit="shard")):
+        done = store.status[first : first + layout.shard_rows] == Status.DONE
         if done.any():
+            name = fmt.shard_name(spec, shard)
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            chunks = read_chunks(rows.start, done)
-            checksums[name] = write_shard(folder / name, chunks, layout, compress=compress)
+            chunks = _read_chunks(store, spec, layout, first, done)
+            checksums[name] = write_shard(folder / name, chunks, layout)
     return checksums
 
 
-def write_card(folder: Path) -> None:
-    """Write README.md into a final store whose data is already written."""
-    store = open_store(folder)
-    write_text(folder / fmt.CARD, _readme(store, store.info()))
+def _read_chunks(
+    store: Store, spec: ArraySpec, layout: ShardLayout, first: int, done: NDArray[np.bool_]
+) -> Iterator[NDArray[Any] | None]:
+    """Yield the chunks of a shard that starts with row `first`; None if no row of it is done."""
+    step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows
+    for start in range(0, len(done), step):
+        part = done[start : start + step]
+        present = np.flatnonzero(part)
+        rows = store.read_rows(spec.name, first + start + present)
+        store.forget()
+
+        size = -(-len(part) // layout.chunk_rows) * layout.chunk_rows
+        if len(rows) < size:
+            filled = np.full((size, *spec.shape), spec.fill, spec.dtype)
+            filled[present] = rows
+            rows = filled
+        for chunk in range(0, size, layout.chunk_rows):
+            within = slice(chunk, chunk + layout.chunk_rows)
+            yield rows[within] if part[within].any() else None
 
 
-def _readme(store: Store, facts: Mapping[str, Any]) -> str:
-    counts = ", ".join(
-        f"{int((store.status == code).sum()):,} {code.name.lower().replace('_', ' ')}"
-        for code in Status
-        if code != Status.DONE and (store.status == code).any()
-    )
-    arrays = "\n".join(
-        f"| `{array}` | {' × '.join(map(str, values['shape']))} | {values['dtype']} "
-        f"| {values['bytes']:,} | {values['meaning']} |"
-        for array, values in facts["arrays"].items()
-    )
+def _readme(store: Store) -> str:
+    """Return the dataset card of a final store."""
+    facts = store.info()
+    failed = []
+    for code in Status:
+        count = int((store.status == code).sum())
+        if code != Status.DONE and count:
+            failed.append(f"{count:,} {code.name.lower().replace('_', ' ')}")
+    counts = ""
+    if failed:
+        counts = f"; {', '.join(failed)}"
+
+    arrays = []
+    for name, values in facts["arrays"].items():
+        shape = " × ".join(map(str, values["shape"]))
+        arrays.append(
+            f"| `{name}` | {shape} | {values['dtype']} | {values['bytes']:,} | "
+            f"{values['meaning']} |"
+        )
     padding = ""
     if any(spec.padded for spec in store.specs):
         padding = ", as is the padding of clips with fewer frames than the backbone takes"
-    stated = {key: facts[key] or "not stated" for key in ("licence", "citation")}
-    texts = {key: facts["backbone"].get(key) for key in fmt.CREDITS}
-    weights = "".join(f"\n- {key} of the weights: {text}" for key, text in texts.items() if text)
-    card = _CARD.read_text(encoding="utf-8").format(
-        **{**facts, **stated, "arrays": arrays},
-        counts=counts and f"; {counts}",
-        padding=padding,
-        weights=weights,
-        first=store.arrays[0],
-        revision=facts["backbone"].get("revision") or "not stated",
-        steps=json.dumps(facts["preprocessing"], indent=2, ensure_ascii=False),
-    )
-    return f"---\n{_front_matter(facts)}---\n\n{card}"
+
+    backbone = facts["backbone"]
+    weights = ""
+    for key in fmt.CREDITS:
+        if backbone.get(key):
+            weights += f"\n- {key} of the weights: {backbone[key]}"
+    facts |= {
+        "licence": facts["licence"] or "not stated",
+        "citation": facts["citation"] or "not stated",
+        "arrays": "\n".join(arrays),
+        "counts": counts,
+        "padding": padding,
+        "weights": weights,
+        "first": store.arrays[0],
+        "revision": backbone.get("revision") or "not stated",
+        "steps": json.dumps(facts["preprocessing"], indent=2, ensure_ascii=False),
+    }
+    card = _CARD.read_text(encoding="utf-8").format(**facts)
+    return f"---\n{_front_matter(store)}---\n\n{card}"
 
 
-def _front_matter(facts: Mapping[str, Any]) -> str:
+def _front_matter(store: Store) -> str:
     """Return the Hugging Face Hub's dataset metadata as YAML, with JSON strings as values."""
-    rows, licence = facts["rows"]["all"], facts["licence"]
+    facts = store.attributes
+    size = "1M<n<10M"
+    for limit, name in reversed(HUB_SIZES.items()):
+        if len(store) < limit:
+            size = name
     values: dict[str, Any] = {
         "pretty_name": f"{facts['name']}: features of {facts['manifest']}",
         "tags": ["zarr", "features", "obygaze", facts["backbone"]["name"]],
-        "size_categories": [
-            next((size for limit, size in HUB_SIZES.items() if rows < limit), "1M<n<10M")
-        ],
+        "size_categories": [size],
     }
-    if licence and licence.lower() in HUB_LICENCES:
+    licence = facts["licence"]
+    if licence.lower() in HUB_LICENCES:
         values["license"] = licence.lower()
     elif licence:
         values |= {"license": "other", "license_name": licence}
-    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
-    return "".join(f"{line}\n" for line in lines)
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
+    return "".join(lines)

@@ -32,7 +32,6 @@ IDS = "ids"
 ITEMS = "items.csv"
 RECORDS = "blocks"
 LOG = "log.jsonl"
-CLAIMS = "claims"
 STAGING = "staging"
 PROBE = "probe"
 CHECKSUMS = "checksums.json"
@@ -285,11 +284,6 @@ def staged_name(spec: ArraySpec, block: int, sha256: str) -> str:
     return f"{STAGING}/{block:06d}.{spec.name}.{sha256[:16]}"
 
 
-def retired_name(block: int) -> str:
-    """Return the path that keeps a block's old record until the new one is written."""
-    return f"{STAGING}/{block:06d}.retired"
-
-
 def shard_layout(spec: ArraySpec, shard_rows: int, chunk_rows: int = 1) -> ShardLayout:
     """Return the layout that `array_layout` sets, to read and write shards without Zarr."""
     return ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
@@ -301,7 +295,6 @@ def array_layout(
     shard_rows: int,
     chunk_rows: int = 1,
     *,
-    compress: bool = False,
     beside: Sequence[ArraySpec] = (),
 ) -> dict[str, Any]:
     """Return arguments for ``Group.create_array``: chunks in shards, each with a checksum.
@@ -310,10 +303,9 @@ def array_layout(
     arrays of the store, because the names of the axes depend on all of them.
     """
     # Imported here because zarr is slow to import, and reading a store does not need it.
-    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
     checked = (BytesCodec(endian="little"), Crc32cCodec())
-    packed = (BytesCodec(endian="little"), ZstdCodec(level=3), Crc32cCodec())
     return {
         "name": spec.name,
         "shape": (n, *spec.shape),
@@ -322,7 +314,7 @@ def array_layout(
         "chunks": (shard_rows, *spec.shape),
         "serializer": ShardingCodec(
             chunk_shape=(chunk_rows, *spec.shape),
-            codecs=packed if compress else checked,
+            codecs=checked,
             index_codecs=checked,
             index_location="end",
         ),
@@ -345,18 +337,28 @@ def dimensions(arrays: Sequence[ArraySpec]) -> dict[str, tuple[str, ...]]:
     >>> dimensions([ArraySpec("native", native, "f4", ""), ArraySpec("frames", frames, "f2", "")])
     {'native': ('item', 'feature'), 'frames': ('item', 'frame', 'feature')}
     """
-    frames, names = frame_count(arrays), {}
+    frames = frame_count(arrays)
     vectors = [spec for spec in arrays if not spec.numbers_frames]
-    first = {(spec.shape[-1], spec.columns): spec.name for spec in reversed(vectors)}
-    widths = [width for width, _ in first]
+    kinds: dict[tuple[int, tuple[str, ...]], str] = {}
+    for spec in vectors:
+        kinds.setdefault((spec.shape[-1], spec.columns), spec.name)
+    widths = [width for width, _ in kinds]
+
+    names = {}
     for spec in arrays:
-        axes = ["item", *(f"{spec.name}_{axis}" for axis in range(1, len(spec.shape) + 1))]
+        axes = ["item"]
+        for axis in range(1, len(spec.shape) + 1):
+            axes.append(f"{spec.name}_{axis}")
         if spec.counts_frames and spec.shape[0] == frames:
             axes[1] = "frame"
         if spec in vectors:
-            width, columns = kind = spec.shape[-1], spec.columns
-            suffix = first[kind] if columns and widths.count(width) > 1 else width
-            axes[-1] = "feature" if len(first) == 1 else f"feature_{suffix}"
+            width = spec.shape[-1]
+            if len(kinds) == 1:
+                axes[-1] = "feature"
+            elif spec.columns and widths.count(width) > 1:
+                axes[-1] = f"feature_{kinds[width, spec.columns]}"
+            else:
+                axes[-1] = f"feature_{width}"
         names[spec.name] = tuple(axes)
     return names
 
@@ -433,23 +435,10 @@ def encode_ids(ids: Sequence[str]) -> NDArray[np.uint8]:
     return encoded.view(np.uint8).reshape(len(ids), -1)
 
 
-_NOT_IDS = "a row has no id, or more than one"
-
-
 def decode_ids(table: NDArray[np.uint8]) -> list[str]:
     """Decode the result of `encode_ids`; raise ValueError if a row is empty or not UTF-8."""
     padded = np.ascontiguousarray(table).view(f"S{table.shape[1]}")
     ids = b"\0".join(padded.ravel().tolist()).decode("utf-8").split("\0")
     if len(ids) != len(table) or not table[:, 0].all():
-        raise ValueError(_NOT_IDS)
+        raise ValueError("a row has no id, or more than one")
     return ids
-
-
-def check_ids(table: NDArray[np.uint8]) -> None:
-    """Raise ValueError if `decode_ids` would fail. This needs less memory than decoding."""
-    is_zero = table == 0
-    has_gap = (is_zero[:, :-1] & ~is_zero[:, 1:]).any()
-    if is_zero[:, 0].any() or has_gap:
-        raise ValueError(_NOT_IDS)
-    lines = np.pad(table, ((0, 0), (0, 1)))
-    lines.tobytes().decode("utf-8")

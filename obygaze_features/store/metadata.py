@@ -22,8 +22,8 @@ from obygaze_features.common.files import describe_other_kind, require_folder
 from obygaze_features.common.text import is_folder_of
 from obygaze_features.errors import StoreError, errors_as, translate
 from obygaze_features.store import format as fmt
+from obygaze_features.store.files import MAX_JSON_BYTES, Folder, Location, StoreFile
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location, StoreFile
 from obygaze_features.store.shards import CHECKSUM_BYTES, ShardLayout, checksum
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from obygaze_features.items.items import Items
 
 _CHECKED = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
-_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 UNKNOWN = "unknown"
 _ROW_COLUMNS = ("id", "status", "source", "reason")
 
@@ -88,37 +87,6 @@ class _Group(msgspec.Struct):
     attributes: dict[str, Any]
 
 
-class _Chunks(msgspec.Struct):
-    chunk_shape: Annotated[list[Count], msgspec.Meta(min_length=1)]
-
-
-class _Grid(msgspec.Struct):
-    configuration: _Chunks
-
-
-class _Shards(_Chunks):
-    codecs: list[dict[str, Any]]
-    index_codecs: list[dict[str, Any]]
-    index_location: Literal["end"] = "end"
-
-
-class _Sharding(msgspec.Struct, tag_field="name", tag="sharding_indexed"):
-    configuration: _Shards
-
-
-class _Header(msgspec.Struct):
-    """The ``zarr.json`` of an array of features."""
-
-    zarr_format: Literal[3]
-    node_type: Literal["array"]
-    shape: list[Count]
-    data_type: str
-    chunk_grid: _Grid
-    chunk_key_encoding: dict[str, Any]
-    codecs: Annotated[list[_Sharding], msgspec.Meta(min_length=1, max_length=1)]
-    storage_transformers: list[Any] = []
-
-
 def remedy(location: Location) -> str:
     """Return the remedy that ends a message about a damaged store."""
     if isinstance(location, Folder) and location.where == str(location.path):
@@ -128,17 +96,17 @@ def remedy(location: Location) -> str:
 
 def final_error(path: Path | str, reason: str) -> StoreError:
     """Return the error for trying to write rows to a final store."""
-    remedy = "reopen it with repair(path, reopen=True) from obygaze_features.store.repair"
+    remedy = "reopen it with repair(path, reopen=True) from obygaze_features.store.verify"
     return StoreError(path, f"{reason}; {remedy}")
 
 
 class DamagedFile(StoreError):
     """The error for a damaged file of a store."""
 
-    def __init__(self, where: StoreFile, reason: str, consequence: str = "") -> None:
-        also = f"; {consequence}" if consequence else ""
-        super().__init__(where, f": {reason}{also}; {remedy(where.location)}")
-        self.file, self.reason = where.name, reason
+    def __init__(self, where: StoreFile, reason: str) -> None:
+        super().__init__(where, f": {reason}; {remedy(where.location)}")
+        self.file = where.name
+        self.reason = reason
 
 
 class NewerStore(StoreError):
@@ -200,15 +168,12 @@ def _describe_no_store(location: Location) -> str:
             "run the push again"
         )
     if isinstance(location, Folder):
-        if not location.path.exists():
-            require_folder(location.path, "a feature store", StoreError)
+        require_folder(location.path, "a feature store", StoreError)
         if other_kind := describe_other_kind(location.path, "a feature store"):
             return other_kind
-        if stores := sorted(path.name for path in location.path.glob("*.zarr")):
-            return is_folder_of(location.path, "store", location.path / stores[0])
-    elif not location.is_local:
-        return f"{location.where} has no store: zarr.json is missing; check the address"
-    return f"{location.where} is not a feature store: it has no zarr.json"
+        for path in sorted(location.path.glob("*.zarr")):
+            return is_folder_of(location.path, "store", path)
+    return f"{location.where} is not a feature store: it has no zarr.json; check the address"
 
 
 def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
@@ -229,6 +194,28 @@ def read_record(
         data = location.read(file.name)
     except FileNotFoundError:
         return None
+    return _parse_record(file, data, block, ids, arrays)
+
+
+def read_records(
+    location: Location, ids: Sequence[str], block_rows: int, arrays: Sequence[str]
+) -> dict[int, BlockRecord]:
+    """Return the commit records of an open store by block; see `read_record`."""
+    starts = range(0, len(ids), block_rows)
+    names = [fmt.record_name(block) for block in range(len(starts))]
+    parts = [(name, 0, MAX_JSON_BYTES) for name in names]
+    records = {}
+    for block, data in enumerate(location.read_parts(parts, missing_ok=True)):
+        if data is not None:
+            file = StoreFile(location, names[block])
+            in_block = ids[starts[block] : starts[block] + block_rows]
+            records[block] = _parse_record(file, data, block, in_block, arrays)
+    return records
+
+
+def _parse_record(
+    file: StoreFile, data: bytes, block: int, ids: Sequence[str], arrays: Sequence[str]
+) -> BlockRecord:
     try:
         record = BlockRecord.from_json(msgspec.json.decode(data))
         has_shards = Status.DONE in record.status
@@ -245,12 +232,7 @@ def read_record(
         reason = "it belongs to another block or store"
     except (ValueError, RecursionError) as problem:
         reason = f"{problem!s:.100}"
-    affected = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else ids[0]
-    raise DamagedFile(
-        file,
-        f"it is not a valid commit record of block {block} ({reason})",
-        f"the rows of {affected} cannot be read",
-    )
+    raise DamagedFile(file, f"it is not a valid commit record of block {block} ({reason})")
 
 
 def _read_table(location: Location, name: str, columns: Sequence[str]) -> tuple[Table, str]:
@@ -295,9 +277,9 @@ def read_items(location: Location, attributes: Mapping[str, Any]) -> Items:
     checksums: dict[str, str] = {}
     with contextlib.suppress(StoreError):  # `verify` reports a damaged checksums.json
         checksums = read_checksums(location)
-    # The same file has the same digest, which takes far longer to compute.
-    is_intact = checksums.get(fmt.ITEMS) == sha256
-    if fmt.ITEMS not in checksums:
+    if fmt.ITEMS in checksums:
+        is_intact = checksums[fmt.ITEMS] == sha256
+    else:
         is_intact = items.digest == attributes["items_digest"]
     if not is_intact:
         raise StoreError(
@@ -335,31 +317,45 @@ class StoredArray:
 
 def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
     """Read an array's layout; raise `StoreError` if obygaze does not support it."""
-    file, shape = StoreFile(location, f"{spec.name}/zarr.json"), [attributes["n"], *spec.shape]
-    header = _decode(file, _read(file), _Header)
-    if (header.shape, header.data_type) != (shape, spec.dtype):
-        expected = f"{'×'.join(map(str, shape))} {spec.dtype}"
-        there = f"{header.shape!s:.60} {header.data_type:.40}"
-        raise DamagedFile(file, f"it is an array of {there} (expected {expected})")
-    shards = header.codecs[0].configuration
-    shard_rows, *row = header.chunk_grid.configuration.chunk_shape
-    chunk_rows, *inner_row = shards.chunk_shape
-    is_block = (shard_rows, chunk_rows) == (attributes["block_rows"], 1)
+    file = StoreFile(location, f"{spec.name}/zarr.json")
+    header = _decode(file, _read(file), dict[str, Any])
+    with translate(DamagedFile, file, "its content is not valid ({})"):
+        sharding = header["codecs"][0]["configuration"]
+        codecs = sharding["codecs"]
+        rows = [header["chunk_grid"]["configuration"]["chunk_shape"][0], sharding["chunk_shape"][0]]
+        shard_rows, chunk_rows = msgspec.convert(rows, list[Count])
+        compressed = codecs[1]["name"] == "zstd"
+    if compressed:
+        codecs = [*codecs[:1], *codecs[2:]]
+
+    expected = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [attributes["n"], *spec.shape],
+        "data_type": spec.dtype,
+        "chunk_grid": {
+            "name": "regular",
+            "configuration": {"chunk_shape": [shard_rows, *spec.shape]},
+        },
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    }
+    expected_sharding = {
+        "chunk_shape": [chunk_rows, *spec.shape],
+        "codecs": _CHECKED,
+        "index_codecs": _CHECKED,
+        "index_location": "end",
+    }
+    is_block = shard_rows == attributes["block_rows"] and chunk_rows == 1
     if (
-        shard_rows % chunk_rows
-        or not row == inner_row == [*spec.shape]
+        {key: header.get(key) for key in expected} != expected
+        or {"index_location": "end", **sharding, "codecs": codecs} != expected_sharding
+        or header["codecs"][0].get("name") != "sharding_indexed"
+        or len(header["codecs"]) != 1
+        or header.get("storage_transformers")
+        or shard_rows % chunk_rows
         or not (is_block or attributes["state"] == "final")
     ):
-        raise DamagedFile(file, "its chunks split rows, or do not match its shards and blocks")
-    first, *compressors, last = shards.codecs if len(shards.codecs) > 1 else [{}, {}]
-    compressed = [codec.get("name") for codec in compressors] == ["zstd"]
-    if (
-        not [first, last] == shards.index_codecs == _CHECKED
-        or (compressors and not compressed)
-        or header.chunk_key_encoding != _KEYS
-        or header.storage_transformers
-    ):
-        raise StoreError(file, ": obygaze does not support these codecs; read the array with zarr")
+        raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
     layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
     return StoredArray(spec, layout, compressed)
 

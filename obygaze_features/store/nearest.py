@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,12 @@ from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store.format import ArraySpec, Status, frame_count, token_times
 from obygaze_features.store.reader import Rows, Store
 
-BLOCK_BYTES, REMOTE_BLOCK_BYTES = 4 * 2**20, 64 * 2**20
-"""The bytes of rows (as float32) that a thread compares at a time, locally and behind a URL."""
-GROUP = 64
-"""The number of cosines per group. Most groups can be ruled out by their maximum alone."""
-FORGET_BYTES = 64 * 2**20
-"""The number of bytes to read before releasing the memory of mapped shards."""
+PART_BYTES = 4 * 2**20
+"""The bytes of rows (as float32) that a thread compares at a time."""
+REMOTE_PART_BYTES = 64 * 2**20
+"""The bytes of rows that are read at a time from a server."""
+PARTS_KEPT = 16
+"""The number of parts to read before releasing the memory of mapped shards."""
 MAX_THREADS = 4
 
 
@@ -85,22 +85,15 @@ def find_nearest(
     if top < 1:
         raise UsageError(f"top must be at least 1 (got {top})")
     direction = _direction(query, _spec(stores[0], array), stores[0].where)
-    if films is not None:
-        all_films = dict.fromkeys(film for store in stores for film in store.items.films if film)
-        if unknown := [film for film in films if film not in all_films]:
-            raise UsageError(f"{stores[0].where}: {unknown_name('film', unknown[0], all_films)}")
-    rows = [_select_rows(store, films, exclude) for store in stores]
-    scored = [
-        _score(store, array, part, direction) for store, part in zip(stores, rows, strict=True)
-    ]
-    cosines = np.concatenate([cosine for cosine, _ in scored])
-    frames = np.concatenate([frame for _, frame in scored])
-    owners = np.repeat(np.arange(len(stores)), [len(part) for part in rows])
-    every_row = np.concatenate(rows)
-    return [
-        _match(stores[owners[n]], int(every_row[n]), float(cosines[n]), int(frames[n]), array)
-        for n in _largest(cosines[None], top)[1].tolist()
-    ]
+
+    found = []
+    for store in stores:
+        rows = _select_rows(store, films, exclude)
+        cosines, frames = _score(store, array, rows, direction)
+        for place in _find_largest(cosines, top).tolist():
+            found.append((store, int(rows[place]), float(cosines[place]), int(frames[place])))
+    found.sort(key=lambda match: -match[2])
+    return [_match(array, *match) for match in found[:top]]
 
 
 def has_frames(store: Store, array: str) -> bool:
@@ -154,28 +147,47 @@ def _select_rows(store: Store, films: Collection[str] | None, exclude: Collectio
     return rows
 
 
-def _largest(cosines: NDArray[np.float32], top: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the row and column indices of each row's `top` cosines, best first, without -inf.
+def _score(
+    store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Return each row's cosine (-inf if undefined) and its nearest frame (-1 if none)."""
+    spec = _spec(store, array)
+    if spec.shape[-1] != len(direction):
+        raise UsageError(
+            f"{store.where}: {array} has vectors of length {spec.shape[-1]} (expected "
+            f"{len(direction)}, as in the first store)"
+        )
+    by_frame = has_frames(store, array)
+    cosines = np.empty(len(rows), np.float32)
+    frames = np.full(len(rows), -1)
 
-    Ties keep the order of columns. Columns are first compared in groups by their maximum: a group
-    whose maximum is below the `top`-th largest group maximum cannot contain any of the results.
-    """
-    if missing := -cosines.shape[1] % GROUP:
-        cosines = np.pad(cosines, ((0, 0), (0, missing)), constant_values=-np.inf)
-    groups = cosines.shape[1] // GROUP
-    grouped = cosines.reshape(len(cosines), GROUP, groups)
-    maxima = grouped.max(axis=1)
-    least = np.full(len(maxima), -np.inf, np.float32)
-    if top < groups:
-        least = np.partition(maxima, -top, axis=1)[:, -top]
-    rows, group = np.nonzero(maxima >= least[:, None])
-    values = grouped[rows, :, group]
-    near, member = np.nonzero((values >= least[rows, None]) & (values > -np.inf))
-    rows, places, values = rows[near], member * groups + group[near], values[near, member]
-    order = np.lexsort((places, -values, rows))
-    rows, places = rows[order], places[order]
-    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    return rows[rank < top], places[rank < top]
+    # Reading takes longer than arithmetic, so each thread reads; only one reads from a server.
+    threads = 1
+    part_bytes = REMOTE_PART_BYTES
+    if store.location.is_local:
+        threads = min(MAX_THREADS, usable_cores())
+        part_bytes = PART_BYTES
+    step = max(1, part_bytes // (4 * math.prod(spec.shape)))
+
+    def score(start: int) -> int:
+        part = slice(start, start + step)
+        cosine = _cosines(store.read_rows(array, rows[part]), direction)
+        if by_frame:
+            frames[part] = cosine.argmax(1)
+            cosine = cosine.max(1)
+        cosines[part] = cosine
+        return len(cosine)
+
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        meter(len(rows), f"Searching {array}", unit="row") as advance,
+    ):
+        for part, count in enumerate(pool.map(score, range(0, len(rows), step))):
+            advance(count)
+            if part % PARTS_KEPT == 0:
+                store.forget()
+    store.forget()
+    return cosines, frames
 
 
 def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -184,56 +196,29 @@ def _cosines(vectors: NDArray[Any], direction: NDArray[np.float32]) -> NDArray[n
     with np.errstate(all="ignore"):
         # Not BLAS: it can give equal rows different cosines, and so another order.
         cosines: NDArray[np.float32] = np.einsum("...i,i->...", vectors, direction)
-        lengths = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
-        cosines /= lengths
+        cosines /= np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
     cosines[~np.isfinite(cosines)] = -np.inf
     return cosines
 
 
-def _score(
-    store: Store, array: str, rows: Rows, direction: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """Return each row's cosine (-inf if undefined) and its nearest frame (-1 if none)."""
-    spec, by_frame = _spec(store, array), has_frames(store, array)
-    if spec.shape[-1] != len(direction):
-        raise UsageError(
-            f"{store.where}: {array} has vectors of length {spec.shape[-1]} (expected "
-            f"{len(direction)}, as in the first store)"
-        )
-    is_local, row_bytes = store.location.is_local, 4 * math.prod(spec.shape)
-    step = max(1, (BLOCK_BYTES if is_local else REMOTE_BLOCK_BYTES) // row_bytes)
-    cosines, frames = np.empty(len(rows), np.float32), np.full(len(rows), -1)
-
-    def score(start: int) -> int:
-        part = slice(start, start + step)
-        cosine = _cosines(store.read_rows(array, rows[part]), direction)
-        if by_frame:
-            frames[part], cosine = cosine.argmax(1), cosine.max(1)
-        cosines[part] = cosine
-        return len(cosine)
-
-    read = 0
-    # Reading takes longer than arithmetic, so each thread reads; only one reads from a server.
-    threads = min(MAX_THREADS, usable_cores()) if is_local else 1
-    with (
-        ThreadPoolExecutor(threads) as pool,
-        meter(len(rows), f"Searching {array}", unit="row") as advance,
-    ):
-        for count in pool.map(score, range(0, len(rows), step)):
-            advance(count)
-            read += count * row_bytes
-            if read >= FORGET_BYTES:
-                store.forget()
-                read = 0
-    store.forget()
-    return cosines, frames
+def _find_largest(cosines: NDArray[np.float32], top: int) -> NDArray[np.intp]:
+    """Return the places of the largest cosines, best first, without -inf; ties keep their order."""
+    places = np.flatnonzero(cosines > -np.inf)
+    if len(places) > top:
+        least = np.partition(cosines[places], -top)[-top]
+        places = places[cosines[places] >= least]
+    order = np.argsort(-cosines[places], kind="stable")
+    return places[order[:top]]
 
 
-def _match(store: Store, row: int, cosine: float, best: int = -1, array: str = "") -> Match:
-    frame, time = (None if best < 0 else best), None
-    if frame is not None and "frame_time" in store.arrays:
-        times = store.read_rows("frame_time", np.array([row]))
-        time = float(token_times(times, _spec(store, array).shape[0])[0, frame])
+def _match(array: str, store: Store, row: int, cosine: float, frame: int) -> Match:
     # Rounding can make a cosine slightly larger than 1.
     cosine = min(1.0, max(-1.0, cosine))
-    return Match(store.ids[row], store.items.films[row], store.where, cosine, frame, time)
+    match = Match(store.ids[row], store.items.films[row], store.where, cosine)
+    if frame < 0:
+        return match
+    time = None
+    if "frame_time" in store.arrays:
+        times = store.read_rows("frame_time", np.array([row]))
+        time = float(token_times(times, _spec(store, array).shape[0])[0, frame])
+    return replace(match, frame=frame, time=time)

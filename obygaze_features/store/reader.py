@@ -1,9 +1,9 @@
-"""The `Store` class, which reads rows by id, reports their state, and runs store operations."""
+"""The `Store` class, which reads rows by id and reports their state."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError, translate
 from obygaze_features.store import format as fmt
+from obygaze_features.store.files import Folder, Location, StoreFile, location_of
 from obygaze_features.store.format import ArraySpec, BlockRecord, Status
-from obygaze_features.store.location import Folder, Location, StoreFile, ZipArchive, is_url
 from obygaze_features.store.metadata import (
     DamagedFile,
     StoredArray,
@@ -25,28 +24,20 @@ from obygaze_features.store.metadata import (
     read_bytes_array,
     read_items,
     read_record,
+    read_records,
     read_rows_table,
 )
-from obygaze_features.store.row_index import RowIndex
-from obygaze_features.store.row_reader import RowReader
+from obygaze_features.store.rows import RowReader
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from obygaze_features.items.items import Items
-    from obygaze_features.store.diff import Difference
-    from obygaze_features.store.export import Exported
-    from obygaze_features.store.transfer import Packed, Pushed
-    from obygaze_features.store.verify import Damage
     from obygaze_features.store.views import StoreDataset
 
 PART_BYTES = 32 * 2**20
 """The approximate number of bytes of rows to read at a time when reading a whole store."""
 
-DICTIONARY_ROWS = 2**17
-"""The maximum number of ids in a dictionary, which is faster but larger than `RowIndex`."""
-_CUT_URL = re.compile(r"(https?|s3|hf):/+")
-"""A pattern for the start of a URL that lost a slash because it was passed as a path."""
 Rows = NDArray[np.intp]
 Missing = Literal["raise", "nan", "drop"]
 
@@ -82,10 +73,7 @@ class Store:
                 f"{self.where}: select a row by its id, such as store[store.ids[0]] "
                 f"(got {item_id!r:.60}). To read a whole array, use store.read({self.arrays[0]!r})"
             )
-        row = self._row_of.get(item_id, -1)
-        if not self._row_reader.is_done(row):
-            self.rows_of([item_id])  # raises, with the reason
-        return {name: self._row_reader.read_row(self.stored(name), row) for name in self.arrays}
+        return {name: self.read(name, [item_id])[0] for name in self.arrays}
 
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._row_of
@@ -177,10 +165,6 @@ class Store:
             status[first : first + len(record.status)] = record.status
         return status
 
-    def status_of(self, rows: Rows) -> NDArray[np.uint8]:
-        """Return the `Status` of some rows."""
-        return self._row_reader.status_of(rows)
-
     @cached_property
     def failures(self) -> dict[str, str]:
         """The reason for each failure, by id."""
@@ -196,46 +180,35 @@ class Store:
         sources = self.rows_table["source"]
         return {id_: source or None for id_, source in zip(self.ids, sources, strict=True)}
 
-    def source_of(self, row: int) -> str | None:
-        """Return the fingerprint of a row's source file; None if it is not recorded."""
-        record = self.record_of(row // self.block_rows)
-        if record is None:
-            return self.rows_table["source"][row] or None
-        return record.sources[row % self.block_rows]
-
     @cached_property
     def rows_table(self) -> dict[str, list[str]]:
         """The columns ``source`` and ``reason`` for all rows; missing values are empty strings."""
         if self.is_final:
             return read_rows_table(self.location, self.ids, self.status)
-        sources, reasons = ([""] * len(self) for _ in range(2))
+        sources = [""] * len(self)
+        reasons = [""] * len(self)
         for record in self.records:
             rows = self.rows_of_block(record.block)
             sources[rows.start : rows.stop] = [source or "" for source in record.sources]
-            for row in rows if record.failures else []:
-                reasons[row] = record.failures.get(self.ids[row], "")
+            for item_id, reason in record.failures.items():
+                reasons[self._row_of[item_id]] = reason
         return {"source": sources, "reason": reasons}
 
-    @cached_property
+    @property
     def records(self) -> list[BlockRecord]:
         """The commit records of the written blocks, in order; empty for a final store."""
-        records = map(self.record_of, range(self.blocks))
-        return [record for record in records if record is not None]
+        return list(self._records.values())
 
     def record_of(self, block: int) -> BlockRecord | None:
         """Return a block's commit record; None if the block is unwritten or the store is final."""
-        if block not in self._records:
-            # Assigned last, so that an unreadable record raises again on the next call.
-            self._records[block] = self.read_record(block)
-        return self._records[block]
+        return self._records.get(block)
 
     def read_record(self, block: int) -> BlockRecord | None:
         """Return a block's commit record as it is on disk now; None if there is no record."""
         if self.is_final or not 0 <= block < self.blocks:
             return None
         rows = self.rows_of_block(block)
-        ids = self._decode_ids(self.id_bytes[rows.start : rows.stop])
-        return read_record(self.location, block, ids, self.arrays)
+        return read_record(self.location, block, self.ids[rows.start : rows.stop], self.arrays)
 
     def rows_of_block(self, block: int) -> range:
         """Return the row numbers of a block; the last block may be shorter than the others."""
@@ -244,10 +217,10 @@ class Store:
     def refresh(self) -> Store:
         """Reread the state of the store and of its rows, which other processes may have changed."""
         self.location.pin()
-        before, self.attributes = vars(self).get("attributes"), read_attributes(self.location)
-        self._records: dict[int, BlockRecord | None] = {}
+        before = vars(self).get("attributes")
+        self.attributes = read_attributes(self.location)
         self._stored: dict[str, StoredArray] = {}
-        keep = ["location", "checksums", "attributes", "_records", "_stored"]
+        keep = ["location", "checksums", "attributes", "_stored"]
         if before and before["items_digest"] == self.attributes["items_digest"]:
             keep += ["ids", "id_bytes", "_row_of"]
         for name in set(vars(self)).difference(keep):
@@ -294,32 +267,35 @@ class Store:
             raise UsageError(f"missing must be 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self.stored(array)
         if ids is None:
-            rows, done = np.arange(len(self)), self.status == Status.DONE
+            rows = np.arange(len(self))
         else:
             _require_ids(ids)
-            if len(ids) == 1 and self._row_reader.is_done(row := self._row_of.get(ids[0], -1)):
-                return self._row_reader.read_row(stored, row)[None]
+            if len(ids) == 1:  # by a short path, for loops
+                row = self._row_of.get(ids[0])
+                if row is not None and self.status.item(row) == Status.DONE:
+                    return self._row_reader.read_row(stored, row)[None]
             rows = self._find_rows(ids)
-            done = self._row_reader.are_done(rows)
+        done = self._are_done(rows)
         if done.all():
-            return self._row_reader.gather(stored, rows)
+            return self._row_reader.read(stored, rows)
         if missing == "raise":
-            self._row_reader.require_done(self.ids if ids is None else ids, rows, done)
+            self._require_done(rows, done, self.ids if ids is None else ids)
+        values = self._row_reader.read(stored, rows[done])
         if missing == "drop":
-            return self._row_reader.gather(stored, rows[done])
-        values = np.empty((len(rows), *stored.spec.shape), stored.spec.dtype)
-        values[~done] = stored.spec.fill
-        return self._row_reader.gather(stored, rows[done], into=values, at=np.flatnonzero(done))
+            return values
+        filled = np.full((len(rows), *stored.spec.shape), stored.spec.fill, stored.spec.dtype)
+        filled[done] = values
+        return filled
 
     def read_rows(self, array: str, rows: Rows) -> NDArray[Any]:
         """Read rows of an array by row number; all of them must be done."""
         stored = self.stored(array)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise StoreError(f"{self.where} only has rows 0 to {len(self) - 1}")
-        done = self._row_reader.are_done(rows)
+        done = self._are_done(rows)
         if not done.all():
-            self._row_reader.require_done([self.ids[row] for row in rows.tolist()], rows, done)
-        return self._row_reader.gather(stored, rows)
+            self._require_done(rows, done, [self.ids[row] for row in rows.tolist()])
+        return self._row_reader.read(stored, rows)
 
     def iter_blocks(
         self, arrays: Sequence[str] | None = None
@@ -340,9 +316,9 @@ class Store:
             step = max(chunk_rows, step - step % chunk_rows)
         for start in range(0, len(self), step):
             rows = np.arange(start, min(start + step, len(self)))
-            rows = rows[self._row_reader.are_done(rows)]
+            rows = rows[self._are_done(rows)]
             if rows.size:
-                values = {array.spec.name: self._row_reader.gather(array, rows) for array in stored}
+                values = {array.spec.name: self._row_reader.read(array, rows) for array in stored}
                 yield [self.ids[row] for row in rows.tolist()], values
             self.forget()
 
@@ -354,13 +330,13 @@ class Store:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
         if ids is None:
             return [self.ids[row] for row in np.flatnonzero(self.status == Status.DONE).tolist()]
-        done = self._row_reader.are_done(self._find_rows(ids)).tolist()
-        return [item_id for item_id, is_done in zip(ids, done, strict=True) if is_done]
+        done = self._are_done(self._find_rows(ids)).tolist()
+        return list(itertools.compress(ids, done))
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         """Return the row numbers of ids; raise `StoreError` if a row is not done."""
         rows = self._find_rows(ids)
-        self._row_reader.require_done(ids, rows, self._row_reader.are_done(rows))
+        self._require_done(rows, self._are_done(rows), ids)
         return rows
 
     def missing_rows(self, rows: Rows | None = None, *, retry_failed: bool = False) -> Rows:
@@ -376,7 +352,7 @@ class Store:
         missing: Rows = rows[status != Status.DONE if retry_failed else status == Status.TODO]
         return missing
 
-    # Views for libraries, and operations on the whole store
+    # Views for libraries
 
     def to_pandas(self, array: str = "native") -> pd.DataFrame:
         """Return an array as a table with one row per id and one column per feature.
@@ -407,131 +383,6 @@ class Store:
 
         return StoreDataset(self, array, ids)
 
-    def subset(
-        self,
-        output: Path | str,
-        *,
-        ids: Collection[str] | str | None = None,
-        films: Collection[str] | str | None = None,
-        overwrite: bool = False,
-    ) -> Store:
-        """Make an open store from some of this store's items, in this store's order.
-
-        Parameters
-        ----------
-        output
-            The path of the new store, ``NAME.zarr``.
-        ids, films
-            The ids to include (each must exist), or films whose items are all included. With both,
-            only items that match both are included.
-        overwrite
-            Replace an existing store at `output`.
-        """
-        from obygaze_features.store.combine import subset
-
-        return subset(self, output, ids=ids, films=films, overwrite=overwrite)
-
-    def export(
-        self,
-        output: Path | str,
-        *,
-        arrays: Sequence[str] | str | None = None,
-        overwrite: bool = False,
-    ) -> Exported:
-        """Export the store to HDF5, using bounded memory.
-
-        The file has one dataset per array, with HDF5's own checksum (Fletcher-32) for each chunk.
-        Rows that are not done are NaN, or -1 in integer arrays.
-
-        Parameters
-        ----------
-        output
-            The file to write: ``NAME.h5`` or ``NAME.hdf5``.
-        arrays
-            The arrays to export (default: all).
-        overwrite
-            Replace the file at `output`.
-        """
-        from obygaze_features.store.export import export
-
-        return export(self, output, arrays=arrays, overwrite=overwrite)
-
-    def diff(self, other: Store | Path | str) -> Difference:
-        """Compare attributes, probes and common rows with those of another store.
-
-        The other store may have any items, in any order.
-
-        Arrays that only one store has, or whose shapes differ, are listed in
-        `Difference.attributes`, and their rows are not compared.
-        """
-        from obygaze_features.store.diff import diff
-
-        return diff(self, other)
-
-    def finalise(self, *, compress: bool = False, allow_incomplete: bool = False) -> Store:
-        """Make the store read-only, with large shards, a dataset card and checksums.
-
-        Does nothing if the store is already final. The checksum of every shard is verified. Raises
-        `StoreError`, and changes nothing, if a shard is damaged.
-
-        Parameters
-        ----------
-        compress
-            Compress each chunk with Zstandard. This hardly makes features smaller, and makes
-            reading slower.
-        allow_incomplete
-            Finalise even if rows are still to do. Their features will be missing.
-        """
-        from obygaze_features.store.finalise import finalise
-
-        return finalise(self, compress=compress, allow_incomplete=allow_incomplete)
-
-    def pack(self, output: Path | str, *, overwrite: bool = False) -> Packed:
-        """Pack a final store into one zip file, verifying the checksum of each file.
-
-        Raises `StoreError`, and writes nothing, if the store is open or damaged.
-        """
-        from obygaze_features.store.transfer import pack
-
-        return pack(self, output, overwrite=overwrite)
-
-    def push(self, target: Path | str) -> Pushed:
-        """Upload or copy a final store; a second push sends only files that are missing or differ.
-
-        Parameters
-        ----------
-        target
-            A folder or a URL such as ``s3://bucket/lab``, where the store keeps its name (to rename
-            it, end the folder or URL in ``NAME.zarr``), or ``hf://datasets/OWNER/NAME``, a dataset
-            on the Hugging Face Hub. Raises `StoreError` if the target has other content.
-        """
-        from obygaze_features.store.transfer import push
-
-        return push(self, target)
-
-    def set(
-        self,
-        *,
-        name: str | None = None,
-        licence: str | None = None,
-        citation: str | None = None,
-    ) -> Store:
-        """Change the name, licence or citation, also in the card of a final store.
-
-        The store is swapped in one step for a copy that shares its feature files, so the store is
-        complete at every moment.
-        """
-        from obygaze_features.store.finalise import set_texts
-
-        texts = {"name": name, "licence": licence, "citation": citation}
-        return set_texts(self, {key: text for key, text in texts.items() if text is not None})
-
-    def verify(self) -> list[Damage]:
-        """Read all files and return a list of the damage found."""
-        from obygaze_features.store.verify import verify
-
-        return verify(self.location.address)
-
     # Internals
 
     @cached_property
@@ -544,20 +395,18 @@ class Store:
             return fmt.decode_ids(table)
 
     @cached_property
-    def _row_of(self) -> dict[str, int] | RowIndex:
-        rows: dict[str, int] | RowIndex
-        if len(self) > DICTIONARY_ROWS:
-            with translate(DamagedFile, StoreFile(self.location, f"{fmt.IDS}/c/0/0")):
-                fmt.check_ids(self.id_bytes)
-            rows = RowIndex(self.id_bytes)
-            has_duplicates = rows.has_duplicates
-        else:
-            rows = {item_id: row for row, item_id in enumerate(self.ids)}
-            has_duplicates = len(rows) < len(self)
-        if has_duplicates:
-            file = StoreFile(self.location, f"{fmt.IDS}/c/0/0")
-            raise DamagedFile(file, "duplicate id")
+    def _row_of(self) -> dict[str, int]:
+        rows = {item_id: row for row, item_id in enumerate(self.ids)}
+        if len(rows) < len(self):
+            raise DamagedFile(StoreFile(self.location, f"{fmt.IDS}/c/0/0"), "duplicate id")
         return rows
+
+    @cached_property
+    def _records(self) -> dict[int, BlockRecord]:
+        """The commit records by block."""
+        if self.is_final:
+            return {}
+        return read_records(self.location, self.ids, self.block_rows, self.arrays)
 
     @cached_property
     def _row_reader(self) -> RowReader:
@@ -567,9 +416,29 @@ class Store:
         """Return the row number of each id; -1 for ids that are not in the store."""
         _require_ids(ids)
         row_of = self._row_of
-        if isinstance(row_of, RowIndex):
-            return row_of.find(ids)
         return np.array([row_of.get(item_id, -1) for item_id in ids], np.intp)
+
+    def _are_done(self, rows: Rows) -> NDArray[np.bool_]:
+        """Return a mask of the rows that are done; a negative row never is."""
+        done: NDArray[np.bool_] = (self.status[rows] == Status.DONE) & (rows >= 0)
+        return done
+
+    def _require_done(self, rows: Rows, done: NDArray[np.bool_], ids: Sequence[str]) -> None:
+        """Raise `StoreError` with the reason if a row is not done."""
+        missing = np.flatnonzero(~done)
+        if not missing.size:
+            return
+        first = ids[missing[0]]
+        if rows[missing[0]] < 0:
+            reason = "is not in this store"
+        elif first in self.failures:
+            reason = f"failed: {self.failures[first]}"
+        else:
+            reason = "is not done yet"
+        more = ""
+        if missing.size > 1:
+            more = f" (and {missing.size - 1} more that cannot be read)"
+        raise StoreError(self.where, f": {first} {reason}{more}")
 
 
 def open_store(address: Path | str, *, checksums: bool = True) -> Store:
@@ -594,33 +463,6 @@ def open_at(location: Location, *, checksums: bool = True) -> Store:
         for name in store.arrays:  # so that damaged array metadata is reported here
             store.stored(name)
     return store
-
-
-def location_of(address: str | Path) -> Location:
-    """Return the location of an address, without checking that it has a store."""
-    if hasattr(address, "shape"):
-        raise UsageError(
-            f"a store must be a path or a URL (got {type(address).__name__}). To make a store of "
-            'an array: numpy.save("X.npy", X); '
-            'of.import_features("X.npy", manifest, "x.zarr", ids=manifest.ids)'
-        )
-    if is_url(address):
-        if redact_url(address).endswith(".zip"):
-            where = redact_url(address)
-            raise StoreError(
-                f"{where} is a zip file behind a URL, which cannot be opened as a store. "
-                f"First pull it with: obygaze stores pull {where} -o NAME.zarr"
-            )
-        from obygaze_features.store.remote import Remote
-
-        return Remote(address)
-    path = Path(address)
-    if (cut := _CUT_URL.match(str(path))) and not path.exists():
-        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
-        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
-    if path.suffix == ".zip" and path.is_file():
-        return ZipArchive(path)
-    return Folder(path)
 
 
 def _require_ids(ids: Sequence[str]) -> None:

@@ -1,11 +1,24 @@
-"""Create stores and fill them block by block. The module `commit` writes blocks to disk."""
+"""Create stores, and fill them block by block.
+
+Because of the order of a commit's steps, a kill at any moment does no damage:
+
+1. write and flush each array's shard, under a name in ``staging/`` that contains its checksum;
+2. write the commit record, which replaces an older record in one step. Now the block exists;
+3. move the shards into the arrays. If this is interrupted, the next process that opens the store
+   for writing finishes the move, because the record names the shards.
+
+A shard that no record names belongs to no block. Each block has a single writer.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import platform
-import re
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,41 +32,62 @@ from obygaze_features.common.files import (
     new_folder,
     require_plain_file,
     sha256_of,
+    sync_path,
     to_json,
+    write_bytes,
     write_text,
 )
 from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.commit import (
-    Done,
-    Failed,
-    commit_block,
-    finish_moves,
-    is_written,
-    move_shards,
-)
+from obygaze_features.store.files import require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
-from obygaze_features.store.location import require_store_name
-from obygaze_features.store.metadata import check_attributes, final_error
+from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
 from obygaze_features.store.reader import Store, open_store
+from obygaze_features.store.shards import write_shard
 
 if TYPE_CHECKING:
     import zarr
 
     from obygaze_features.items.items import Items, NamedItems
 
+_RECIPE = ("items_digest", "backbone", "preprocessing", "precision", "arrays", "block_rows")
+"""The attributes that must be equal for rows to belong to the same store."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A computed row: its value in each array, and the fingerprint of its source file."""
+
+    values: Mapping[str, NDArray[Any]]
+    source: str | None
+    status = Status.DONE
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A row that could not be computed, and the reason for the failure."""
+
+    status: Status
+    reason: str
+    source: str | None = None
+
+
+Outcome = Done | Failed | None
+"""The outcome of a row; None for a row that is still to do."""
+
 
 class StoreWriter:
     """A writer that fills a store. Start with `create`, or continue a store with `resume`.
 
-    Several writers (processes, or machines on a shared file system) may fill the same store. The
-    first commit of a block wins. Use `BlockClaims` to avoid computing a block twice.
+    Several writers (processes, or machines on a shared file system) may fill the same store if each
+    writes other blocks: see `is_in_part`.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._specs = {spec.name: spec for spec in store.specs}
         if not store.is_final:
             with disk_errors(store.path, StoreError):
                 finish_moves(store)
@@ -87,22 +121,25 @@ class StoreWriter:
             for all stores of one extraction.
         """
         path = require_store_name(Path(path))
-        if not len(manifest.items):
+        n = len(manifest.items)
+        if not n:
             raise StoreError(f"the manifest {manifest.name!r} has no items; add items first")
+
         attributes = {
             "format_version": fmt.FORMAT_VERSION,
             "state": "open",
             **recipe.attributes(),
             "manifest": manifest.name,
             "items_digest": manifest.items.digest,
-            "n": len(manifest.items),
-            "block_rows": block_rows or fmt.default_block_rows(len(manifest.items)),
+            "n": n,
+            "block_rows": block_rows or fmt.default_block_rows(n),
             "licence": manifest.licence,
             "citation": manifest.citation,
             **recipe.texts,
             "software": f"obygaze {obygaze_version()}",
         }
         check_attributes(path, attributes)
+
         with disk_errors(path, StoreError), new_folder(path) as folder:
             write_empty_store(folder, attributes, recipe.arrays, manifest.items, probe or {})
         writer = cls(open_store(path))
@@ -125,8 +162,9 @@ class StoreWriter:
 
     def missing_blocks(self) -> list[int]:
         """Return the blocks without a record."""
-        blocks = range(0 if self.store.is_final else self.store.blocks)
-        return [block for block in blocks if not self.is_written(block)]
+        if self.store.is_final:
+            return []
+        return [block for block in range(self.store.blocks) if not self.is_written(block)]
 
     def missing_in_block(
         self, block: int, rows: Sequence[int], *, retry_failed: bool = False
@@ -135,61 +173,240 @@ class StoreWriter:
         record = self.store.read_record(block)
         if record is None:
             return list(rows)
-        codes = {code for code in Status if not code or (retry_failed and code > Status.DONE)}
+
         first = self.rows_of(block).start
-        return [row for row in rows if record.status[row - first] in codes]
+        missing = []
+        for row in rows:
+            status = record.status[row - first]
+            if status == Status.TODO or (retry_failed and status > Status.DONE):
+                missing.append(row)
+        return missing
 
     def rows_of(self, block: int) -> range:
         """Return the row numbers of a block."""
         return self.store.rows_of_block(block)
 
-    def write_block(self, block: int, rows: Sequence[Done | Failed | None]) -> BlockRecord:
-        """Write a block from the outcomes of its rows, in order; None for rows still to do."""
-        expected = self.rows_of(block)
-        if not expected or len(rows) != len(expected):
-            raise StoreError(
-                f"{self.store.path}: block {block} has {counted(len(expected), 'row')} "
-                f"(got {len(rows)})"
-            )
-        return commit_block(self.store, block, rows)
-
     def is_written(self, block: int) -> bool:
-        """Return True if a block has been written, by any writer."""
-        return is_written(self.store, block)
+        """Return True if a block has a record on disk."""
+        return (self.store.path / fmt.record_name(block)).exists()
+
+    def write_block(self, block: int, rows: Sequence[Outcome]) -> BlockRecord:
+        """Write a block from the outcomes of its rows, in order.
+
+        A row with a value that its array cannot hold is recorded as failed. Raises `StoreError` if
+        the block has been written: only `rewrite` replaces a block.
+        """
+        if self.is_written(block):
+            raise StoreError(f"block {block} of {self.store.path} has already been written")
+        return commit_block(self.store, block, [self._check(row) for row in rows])
 
     def rewrite(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
         """Write a block again with new outcomes for some rows; rows that are done are kept.
 
         Writes nothing if no outcome changes.
         """
-        # Another writer may have written the block since this one opened the store.
-        store = open_store(self.store.path)
-        record = store.record_of(block)
-        if record is None:
-            raise StoreError(f"block {block} of {store.path} has not been written yet")
-        ids = [store.ids[row] for row in self.rows_of(block)]
-        before = [
-            Done(store[item_id], source)
-            if status == Status.DONE
-            else Failed(Status(status), record.failures[item_id], source)
-            if status
-            else None
-            for item_id, status, source in zip(ids, record.status, record.sources, strict=True)
-        ]
-        outcomes = [
-            old if isinstance(old, Done) else rows.get(row, old)
-            for row, old in zip(self.rows_of(block), before, strict=True)
-        ]
-        # Rows that are done are kept as the same objects; arrays cannot be compared with ==.
-        if all(new is old or new == old for new, old in zip(outcomes, before, strict=True)):
+        record, before = self._read_block(block)
+        after = list(before)
+        first = self.rows_of(block).start
+        for row, outcome in rows.items():
+            if record.status[row - first] != Status.DONE:
+                after[row - first] = self._check(outcome)
+
+        # Rows that are done are the same objects, so their arrays are not compared.
+        if after == before:
             return record
-        move_shards(store, record)  # so that a delayed move cannot overwrite new shards
-        return commit_block(store, block, outcomes, instead_of=record)
+        return commit_block(self.store, block, after)
+
+    def drop(self, block: int, rows: Sequence[int]) -> BlockRecord:
+        """Write a block again without some of its rows, which are then to do; they are not read."""
+        _, outcomes = self._read_block(block, without=rows)
+        return commit_block(self.store, block, outcomes)
 
     def log(self, event: str, **fields: Any) -> None:
         """Append an event to the log, the only file that may differ between equal stores."""
         with disk_errors(self.store.path, StoreError):
             append_to_log(self.store.path, event, **fields)
+
+    def _check(self, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, Done):
+            return check_row(self._specs, outcome)
+        return outcome
+
+    def _read_block(
+        self, block: int, without: Sequence[int] = ()
+    ) -> tuple[BlockRecord, list[Outcome]]:
+        """Return a block's record, and the outcomes of its rows as they are on disk now."""
+        store = self.store
+        record = store.read_record(block)
+        if record is None:
+            raise StoreError(f"block {block} of {store.path} has not been written yet")
+        if record != store.record_of(block):  # it was written after the store was opened
+            store.refresh()
+
+        rows = np.array(self.rows_of(block))
+        status = np.array(record.status)
+        status[np.isin(rows, without)] = Status.TODO
+        return record, read_outcomes(store, rows, status, record.sources, record.failures)
+
+
+def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> BlockRecord:
+    """Write a block's shards, then its commit record, after which the block exists.
+
+    The rows must fit the arrays: see `check_row`.
+    """
+    rows = store.rows_of_block(block)
+    if not rows or len(outcomes) != len(rows):
+        raise StoreError(
+            f"{store.path}: block {block} has {counted(len(rows), 'row')} (got {len(outcomes)})"
+        )
+
+    status = []
+    sources = []
+    failures = {}
+    for row, outcome in zip(rows, outcomes, strict=True):
+        status.append(int(outcome.status) if outcome else int(Status.TODO))
+        sources.append(outcome.source if outcome else None)
+        if isinstance(outcome, Failed):
+            failures[store.ids[row]] = outcome.reason
+
+    with disk_errors(store.path, StoreError):
+        _refuse_if_final(store)
+        shards = {spec.name: _stage(store, block, spec, outcomes) for spec in store.specs}
+        record = BlockRecord(block, tuple(status), tuple(sources), failures, shards)
+        sync_path(store.path / fmt.STAGING)
+        _refuse_if_final(store)
+        write_bytes(store.path / fmt.record_name(block), record.to_bytes())
+        move_shards(store, record)
+    return record
+
+
+def read_outcomes(
+    store: Store,
+    rows: NDArray[np.intp],
+    status: NDArray[Any],
+    sources: Sequence[str | None],
+    reasons: Mapping[str, str],
+) -> list[Outcome]:
+    """Read the values of the rows that are done, and return the outcome of each row.
+
+    Parameters
+    ----------
+    store, rows
+        The store, and the numbers of the rows.
+    status, sources
+        The status and the source of each of these rows.
+    reasons
+        The reason why rows failed, by id.
+    """
+    done = rows[status == Status.DONE]
+    values = {name: store.read_rows(name, done) for name in store.arrays}
+
+    outcomes: list[Outcome] = []
+    number = 0
+    for row, code, source in zip(rows.tolist(), status.tolist(), sources, strict=True):
+        if code == Status.TODO:
+            outcomes.append(None)
+        elif code == Status.DONE:
+            outcomes.append(Done({name: values[name][number] for name in values}, source))
+            number += 1
+        else:
+            outcomes.append(Failed(Status(code), reasons[store.ids[row]], source))
+    return outcomes
+
+
+def check_row(specs: Mapping[str, ArraySpec], row: Done) -> Done | Failed:
+    """Convert a row to the arrays' dtypes; return a failure if an array cannot hold a value."""
+    if row.values.keys() != specs.keys():
+        raise StoreError(
+            f"a row has the arrays {', '.join(row.values)}, but the store has {', '.join(specs)}"
+        )
+
+    values = {}
+    filled = set()
+    for name, spec in specs.items():
+        computed = np.asarray(row.values[name])
+        if computed.shape != spec.shape:
+            raise StoreError(f"a row of {name} must have shape {spec.shape} (got {computed.shape})")
+        value = computed
+        if computed.dtype != spec.dtype:
+            with np.errstate(over="ignore", invalid="ignore"):
+                value = computed.astype(spec.dtype)
+        values[name] = value
+
+        content = spec.without_padding(value)
+        is_exact = value.dtype.kind == "f" or np.array_equal(value, computed)
+        if not is_exact or not content.size or not _is_storable(content, spec):
+            problem = "NaN or infinity"
+            if computed.dtype.kind != "f" or np.isfinite(spec.without_padding(computed)).all():
+                problem = f"a value that {spec.dtype} cannot hold"
+            return Failed(Status.NOT_FINITE, f"{name} has {problem}", row.source)
+        if spec.padded:
+            filled.add(len(content) / spec.shape[0])
+
+    if len(filled) > 1:
+        return Failed(Status.NOT_FINITE, "some frames have no features", row.source)
+    return Done(values, row.source)
+
+
+def _is_storable(content: NDArray[Any], spec: ArraySpec) -> bool:
+    """Return True if the content of a row has no infinities and no fill values."""
+    if content.dtype == np.float16:
+        # Thirty times faster than isfinite: values from 0x7C00 up mean infinity or NaN.
+        return int((content.view(np.uint16) & 0x7FFF).max()) < 0x7C00
+    if content.dtype.kind == "f":
+        return bool(np.isfinite(content).all())
+    return not bool(spec.is_fill(content).any())
+
+
+def _stage(store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome]) -> str | None:
+    """Write and flush the shard of one array; return its SHA-256, or None if no row is done."""
+    chunks = [row.values[spec.name] if isinstance(row, Done) else None for row in outcomes]
+    if all(chunk is None for chunk in chunks):
+        return None
+    temporary = store.path / fmt.STAGING / f".{uuid.uuid4().hex}.partial"
+    try:
+        sha256 = write_shard(temporary, chunks, fmt.shard_layout(spec, store.block_rows))
+        os.replace(temporary, store.path / fmt.staged_name(spec, block, sha256))
+    finally:
+        temporary.unlink(missing_ok=True)
+    return sha256
+
+
+def _refuse_if_final(store: Store) -> None:
+    """Raise `StoreError` if the store has been finalised since it was opened."""
+    if read_attributes(store.location)["state"] != "open":
+        raise final_error(store.path, "was finalised while rows were being written")
+
+
+def finish_moves(store: Store) -> None:
+    """Finish commits whose writer was killed after writing the record."""
+    blocks = set()
+    for path in (store.path / fmt.STAGING).glob("*"):
+        number = path.name.partition(".")[0]
+        if number.isdecimal():
+            blocks.add(int(number))
+    for block in sorted(blocks):
+        record = store.read_record(block)
+        if record is not None:
+            move_shards(store, record)
+
+
+def move_shards(store: Store, record: BlockRecord) -> None:
+    """Finish a commit by moving the shards that are still staged."""
+    for spec in store.specs:
+        target = store.path / fmt.shard_name(spec, record.block)
+        sha256 = record.shards[spec.name]
+        if sha256 is None:
+            target.unlink(missing_ok=True)
+            continue
+
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # it may have been moved already
+            os.replace(store.path / fmt.staged_name(spec, record.block, sha256), target)
+        folder = target.parent
+        while folder != store.path:
+            sync_path(folder)
+            folder = folder.parent
 
 
 def require_resumable(
@@ -201,46 +418,58 @@ def require_resumable(
     """
     if store.is_final and not store.status.all():
         raise final_error(store.path, "is final, so its missing rows cannot be computed")
-    now = {**(recipe.attributes() if recipe else store.attributes)} | {
-        "items_digest": manifest.items.digest,
-        "block_rows": block_rows or store.block_rows,
-    }
-    if differences := recipe_differences(store.attributes, now):
-        raise StoreError(
-            f"{store.path} cannot be continued because it was made with different "
-            f"{' and different '.join(differences)}; use the same settings, or another output"
-        )
+
+    now = dict(store.attributes)
+    if recipe:
+        now |= recipe.attributes()
+    now["items_digest"] = manifest.items.digest
+    now["block_rows"] = block_rows or store.block_rows
+    require_same_recipe(store.attributes, now, f"{store.path} cannot be continued")
 
 
-def recipe_differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List how two recipes differ, as far as this makes their rows incompatible."""
-    subjects: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-        "items": lambda recipe: recipe["items_digest"],
-        "backbone weights": lambda recipe: recipe["backbone"]["weights_sha256"],
-        "backbone settings": lambda recipe: recipe["backbone"]["config"],
-        "preprocessing": lambda recipe: recipe["preprocessing"],
-        "precision": lambda recipe: recipe["precision"],
-        "arrays": lambda recipe: recipe["arrays"],
-        "rows per block": lambda recipe: recipe["block_rows"],
-    }
-    pairs = {subject: (get(stored), get(now)) for subject, get in subjects.items()}
-    different = {subject: pair for subject, pair in pairs.items() if pair[0] != pair[1]}
-    if "backbone weights" in different:  # a different network also has different settings
-        different.pop("backbone settings", None)
-    return [f"{subject} ({_describe_pair(*pair)})" for subject, pair in different.items()]
+def recipe_differences(
+    left: Mapping[str, Any], right: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Return how two stores' attributes differ, as far as their rows do not belong together.
+
+    Backbones with equal weights and settings are the same, whatever their names.
+    """
+    recipes = []
+    for attributes in (left, right):
+        recipe = {name: attributes[name] for name in _RECIPE}
+        backbone = recipe["backbone"]
+        recipe["backbone"] = {key: backbone.get(key) for key in ("weights_sha256", "config")}
+        recipes.append(recipe)
+    return differences(*recipes)
 
 
-def _describe_pair(stored: Any, now: Any) -> str:
-    """Describe two different values by their texts, or mappings by the keys that differ."""
-    if isinstance(stored, Mapping) and isinstance(now, Mapping):
-        keys = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
-        if len(keys) > 1:
-            return join_some(keys, limit=3)
-        return f"{keys[0]}: {_describe_pair(stored.get(keys[0]), now.get(keys[0]))}"
-    texts = [value if isinstance(value, str) else json.dumps(value) for value in (stored, now)]
-    # Digests are shortened, names are not.
-    there, here = (re.sub("^([0-9a-f]{12})[0-9a-f]{20,}$", r"\1...", text) for text in texts)
-    return f"{there} there, {here} here"
+def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the left and the right value of each key that differs; dots join keys of keys.
+
+    Examples
+    --------
+    >>> differences({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2}})
+    {'b.d': (3, None)}
+    """
+    found = {}
+    for key in {**left, **right}:
+        there = left.get(key)
+        here = right.get(key)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            for inner, pair in differences(there, here).items():
+                found[f"{key}.{inner}"] = pair
+        elif there != here:
+            found[key] = (there, here)
+    return found
+
+
+def require_same_recipe(left: Mapping[str, Any], right: Mapping[str, Any], message: str) -> None:
+    """Raise `StoreError`, which says what differs, if two stores' rows do not belong together."""
+    parts = []
+    for name, (there, here) in recipe_differences(left, right).items():
+        parts.append(f"{name} ({there!s:.40} there, {here!s:.40} here)")
+    if parts:
+        raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
@@ -271,7 +500,7 @@ def write_empty_store(
     if probe:
         write_probe(group, arrays, probe)
     write_checksums(folder)
-    for name in (fmt.RECORDS, fmt.STAGING, fmt.CLAIMS):
+    for name in (fmt.RECORDS, fmt.STAGING):
         (folder / name).mkdir()
 
 

@@ -21,7 +21,7 @@ from obygaze_features.common.files import describe_other_kind, read_toml
 from obygaze_features.common.text import redact_url, shorten, unknown_name
 from obygaze_features.errors import ExperimentError, errors_as
 from obygaze_features.manifests import LabelScheme
-from obygaze_features.store.location import is_url
+from obygaze_features.store.files import is_url
 from obygaze_models.data.folds import BALANCES
 from obygaze_models.data.protocols import PROTOCOLS
 from obygaze_models.data.stores import name_stores

@@ -42,7 +42,7 @@ from obygaze_features.common.resume import is_resumable
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import ExperimentError, OutputExists, StoreUnreadable
 from obygaze_features.manifests.splits import overlapping
-from obygaze_features.store.location import Folder, sha256_at
+from obygaze_features.store.files import Folder, sha256_at
 from obygaze_models.data.dataset import ClipDataset
 from obygaze_models.data.folds import Leak, find_leaks
 from obygaze_models.data.protocols import PROTOCOLS

@@ -36,7 +36,7 @@ from obygaze_features.errors import ExperimentError
 from obygaze_features.items.films import film_titles
 from obygaze_features.manifests import Items, LabelSet, Manifest
 from obygaze_features.store import Store
-from obygaze_features.store.location import is_url
+from obygaze_features.store.files import is_url
 from obygaze_models.data.stores import StoreLike, open_stores
 from obygaze_models.data.warnings import RunWarning, unique_warnings
 from obygaze_models.experiments.annotators import ANNOTATORS, Votes, read_votes

@@ -274,7 +274,7 @@ class ReproductionContext:
         if name in arrays:
             return
         remedy = f"Extract it with: obygaze features extract --arrays {name}"
-        if any(spec.meaning.startswith("imported from") for spec in self.stores[slot].specs):
+        if any(spec.meaning.startswith("imported") for spec in self.stores[slot].specs):
             remedy = f"Import all arrays into one store, {name} too, with of.import_features"
         raise Unavailable(f"{self._paths[slot]} has no array {name}. {remedy}")
 

@@ -8,7 +8,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -28,28 +27,6 @@ def test_files_follow_the_users_umask(tmp_path):
     )
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o750
-
-
-@pytest.fixture
-def no_hard_links(monkeypatch):
-    """Simulate a disk without hard links, such as exFAT."""
-    refused = PermissionError(errno.EPERM, "Operation not permitted")
-    monkeypatch.setattr(os, "link", Mock(side_effect=refused))
-
-
-@pytest.mark.parametrize("disk", ["tmp_path", "no_hard_links"])
-def test_exactly_one_of_many_publishers_wins(tmp_path, request, disk):
-    request.getfixturevalue(disk)
-    path, barrier = tmp_path / "record", threading.Barrier(8)
-
-    def publish(number: int) -> bool:
-        barrier.wait()
-        return files.publish_exclusively(path, str(number).encode())
-
-    with ThreadPoolExecutor(8) as pool:
-        won = [number for number, first in enumerate(pool.map(publish, range(8))) if first]
-    assert [path.read_text()] == [str(number) for number in won]
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_disk_errors_are_one_line(tmp_path):

@@ -145,7 +145,7 @@ def test_objects_of_a_notebook_can_extract(films, tmp_path):
     assert none.shape == (0, 3, 16, 16)
     with torch.no_grad():
         video[0].weight += 1
-    with pytest.raises(StoreError, match="different backbone weights"):
+    with pytest.raises(StoreError, match=r"different backbone\.weights_sha256"):
         of.extract(manifest, films, our_net, tmp_path)
     for error, options, reason in (
         (UsageError, {"layer": "conv"}, "Sequential: unknown layer 'conv'; choose from"),

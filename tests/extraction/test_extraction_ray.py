@@ -23,7 +23,6 @@ from obygaze_features.common import progress
 from obygaze_features.extraction.job import Options
 from obygaze_features.extraction.ray import WorkerPlan, check_ray, plan_workers
 from obygaze_features.store import format as store_format
-from obygaze_features.store.claims import Claims
 from tests.extraction import ray_clusters as clusters
 from tests.extraction.ray_clusters import descendants, extract_on, left_of, mortal, slow
 from tests.kit.files import refused
@@ -121,7 +120,6 @@ def finish_locally(manifest, films, tiny, output: Path, whole_store: Path) -> No
     """Finish with the local engine, which fills the same store."""
     store = output / "tiny.zarr"
     assert 0 < of.open_store(store).status.sum() < len(manifest)
-    assert Claims(store / "claims").active_blocks() == []
     of.extract(manifest, films, tiny, output)
     assert store_files(store) == store_files(whole_store)
 
@@ -143,7 +141,6 @@ def test_processes_killed_mid_block_change_nothing(
     assert re.search(" 70/70 .*device", lines)
     assert summary.batches == {"tiny": 8}
     assert store_files(tmp_path / "tiny.zarr") == store_files(whole_store)
-    assert Claims(tmp_path / "tiny.zarr/claims").active_blocks() == []
     # Each was computed once, except those in the block during which an actor died.
     assert 70 < (tmp_path / "computed").stat().st_size <= 70 + 32
     # The two and a replacement for the lost actor, unless everything was already done.

@@ -2,7 +2,7 @@
 
    mode 0 counts, 1 kills, 2 fails once with EIO, 3 fails with ENOSPC, and so do all later calls
    that need space. 4 does what was asked and reports EIO, and 5 writes half, as network disks do.
-   6 interrupts. 10 more: there are no hard links, as on exFAT. */
+   6 interrupts. There are no hard links, as on exFAT. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,13 +19,13 @@
 #include <unistd.h>
 
 static char folder[PATH_MAX];
-static long wanted, mode, linkless;
+static long wanted, mode;
 static volatile long count;
 static volatile int armed;
 
 void faults_arm(const char *path, long number, long how) {
     strncpy(folder, path, sizeof folder - 1);
-    wanted = number, mode = how % 10, linkless = how / 10, count = 0, armed = 1;
+    wanted = number, mode = how, count = 0, armed = 1;
 }
 long faults_count(void) { return count; }
 /* When the process was interrupted, by the monotonic clock in seconds; 0 if it was not. */
@@ -54,7 +54,7 @@ static int at_below(int fd, const char *path) {
     return path[0] == '/' || fd == AT_FDCWD ? below(path) : fd_below(fd);
 }
 static int is_refused(const char *call) {
-    return linkless && !strncmp(call, "link", 4) ? errno = EPERM, 1 : 0;
+    return !strncmp(call, "link", 4) ? errno = EPERM, 1 : 0;
 }
 enum fate { GOES, FAILS, LIES, HALVES };
 static enum fate fate_of(int here, int needs_space) {

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -38,16 +38,14 @@ from tests.kit.counts import keep_counts
 from tests.kit.servers import serve
 
 SOURCE = Path(__file__).with_name("failing.c")
-#: Of a store's writer; of a run, which has its fits until all else is there.
-LEFTOVERS = ("claims/", "fits/", "partial.json")
+#: Of a run, which has its fits until all else is there.
+LEFTOVERS = ("fits/", "partial.json")
 #: Of a reproduction: they say how long it took.
 TIMED = ("report.html", "reproduction.json")
 MODES = {"killed": 1, "EIO": 2, "ENOSPC": 3, "done but EIO": 4, "half a write": 5, "Ctrl-C": 6}
 CODES = {"killed": (-signal.SIGKILL,), "Ctrl-C": (0, 130)}
 """How a command may end in a mode; in another one with 0, 1 or the scenario's own code."""
 MAX_INTERRUPTED_S = 2.0
-NO_HARD_LINKS = 10
-"""Added to a mode: the disk is one such as exFAT."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +62,8 @@ class Scenario:
     code: int = 0
     #: Whether what a killed writer left stays, until the store is finalised or repaired.
     keeps_leftovers: bool = False
-    #: Whether each shard and record that was there stays, in the store or beside it. All points
-    #: are tried.
-    keeps_parts: bool = False
-    has_links: bool = True
+    #: Whether a fault is tried at every call.
+    at_every_call: bool = False
 
 
 def has_right_rows(path: Path) -> bool:
@@ -78,20 +74,20 @@ def has_right_rows(path: Path) -> bool:
         return not (path / "zarr.json").exists() and not list(path.glob("blocks/*"))
     expected = open_store(path.parents[1] / "data" / "extracted.zarr")
     done = [store.ids[row] for row in np.flatnonzero(store.status == 1)]
-    return not [entry for entry in verify(path) if not entry.harmless] and all(
+    return not verify(path) and all(
         np.array_equal(store.read(name, done), expected.read(name, done)) for name in store.arrays
     )
 
 
 def is_readable(path: Path) -> bool:
     """An open store that is either complete or does not exist yet."""
-    return not (path / "zarr.json").exists() or not [e for e in verify(path) if not e.harmless]
+    return not (path / "zarr.json").exists() or not verify(path)
 
 
 def keeps_intact_rows(path: Path) -> bool:
-    """A damaged store, repaired or not, that still has the rows of the other block."""
+    """A store that still has all rows but the first, which may be damaged."""
     store, expected = open_store(path), open_store(path.parents[1] / "data" / "open.zarr")
-    ids = expected.ids[toys.BLOCK_ROWS :]
+    ids = expected.ids[1:]
     return all(np.array_equal(store.read(n, ids), expected.read(n, ids)) for n in store.arrays)
 
 
@@ -110,7 +106,7 @@ SCENARIOS = {
     "finalise": Scenario("stores finalise {out}/x.zarr", "x.zarr", "open.zarr"),
     **{
         f"set {state}": Scenario("stores set {out}/x.zarr --licence CC-BY-4.0", "x.zarr",
-                                 f"{state}.zarr")
+                                 f"{state}.zarr", keeps_intact_rows)
         for state in ("open", "final")
     },
     "pack": Scenario("stores push {data}/final.zarr {out}/x.zip", "x.zip"),
@@ -123,10 +119,10 @@ SCENARIOS = {
     "subset": Scenario("stores subset {data}/final.zarr --film tt1 -o {out}/x.zarr", "x.zarr"),
     "subset open": Scenario("stores subset {data}/open.zarr --film tt1 -o {out}/x.zarr", "x.zarr"),
     "repair open": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-open.zarr",
-                            keeps_intact_rows, code=3, keeps_parts=True),
+                            keeps_intact_rows, code=3, keeps_leftovers=True, at_every_call=True),
     # Between two renames it is gone, but beside it; the next repair puts it back.
     "repair final": Scenario("stores repair {out}/x.zarr --yes", "x.zarr", "damaged-final.zarr",
-                             lambda path: not path.exists(), code=3, keeps_parts=True),
+                             lambda path: not path.exists(), code=3, at_every_call=True),
     "split": Scenario(
         "manifests split {out}/manifest --name leak-free --folds 3 --seed 8 --overwrite",
         "manifest", "manifest", is_split_without_origin,
@@ -153,10 +149,6 @@ LONG = {
                           "xclip={data}/xclip.zarr --protocol released -o {out}/x", "x"),
 }  # fmt: skip
 """Commands that take seconds. Calls of these are not counted; they are interrupted at any time."""
-SCENARIOS |= {
-    f"{name} without links": replace(SCENARIOS[name], has_links=False)
-    for name in ("extract", "set open", "merge")
-}
 ALL = SCENARIOS | LONG
 
 
@@ -167,7 +159,7 @@ WARM = (
     "transformers", "sklearn.tree", "skops.io", "msgspec",
     "obygaze_features.commands.stores",
     "obygaze_features.commands.manifests", "obygaze_features.commands.extract",
-    "obygaze_features.store.repair", "obygaze_features.extraction.extract",
+    "obygaze_features.store.verify", "obygaze_features.extraction.extract",
     "obygaze_features.extraction.loop", "obygaze_models.commands.models",
     "obygaze_models.experiments.run", "obygaze_models.estimators.registry",
     "obygaze_models.commands.report", "obygaze_models.commands.reproduce",
@@ -346,7 +338,6 @@ class Trial:
         return self.read()
 
     def run(self, point: int, mode: int, moment: float = 0) -> int | None:
-        mode += 0 if self.scenario.has_links else NO_HARD_LINKS
         return self._run(self.arguments, self.out, point, mode, self.log, moment)
 
     def read(self, *, leftovers: bool = True) -> dict[str, bytes] | None:
@@ -367,7 +358,7 @@ class Trial:
     def problem_at(self, point: int, mode: str, moment: float = 0) -> str:
         """Return the problem after a fault at a system call or moment, or an empty string."""
         self._begin()
-        output, parts = self.out / self.scenario.output, self._parts()
+        output = self.out / self.scenario.output
         code = self.run(point, 0 if moment else MODES[mode], moment)
         for aside in output.parent.glob(f".{output.name}.*.replaced"):
             if not output.exists():  # do what the message says
@@ -398,11 +389,6 @@ class Trial:
             self._run_again()  # which may say that the output exists
             if left := self._leftovers():
                 return f"is complete, and a repeated command leaves {left}"
-        for _ in range(2 if self.scenario.keeps_parts else 0):
-            code = self._run_again()
-            lost = parts - self._parts()
-            if code not in (0, self.scenario.code) or lost:
-                return f"ended with {code} and lost {sorted(name for name, _ in lost)}"
         return ""
 
     def _run_again(self) -> int | None:
@@ -419,14 +405,6 @@ class Trial:
             if ("/." in f"/{name}" and ".replaced/" not in name)
             or name.removeprefix(inside).startswith(LEFTOVERS)
         ]  # fmt: skip
-
-    def _parts(self) -> set[tuple[str, bytes]]:
-        """Return the shards and records in the output and in folders next to it."""
-        return {
-            (name.partition("/")[2], data)
-            for name, data in toys.contents(self.out).items()
-            if "/blocks/" in name or "/c/" in name
-        }
 
 
 def decoding_processes(folder: Path) -> list[str]:
@@ -446,9 +424,7 @@ def differing(state: dict[str, bytes] | None, new: dict[str, bytes] | None) -> l
 
 
 def points_to_try(scenario: Scenario) -> int:
-    if scenario.keeps_parts:
-        return 10**9
-    return 30 if scenario.has_links else 8
+    return 10**9 if scenario.at_every_call else 30
 
 
 ROWS = [

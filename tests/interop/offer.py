@@ -38,8 +38,8 @@ def offer_store(folder: Path, name: str) -> dict[str, dict[str, object]]:
         digest = hashlib.sha256(values.tobytes()).hexdigest()
         digests[array] = {"dtype": values.dtype.name, "shape": values.shape, "sha256": digest}
     (expected / "ids.json").write_text(json.dumps(ids))
-    store.pack(folder / "stores" / f"{name}.zip")
-    store.export(folder / f"{name}.h5")
+    of.pack(store, folder / "stores" / f"{name}.zip")
+    of.export(store, folder / f"{name}.h5")
     return digests
 
 
@@ -84,7 +84,7 @@ def main(demo: Path, folder: Path) -> None:
         shutil.copytree(demo / path, folder / "stores" / f"{name}.zarr")
         store = of.open_store(folder / "stores" / f"{name}.zarr")
         if not store.is_final:
-            store.finalise()
+            of.finalise(store)
         digests[name] = offer_store(folder, name)
     (folder / "expected" / "digests.json").write_text(json.dumps(digests))
     offer_annotations(folder)

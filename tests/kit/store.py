@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from obygaze_features.common.tables import format_table
 from obygaze_features.manifests import Item, Items, Manifest
@@ -22,11 +23,13 @@ from obygaze_features.store import (
     Store,
     StoreWriter,
     open_store,
+    transfer,
 )
 from obygaze_features.store import format as fmt
 from obygaze_features.store.diff import diff
-from obygaze_features.store.finalise import finalise
+from obygaze_features.store.finalise import _consolidate, finalise
 from obygaze_features.store.transfer import Packed, Pushed
+from obygaze_features.store.writer import write_checksums
 
 ARRAYS = (
     ArraySpec("native", (5,), "float32", "five numbers"),
@@ -77,7 +80,7 @@ def fill(
     blocks: Iterable[int] | None = None,
     compute: Callable[[int], Done | Failed] = a_row,
 ) -> None:
-    """Write the missing blocks in order, like an extraction."""
+    """Write the missing blocks and rows in order, like an extraction."""
 
     def computed(row: int) -> Done | Failed:
         outcome = compute(row)
@@ -85,8 +88,12 @@ def fill(
             return outcome
         return Done({name: outcome.values[name] for name in writer.store.arrays}, outcome.source)
 
-    for block in writer.missing_blocks() if blocks is None else blocks:
-        writer.write_block(block, [computed(row) for row in writer.rows_of(block)])
+    for block in range(writer.store.blocks) if blocks is None else blocks:
+        rows = writer.rows_of(block)
+        if not writer.is_written(block):
+            writer.write_block(block, [computed(row) for row in rows])
+        elif missing := writer.missing_in_block(block, rows):
+            writer.rewrite(block, {row: computed(row) for row in missing})
 
 
 def a_store(
@@ -177,7 +184,9 @@ def final_state(
     attributes = store.attributes | {"state": "final"}
     group = zarr.create_group(path, attributes={fmt.ATTRIBUTES: attributes})
     for spec in store.specs:
-        layout = fmt.array_layout(spec, len(store), shard_rows, chunk_rows, compress=compress)
+        layout = fmt.array_layout(spec, len(store), shard_rows, chunk_rows)
+        if compress:
+            layout = compressed(layout)
         group.create_array(**layout)[:] = store.read(spec.name, missing="nan")
     ids = fmt.encode_ids(store.ids)
     group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
@@ -193,12 +202,33 @@ def final_state(
     return path
 
 
+def compressed(layout: dict[str, Any]) -> dict[str, Any]:
+    """Return the layout of an array whose chunks are compressed, which versions up to 0.3 wrote."""
+    codecs = (BytesCodec(endian="little"), ZstdCodec(level=3), Crc32cCodec())
+    return layout | {"serializer": replace(layout["serializer"], codecs=codecs)}
+
+
+def compress(path: Path) -> None:
+    """Compress the chunks of a final store."""
+    store, group = open_store(path), zarr.open_group(path, mode="r+", use_consolidated=False)
+    for spec in store.specs:
+        values = store.read(spec.name, missing="nan")
+        layout = fmt.array_layout(
+            spec, len(store), *fmt.final_rows(spec, len(store)), beside=store.specs
+        )
+        group.create_array(**compressed(layout), overwrite=True)[:] = values
+    _consolidate(path)
+    write_checksums(path)
+
+
 def in_all_states(folder: Path, values: Mapping[str, np.ndarray], **options: Any) -> Path:
     """Write ``open.zarr``, and the same store as ``final.zarr`` and ``compressed.zarr``."""
     open_state(folder / "open.zarr", values, **options)
     for state in STATES[1:]:
         path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
-        finalise(path, compress=state == "compressed", allow_incomplete=True)
+        finalise(path, allow_incomplete=True)
+        if state == "compressed":
+            compress(path)
     return folder
 
 
@@ -215,11 +245,11 @@ def assert_alike(there: Store, here: Store) -> None:
 
 
 def pack(path: Path, output: Path, *, overwrite: bool = False) -> Packed:
-    return open_store(path).pack(output, overwrite=overwrite)
+    return transfer.pack(open_store(path), output, overwrite=overwrite)
 
 
 def push(path: Path, target: Path | str) -> Pushed:
-    return open_store(path).push(target)
+    return transfer.push(open_store(path), target)
 
 
 class Malice:

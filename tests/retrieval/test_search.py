@@ -21,7 +21,7 @@ from tests.backbones.test_backbones_parity import MODELS, text_features
 from tests.kit.files import refused
 from tests.kit.models import write_checkpoint
 from tests.kit.run import write_rows
-from tests.kit.store import pack
+from tests.kit.store import compress, pack
 from tests.retrieval.conftest import FAILED, PADDED, TOY, WIDTH, ZERO, make_search_store
 
 
@@ -49,8 +49,10 @@ def any_store(request, source, tmp_path_factory):
     if request.param == "open":
         return store
     folder = tmp_path_factory.mktemp(request.param)
-    copy = store.subset(folder / "copy.zarr", ids=store.ids)
-    copy.finalise(compress=request.param == "compressed", allow_incomplete=True)
+    copy = of.subset(store, folder / "copy.zarr", ids=store.ids)
+    of.finalise(copy, allow_incomplete=True)
+    if request.param == "compressed":
+        compress(copy.path)
     return pack(copy.path, folder / "copy.zip").path if request.param == "zip" else copy
 
 
@@ -61,8 +63,8 @@ def test_vector_search_equals_brute_force(source, any_store, query, monkeypatch)
     np.testing.assert_allclose([match.cosine for match in matches], cosines, atol=1e-6)
     assert {match.film for match in matches} == {"tt1", "tt2", "tt3"}
     assert matches[0].frame is matches[0].time is None
-    monkeypatch.setattr(nearest_module, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(nearest_module, "FORGET_BYTES", 1)
+    monkeypatch.setattr(nearest_module, "PART_BYTES", 1)
+    monkeypatch.setattr(nearest_module, "PARTS_KEPT", 1)
     assert [match.id for match in of.search(any_store, vector=query, top=7)] == ids[:7]
     # Rows that are not done, or without a direction, do not match.
     assert len(ids) == 30
@@ -70,9 +72,8 @@ def test_vector_search_equals_brute_force(source, any_store, query, monkeypatch)
 
 
 @pytest.mark.parametrize("top", [1, 4, 13, 40])
-def test_ties_keep_the_order_of_rows(tmp_path, monkeypatch, top):
-    """40 vectors have three axes; groups of any size are compared."""
-    monkeypatch.setattr(nearest_module, "GROUP", 3)
+def test_ties_keep_the_order_of_rows(tmp_path, top):
+    """40 vectors have three axes."""
     ids = [f"tt1-{row:03}" for row in range(40)]
     manifest = Manifest("axes", Items.of([Item(name, film="tt1", media=name) for name in ids]))
     recipe = Recipe("toy", TOY, {}, "float32", (ArraySpec("native", (3,), "float32", ""),))

@@ -20,7 +20,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toys.a_store(folder / "open.zarr")
     for state in toys.STATES[1:]:
         path = shutil.copytree(folder / "open.zarr", folder / f"{state}.zarr")
-        finalise(path, compress=state == "compressed")
+        finalise(path)
+        if state == "compressed":
+            toys.compress(path)
     return folder
 
 

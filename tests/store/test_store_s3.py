@@ -1,7 +1,5 @@
 """Stores on S3, by a local server of its protocol, and addresses of other schemes."""
 
-import base64
-import hashlib
 import os
 import re
 import shutil
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.errors import MissingExtra, StoreError, StoreUnreadable, UsageError
-from obygaze_features.store import open_store, schemes, subset
+from obygaze_features.store import open_store, subset
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
 from tests.kit.servers import bucket
@@ -80,75 +78,24 @@ def test_a_row_takes_one_request_from_the_opened_store(url, stores, requests, ca
         client.upload_file(str(stores / name), "lab", name)
 
 
-def test_a_push_sends_checksums_and_reads_no_features_back(url, stores, requests, caplog):
-    import boto3
-
-    target = f"{url}/sent.zarr"
-    sent = push(stores / "final.zarr", target).sent
-    read = {path for method, path in requests() if method == "GET" and "?" not in path}
-    assert read == {"lab/sent.zarr/checksums.json"}
-    name = "frames/c/0/0/0"
-    head = boto3.client("s3").head_object(
-        Bucket="lab", Key=f"sent.zarr/{name}", ChecksumMode="ENABLED"
-    )
-    digest = hashlib.sha256((stores / "final.zarr" / name).read_bytes()).digest()
-    assert base64.b64decode(head["ChecksumSHA256"]) == digest
-    caplog.clear()
-    assert push(stores / "final.zarr", target).sent == 0
-    features = [method for method, path in requests() if "/c/" in path]
-    assert set(features) == {"HEAD"}
-    assert len(features) < sent
-
-
-def test_an_interrupted_upload_starts_over(url, stores, monkeypatch):
-    call, cuts = schemes.S3Files._call, iter([True, True])
-
-    def cut(files, method, name, *limit, **options):
-        if method == "put_object" and name == "rows.csv" and next(cuts, False):
-            options["Body"].read()
-            raise OSError("cut")
-        return call(files, method, name, *limit, **options)
-
-    monkeypatch.setattr(schemes.S3Files, "_call", cut)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    push(stores / "final.zarr", f"{url}/cut.zarr")
-    assert verify(f"{url}/cut.zarr") == []
-
-
-def test_files_are_read_back_without_server_checksums(url, stores, monkeypatch):
-    """The server supports no checksums, and damages a file."""
-    call = schemes.S3Files._call
-
-    def without_checksums(files, method, name, *limit, **options):
-        if method == "put_object" and name == "rows.csv":
-            options["Body"] = b"damaged"
-        options = {key: value for key, value in options.items() if "Checksum" not in key}
-        return call(files, method, name, *limit, **options)
-
-    monkeypatch.setattr(schemes.S3Files, "_call", without_checksums)
-    with pytest.raises(StoreError, match=r"rows.csv differs from what was sent"):
-        push(stores / "final.zarr", f"{url}/imitated.zarr")
-
-
 def test_damage_and_oversized_files_are_named(url, stores):
     assert verify(f"{url}/damaged.zarr") == verify(stores / "damaged.zarr")
-    for folder in (url, f"file://{stores}"):
-        with pytest.raises(StoreError, match="its checksum is wrong; the row of tt001"):
-            open_store(f"{folder}/damaged.zarr").read("frames", ["tt001"])
-        with pytest.raises(StoreError, match=r"checksums.json is larger than"):
-            open_store(f"{folder}/large.zarr")
+    with pytest.raises(StoreError, match="its checksum is wrong; the row of tt001"):
+        open_store(f"{url}/damaged.zarr").read("frames", ["tt001"])
+    with pytest.raises(StoreError, match=r"checksums.json is larger than"):
+        open_store(f"{url}/large.zarr")
 
 
 def test_missing_buckets_and_stores_are_named(url, stores):
     for name in ("lab/none.zarr", "nobody/none.zarr", "lab/final.zarr/native/c"):
-        with pytest.raises(StoreError, match=f"s3://{name} has no store: .*; check"):
+        with pytest.raises(StoreError, match=f"s3://{name} is not a feature store: .*; check"):
             open_store(f"s3://{name}")
     import boto3
 
     for target in ("s3://wrong-bucket/x.zarr", "s3://wrong-bucket"):
-        with pytest.raises(StoreError, match=f"{target}.*: bucket wrong-bucket does not exist"):
+        with pytest.raises(StoreError, match=f"{target}.*: the bucket does not exist"):
             push(stores / "final.zarr", target)
-    with pytest.raises(MissingExtra, match="needs a package that is not installed"):
+    with pytest.raises(MissingExtra, match="needs another package"):
         open_store("gs://bucket/x.zarr")  # its client
     names = [bucket["Name"] for bucket in boto3.client("s3").list_buckets()["Buckets"]]
     assert "wrong-bucket" not in names
@@ -168,15 +115,13 @@ def test_missing_credentials_are_one_line(url, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("address", [
-    "ftp://ann:s@cret@127.0.0.1:1/x.zarr", "ftp://ann:s@cret@127.0.0.1:1/x.zip",
+    "file:///x.zarr", "ftp://ann:s@cret@127.0.0.1:1/x.zarr", "ftp://ann:s@cret@127.0.0.1:1/x.zip",
     "simplecache::s3://lab/final.zarr", "zip://x.zarr::http://127.0.0.1:1/x.zip",
 ])  # fmt: skip
 def test_other_schemes_are_refused_by_name(stores, tmp_path, address):
     scheme = address.partition("://")[0]
-    uses = [partial(push, stores / "final.zarr"), partial(pull, path=tmp_path / "x.zarr")]
-    if not address.endswith(".zip"):  # of a packed store it names the command to fetch it
-        uses.append(open_store)
-    for use in uses:
+    send, fetch = partial(push, stores / "final.zarr"), partial(pull, path=tmp_path / "x.zarr")
+    for use in (send, fetch, open_store):
         with pytest.raises(UsageError, match=f"'{scheme}' addresses; use https") as problem:
             use(address)
         assert "cret" not in str(problem.value)

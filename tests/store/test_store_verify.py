@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,18 +21,13 @@ from obygaze_features.errors import StoreError, StoreUnreadable
 from obygaze_features.store import ArraySpec, Done, StoreWriter, open_store
 from obygaze_features.store import format as fmt
 from obygaze_features.store.finalise import finalise
-from obygaze_features.store.repair import repair
-from obygaze_features.store.verify import verify
+from obygaze_features.store.verify import repair, verify
 from tests.kit import store as toys
 from tests.kit.store import STATES, flip_bit
 
 BLOCK_1 = ("tt1-004", "tt1-005", "tt1-006", "tt1-007")
 SHARD = "native/c/0/0"
 BLOCK_2 = ("tt1-008", "tt1-009", "tt1-010", "tt1-011")
-
-
-def harmful(path):
-    return [entry for entry in verify(path) if not entry.harmless]
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +55,11 @@ def test_a_flipped_bit_of_a_shard_names_its_rows(files, state, data, share, bit)
     offset = int(share * file.stat().st_size)
     flip_bit(file, offset, bit)
     try:
-        damage, name = harmful(path), file.relative_to(path).as_posix()
+        damage, name = verify(path), file.relative_to(path).as_posix()
         array = name.partition("/")[0]
-        assert {(entry.file, entry.array) for entry in damage} == {(name, array)}
-        hit = {item_id for entry in damage for item_id in entry.ids}
+        [entry] = damage
+        assert (entry.file, entry.why) == (name, "it was changed")
+        hit = entry.ids
         index = 4 * 16 + 4  # of an open store, whose chunks are single rows
         assert len(hit) == 1 if state == "open" and offset < file.stat().st_size - index else hit
         store = open_store(path)
@@ -88,13 +85,13 @@ def test_a_flipped_bit_of_any_other_file_is_found(files, state, share, bit, data
     offset = int(share * file.stat().st_size)
     flip_bit(file, offset, bit)
     try:
-        assert harmful(path)
+        assert verify(path)
     finally:
         flip_bit(file, offset, bit)
 
 
 @pytest.mark.parametrize(("spoil", "file", "ids", "reason"), [
-    (lambda p: flip_bit(p / "native/c/1/0", 40), "native/c/1/0", BLOCK_1[1:2], "its checksum"),
+    (lambda p: flip_bit(p / "native/c/1/0", 40), "native/c/1/0", BLOCK_1[1:2], "it was c"),
     (lambda p: flip_bit(p / "blocks/000001.json", 40), "blocks/000001.json", BLOCK_1, "it "),
     (lambda p: (p / "native/c/2/0").unlink(), "native/c/2/0", BLOCK_2, "it is missing"),
     # Its checksums are right, but it is not the shard that the record names.
@@ -102,13 +99,12 @@ def test_a_flipped_bit_of_any_other_file_is_found(files, state, share, bit, data
 ])  # fmt: skip
 def test_repair_and_extraction_restore_the_store(path, sound, spoil, file, ids, reason):
     spoil(path)
-    [entry] = harmful(path)
+    [entry] = verify(path)
     assert (entry.file, entry.ids) == (file, ids)
     assert entry.why.startswith(reason)
-    block = BLOCK_1 if ids[0] in BLOCK_1 else BLOCK_2
     done = repair(path)
-    assert (done.to_do, done.reopened) == (block, False)
-    assert [open_store(path).ids[row] for row in open_store(path).missing_rows()] == list(block)
+    assert (done.to_do, done.reopened) == (ids, False)
+    assert [open_store(path).ids[row] for row in open_store(path).missing_rows()] == list(ids)
     assert verify(path) == []
     toys.fill(toys.resume(path))
     assert toys.contents(path) == toys.contents(sound / "open.zarr")
@@ -123,25 +119,10 @@ def test_leftovers_of_a_killed_writer_leave_the_final_store(path, sound):
     }
     for name in names:
         (path / name).write_bytes(b"half a shard")
-    beside = path.parent / ".toy.zarr.0a1b2c3d_7_x1.partial"
-    beside.mkdir()
-    assert {(entry.file, entry.harmless) for entry in verify(path)} == {(n, True) for n in names}
-    result = repair(path)
-    assert (result.damage, result.aside) == ((), None)
-    assert beside.exists()
+    assert verify(path) == []
+    assert repair(path).damage == ()
     finalise(path)
     assert toys.contents(path) == toys.contents(sound / "final.zarr")
-
-
-def test_active_claims_are_respected(path):
-    claim = path / "claims/000003.json"
-    claim.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
-    for change in (repair, finalise):
-        with pytest.raises(StoreError, match="is writing block 3"):
-            change(path)
-    toys.age(claim)
-    assert repair(path).damage == ()
-    assert finalise(path).is_final
 
 
 @pytest.mark.parametrize("state", STATES[:2])
@@ -149,7 +130,7 @@ def test_active_claims_are_respected(path):
 def test_files_that_extraction_cannot_make_come_from_a_copy(copy, sound, state, name):
     store = copy(state)
     (store / name).unlink()
-    assert name in {entry.file for entry in harmful(store)}
+    assert name in {entry.file for entry in verify(store)}
     with pytest.raises(StoreError, match=name):
         repair(store)
     shutil.copyfile(sound / f"{state}.zarr" / name, store / name)
@@ -179,7 +160,7 @@ def test_damage_outside_the_rows_costs_no_row(final, sound, name):
         assert toys.contents(final) == toys.contents(sound / "final.zarr")
 
 
-def test_repair_keeps_intact_blocks_of_a_final_store(tmp_path):
+def test_repair_keeps_intact_rows_of_a_final_store(tmp_path):
     path, manifest = tmp_path / "toy.zarr", toys.a_manifest(10)
     recipe = replace(toys.RECIPE, arrays=(ArraySpec("tokens", (80, 128), "float16", "large"),))
     writer = StoreWriter.create(path, manifest, recipe, block_rows=4)
@@ -193,10 +174,11 @@ def test_repair_keeps_intact_blocks_of_a_final_store(tmp_path):
     flip_bit(path / "tokens/c/0/0/0", 5 * (80 * 128 * 2 + 4) + 17)
     [entry] = verify(path)
     assert entry.ids == ("tt1-005",)
-    assert repair(path).to_do == BLOCK_1
-    writer = StoreWriter.resume(path, manifest, recipe, block_rows=4)
-    assert writer.missing_blocks() == [1]
-    toys.fill(writer, None, compute)
+    assert repair(path).to_do == ("tt1-005",)
+    store = open_store(path)
+    left = [item_id for item_id in store.ids if item_id != "tt1-005"]
+    assert store.done_ids() == left
+    toys.fill(StoreWriter.resume(path, manifest, recipe, block_rows=4), None, compute)
     assert toys.contents(path) == before
 
 
@@ -261,54 +243,42 @@ def test_unreadable_files_are_not_reported_as_damage(copy, monkeypatch, state, n
     assert verify(path) == []
 
 
-@pytest.mark.parametrize(("state", "count"), [("open", 4), ("final", 18)])
-def test_repair_asks_and_keeps_dropped_files(obygaze, copy, state, count):
+def test_repair_drops_no_row_that_can_be_read(path, sound):
+    (path / "blocks/000001.json").write_text("{")
+    flip_bit(path / "native/c/2/0", 3)
+    flip_bit(path / "frames/c/2/0/0", 3)
+    flip_bit(path / "frames/c/3/0/0", 3)
+    lost = (*BLOCK_1, "tt1-008", "tt1-012")
+    done = repair(path)
+    assert done.to_do == lost
+    assert len(done.damage) == 4
+    assert verify(path) == []
+    store = open_store(path)
+    assert [store.ids[row] for row in store.missing_rows()] == list(lost)
+    assert store.done_ids() == [item_id for item_id in store.ids if item_id not in lost]
+    toys.fill(toys.resume(path))
+    assert toys.contents(path) == toys.contents(sound / "open.zarr")
+
+
+def test_a_block_without_rows_has_no_shard(path, sound):
+    """Readers of plain Zarr never see a row that is to do."""
+    for name in ("native/c/4/0", "frames/c/4/0/0"):
+        flip_bit(path / name, -1)  # the index, so that no chunk can be found
+    assert repair(path).to_do == ("tt1-016", "tt1-017")
+    assert not (path / "native/c/4/0").exists()
+    assert np.isnan(zarr.open_array(path / "native", mode="r")[16:]).all()
+    toys.fill(toys.resume(path))
+    assert toys.contents(path) == toys.contents(sound / "open.zarr")
+
+
+@pytest.mark.parametrize(("state", "count"), [("open", 1), ("final", 17)])
+def test_repair_asks(obygaze, copy, state, count):
     path = copy(state)
     flip_bit(path / SHARD, 3)
     before = toys.contents(path)
     asked = obygaze("stores", "repair", path, code=1)  # there is nobody to answer
-    assert f"{count} rows must be dropped and computed again: tt1-000" in asked.stderr
+    assert f"{count} row" in asked.stderr
     assert toys.contents(path) == before
-
-    result = obygaze("stores", "repair", path, "--yes", "--json")
-    answer = json.loads(result.stdout)
-    aside = path.with_name("toy.zarr.before-repair")
-    assert (result.exit_code, len(answer["to_do"]), answer["aside"]) == (3, count, str(aside))
-    kept_files = toys.contents(aside)
-    assert b"obygaze stores repair" in kept_files.pop("kept-by-repair.txt")
-    assert kept_files.items() <= before.items()
-    assert kept_files.keys() >= set(before if state == "final" else {"blocks/000000.json", SHARD})
+    result = obygaze("stores", "repair", path, "--yes", "--json", code=3)
+    assert len(json.loads(result.stdout)["to_do"]) == count
     assert verify(path) == []
-    if state == "final":
-        assert open_store(aside).is_final
-        return
-    toys.fill(toys.resume(path), [0])
-    flip_bit(path / SHARD, 4)
-    assert f"{aside}-2\n" in obygaze("stores", "repair", path, "--yes").stdout
-    assert kept_files.items() <= toys.contents(aside).items()
-
-
-def test_repair_writes_through_no_existing_link(path, tmp_path):
-    """An archive that contains such a folder, next to a link, is harmless."""
-    elsewhere, aside = tmp_path / "elsewhere", path.with_name("toy.zarr.before-repair")
-    (elsewhere / "c").mkdir(parents=True)
-    aside.mkdir()
-    (aside / "kept-by-repair.txt").write_text("ours, says a stranger")
-    (aside / "native").symlink_to(elsewhere)
-    flip_bit(path / SHARD, 3)
-    assert repair(path).aside == path.with_name("toy.zarr.before-repair-2")
-    assert list(elsewhere.rglob("*")) == [elsewhere / "c"]
-
-
-def test_a_shard_that_lost_its_record_is_kept(path):
-    before = toys.contents(path)
-    del before["blocks/000002.json"]
-    (path / "blocks/000002.json").unlink()
-    flip_bit(path / SHARD, 3)  # and dropped files are moved to the same folder
-    damaged = toys.contents(path)[SHARD]
-    for file in path.rglob("*"):
-        toys.age(file)
-    result, before[SHARD] = repair(path), damaged
-    assert before.items() <= {**toys.contents(path), **toys.contents(result.aside)}.items()
-    assert harmful(path) == []
-    assert (path / "native/c/2/0").exists()

@@ -49,7 +49,7 @@ def test_a_zip_file_reads_as_its_store(stores, tmp_path, name):
         url = f"{served.url}/{name}.zip"
         for read in (open_store, verify):
             with pytest.raises(
-                StoreError, match=f"First pull it with: obygaze stores pull {url} -o NAME.zarr"
+                StoreError, match=f"{url} is a zip file behind a URL; download it first"
             ):
                 read(f"{url}?token=hush")
         assert served.requests == []

@@ -1,0 +1,646 @@
+"""The files of a store: in a folder or a zip file on this machine, or behind a URL.
+
+Local files are mapped into memory; fsspec reads the others. Credentials come from the usual places:
+for S3, ``AWS_ACCESS_KEY_ID`` and ``~/.aws``; for a web server, the URL
+(``https://USER:PASSWORD@HOST/...``); for the Hub, the login that ``hf auth login`` saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import struct
+import time
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from http.client import responses
+from pathlib import Path
+from typing import Any, TypeGuard
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
+
+import msgspec
+
+from obygaze_features.common.package import need
+from obygaze_features.common.progress import progress
+from obygaze_features.common.text import format_size, redact, redact_url, shorten
+from obygaze_features.errors import (
+    MissingExtra,
+    ObygazeError,
+    StoreError,
+    StoreUnreadable,
+    UsageError,
+    translate,
+)
+from obygaze_features.store import format as fmt
+from obygaze_features.store.shards import MappedFile, map_file
+
+SCHEMES = ("https", "http", "s3", "gs", "hf")
+"""The schemes of URLs. Other schemes of fsspec are left out: some run code from a server."""
+PAUSES_S = (0.1, 0.5, 1.5, 4.0)
+"""Seconds to wait before each retry of a request that may succeed later."""
+TIMEOUT_S = 30
+"""Seconds without any data after which a connection counts as lost."""
+AT_ONCE = 8
+"""The maximum number of simultaneous requests."""
+PIECE_BYTES = 8 * 2**20
+"""The size of one request for a large file; nearby parts are joined up to this size."""
+GAP_BYTES = 128 * 2**10
+"""The largest gap in bytes between two parts that are read with one request."""
+MAX_JSON_BYTES = 16 * 2**20
+MAX_FILE_BYTES = 2**30
+"""The largest file that is read into memory, so that a server cannot exhaust the memory."""
+CREDENTIALS = (
+    "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY; for the Hub, run: hf auth login"
+)
+_TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
+_HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)/?")
+_STORE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_CUT_URL = re.compile(r"(https?|s3|hf):/+")
+"""A pattern for the start of a URL that lost a slash because it was passed as a path."""
+_NO_ZIP = BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error
+_ZIP_HEADER_BYTES = 30
+"""The size of the part of a zip file's header that precedes the file name."""
+
+Part = tuple[str, int, int]
+"""A part of a file: its name, start and length. A negative start counts from the file's end."""
+
+
+class Location:
+    """The location of one store's files. Reading a missing file raises FileNotFoundError.
+
+    Files on this machine are read by `map`.
+    """
+
+    address: str | Path
+    """The address that `open_store` takes, in this process or another."""
+    where: str
+    """The address as shown in messages, without secrets."""
+    is_local = True
+    identity: object = None
+    """The identity of the store that was opened; None if a replacement cannot be detected."""
+
+    def join(self, name: str) -> str:
+        """Return a file's address, as shown in messages."""
+        return f"{self.where}/{name}"
+
+    def map(self, name: str) -> MappedFile:
+        """Map a file on this machine into memory."""
+        raise NotImplementedError
+
+    def read(self, name: str) -> bytes:
+        """Read a whole file."""
+        return self.map(name).bytes.tobytes()
+
+    def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
+        """Read several parts of files as bytes, each at most to the end of its file.
+
+        With `missing_ok`, a part of a missing file is None.
+        """
+        read: list[bytes | None] = []
+        for name, start, length in parts:
+            try:
+                data = self.map(name).bytes
+            except FileNotFoundError:
+                if not missing_ok:
+                    raise
+                read.append(None)
+                continue
+            if start < 0:
+                start = max(0, start + len(data))
+            read.append(data[start : start + length].tobytes())
+        return read
+
+    def fetch(self, names: Sequence[str], folder: Path) -> None:
+        """Copy files into a folder."""
+        for name in progress(names, "Copying", unit="file"):
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file = self.map(name)
+            target.write_bytes(file.bytes.data)
+            file.forget()
+
+    def exists(self, name: str) -> bool:
+        """Return True if a file with this name exists."""
+        return self.read_parts([(name, 0, 1)], missing_ok=True)[0] is not None
+
+    def identify(self) -> object:
+        """Return the identity of the store that is at this location now."""
+        raise NotImplementedError
+
+    def pin(self) -> None:
+        """Remember the store's identity, so that reading fails once the store is replaced."""
+        self.identity = self.identify()
+
+    def refuse_if_changed(self) -> None:
+        """Raise `StoreUnreadable` if the store was replaced or removed since `pin`."""
+        if self.identity is not None and self.identity != self.identify():
+            raise StoreUnreadable(
+                self.where,
+                "has been replaced since it was opened (for example, finalised or repaired), or "
+                "removed; open it again",
+            )
+
+    def refuse_as_output(self, output: Path) -> None:
+        """Raise `UsageError` if an output path is the store itself or is inside it."""
+        goal = output.resolve()
+        if isinstance(self.address, Path) and self.address.resolve() in (goal, *goal.parents):
+            raise UsageError(
+                output, "is the store itself or inside the store; choose a path outside it"
+            )
+
+
+@dataclass(frozen=True)
+class StoreFile:
+    """A file of a store. As a string, it is the file's address in messages."""
+
+    location: Location
+    name: str
+
+    def __str__(self) -> str:
+        return self.location.join(self.name)
+
+
+class Folder(Location):
+    """A folder on this machine. Messages call it `where` (default: its path)."""
+
+    def __init__(self, path: Path, where: str | None = None) -> None:
+        self.path = self.address = path
+        self.where = where or str(path)
+
+    def map(self, name: str) -> MappedFile:
+        """Map a file into memory; raise `StoreUnreadable` if the store was replaced."""
+        try:
+            with _reading(self.path / name) as path:
+                return map_file(path)
+        finally:
+            if name != "zarr.json":  # writers reread it to see if the store was finalised
+                self.refuse_if_changed()
+
+    def identify(self) -> object:
+        """Return the identity of ``zarr.json``, which is never changed in place."""
+        return _identify_file(self.path / "zarr.json")
+
+
+class Zip(Location):
+    """A zip file on this machine that contains one store, uncompressed so it can be mapped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = self.address = path
+        self.where = str(path)
+        reason = "is not a zip file, or is cut short ({}); download it again"
+        with (
+            _reading(path),
+            translate(StoreError, path, reason, foreign=_NO_ZIP),
+            ZipFile(path) as archive,
+        ):
+            self.infos = {info.orig_filename: info for info in archive.infolist()}
+        for name, info in self.infos.items():
+            if info.compress_type != ZIP_STORED:
+                raise StoreError(
+                    path,
+                    f": {name!r:.80} is compressed. Pack the store again with: "
+                    "obygaze stores push STORE NAME.zip",
+                )
+        with _reading(path):
+            self._file = map_file(path)
+
+    def map(self, name: str) -> MappedFile:
+        """Map a file of the archive into memory."""
+        if name not in self.infos:
+            raise missing_file(self.join(name))
+        info = self.infos[name]
+        archive = self._file.bytes
+        start = info.header_offset
+        header = archive[start : start + _ZIP_HEADER_BYTES].tobytes().ljust(_ZIP_HEADER_BYTES)
+        start += _ZIP_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
+        content = archive[start : start + info.file_size]
+        return MappedFile(self.join(name), content, self._file.memory)
+
+    def read(self, name: str) -> bytes:
+        """Read a whole file, and verify its checksum in the zip file."""
+        data = super().read(name)
+        if zlib.crc32(data) != self.infos[name].CRC:
+            raise StoreError(
+                f"{self.join(name)} does not match its checksum in the zip file; copy the zip again"
+            )
+        return data
+
+    def identify(self) -> object:
+        """Return the identity of the zip file."""
+        return _identify_file(self.path)
+
+
+class Remote(Location):
+    """A folder behind a URL, read in ranges through fsspec.
+
+    A password or query (``?token=...``) in the URL is sent with each request, and never shown.
+    """
+
+    address: str
+    is_local = False
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.where = redact_url(address).rstrip("/")
+        self._checksums: dict[str, str] = {}
+        self._versions: dict[str, frozenset[str | None]] = {}
+        self._systems: dict[int, Any] = {}
+        self.connect()
+
+    def connect(self) -> Any:
+        """Return this process's file system, because connections do not survive a fork."""
+        process = os.getpid()
+        if process not in self._systems:
+            with one_line_errors(self.where):
+                self._systems[process], self._root, self._query = _open_system(self.address)
+        return self._systems[process]
+
+    def path(self, name: str) -> str:
+        """Return a file's path in the file system."""
+        return f"{self._root}/{name}{self._query}"
+
+    def read(self, name: str) -> bytes:
+        """Read a whole file, and check it against the store's list of checksums."""
+        if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
+            return self.identity
+        try:
+            data = self._read_whole(name)
+        except FileNotFoundError:
+            self.refuse_if_changed()
+            raise
+        sha256 = self._checksums.get(name)
+        if sha256 is None:
+            self._refuse_other_versions({name})
+        elif hashlib.sha256(data).hexdigest() != sha256:
+            self.refuse_if_changed()
+            raise StoreError(
+                self.join(name),
+                "does not match its checksum; tell the owner of the store, who can run: obygaze "
+                "stores repair",
+            )
+        return data
+
+    def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
+        """Read several parts of files in parallel; nearby parts share one request."""
+        runs = list(_join_near(sorted(set(parts))))
+        try:
+            answers = self._request(runs, missing_ok=missing_ok)
+        except FileNotFoundError:
+            self.refuse_if_changed()
+            raise
+        self._refuse_other_versions({run[0][0] for run in runs})
+        read: dict[Part, bytes | None] = {}
+        for run, data in zip(runs, answers, strict=True):
+            for part in run:
+                read[part] = None
+                if data is not None:
+                    offset = part[1] - run[0][1]
+                    read[part] = data[offset : offset + part[2]]
+        return [read[part] for part in parts]
+
+    def fetch(self, names: Sequence[str], folder: Path) -> None:
+        """Download files into a folder, several at a time."""
+        batches = range(0, len(names), AT_ONCE)
+        for start in progress(batches, "Fetching", unit="batch"):
+            self._fetch_batch(names[start : start + AT_ONCE], folder)
+
+    def identify(self) -> object:
+        """Return the list of checksums, which identifies the store; None if there is no list."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._read_whole(fmt.CHECKSUMS)
+        return None
+
+    def pin(self) -> None:
+        """Remember the store's list of checksums, which `read` compares files with."""
+        super().pin()
+        self._checksums = {}
+        self._versions = {}
+        if isinstance(self.identity, bytes):
+            with contextlib.suppress(ValueError):  # `verify` reports a damaged list
+                self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
+
+    def _read_whole(self, name: str) -> bytes:
+        """Read a whole file, unless it is larger than the limit."""
+        limit = MAX_FILE_BYTES
+        if name.endswith(".json"):
+            limit = MAX_JSON_BYTES
+        # With a range of the limit, a longer file would arrive cut, and without an error.
+        data: bytes = self._request([[(name, 0, limit + 1)]])[0]
+        if len(data) > limit:
+            raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
+        return data
+
+    def _refuse_other_versions(self, names: Collection[str]) -> None:
+        """Raise `StoreUnreadable` if files that were read may belong to a store that replaced this.
+
+        Most servers state the version of a file. If that version is known to belong to the pinned
+        store, so does the data. Otherwise, another request compares the store's checksum list.
+        """
+        if self.identity is None:
+            return
+        seen = getattr(self.connect(), "versions", {})
+        versions = {}
+        for name in names:
+            versions[name] = frozenset(seen.get(self.path(name), {None}))
+        for name, known in versions.items():
+            if None in known or known != self._versions.get(name):
+                self.refuse_if_changed()
+                self._versions.update(versions)
+                break
+
+    def _request(self, runs: list[list[Part]], *, missing_ok: bool = False) -> list[Any]:
+        """Request each run of parts, repeating requests that may succeed later."""
+        answers: dict[int, Any] = {}
+        waiting = list(range(len(runs)))
+        for pause in (*PAUSES_S, None):
+            system = self.connect()
+            paths, starts, ends = [], [], []
+            for number in waiting:
+                name, start, _ = runs[number][0]
+                _, last_start, length = runs[number][-1]
+                paths.append(self.path(name))
+                starts.append(start)
+                ends.append(None if start < 0 else last_start + length)
+            read = system.cat_ranges(paths, starts, ends, batch_size=AT_ONCE, on_error="return")
+            answers.update(zip(waiting, read, strict=True))
+            waiting = [number for number in waiting if self._may_pass(answers[number])]
+            if not waiting or pause is None:
+                break
+            time.sleep(pause)
+
+        for number, answer in answers.items():
+            if isinstance(answer, FileNotFoundError) and missing_ok:
+                answers[number] = None
+            elif isinstance(answer, OSError) and "not satisfiable" in str(answer):
+                answers[number] = b""  # on S3, the file was read to its end
+            elif isinstance(answer, Exception):
+                with one_line_errors(self.join(runs[number][0][0])):
+                    raise answer
+        return [answers[number] for number in range(len(runs))]
+
+    def _fetch_batch(self, names: Sequence[str], folder: Path) -> None:
+        targets = [str(folder / name) for name in names]
+        for pause in (*PAUSES_S, None):
+            system = self.connect()
+            paths = [self.path(name) for name in names]
+            try:
+                system.get(paths, targets, batch_size=AT_ONCE)
+                return
+            except FileNotFoundError:
+                absent = next((name for name in names if not self.exists(name)), names[0])
+                raise missing_file(self.join(absent)) from None
+            except Exception as problem:
+                if pause is None or not self._may_pass(problem):
+                    with one_line_errors(self.join(names[0])):
+                        raise
+            time.sleep(pause)
+
+    def _may_pass(self, answer: object) -> bool:
+        """Return True if a request failed that may succeed when repeated."""
+        if not isinstance(answer, Exception):
+            return False
+        if isinstance(answer, ObygazeError | FileNotFoundError | PermissionError):
+            return False
+        status = getattr(answer, "status", None)
+        if status is not None:
+            return status in _TRY_AGAIN
+        # s3fs repeats requests itself. An address that never answered may be wrong.
+        return getattr(self.connect(), "has_answered", False)
+
+
+def location_of(address: str | Path) -> Location:
+    """Return the location of an address, without checking that it has a store."""
+    if hasattr(address, "shape"):
+        raise UsageError(
+            f"a store must be a path or a URL (got {type(address).__name__}). To make a store of "
+            'an array: numpy.save("X.npy", X); '
+            'of.import_features("X.npy", manifest, "x.zarr", ids=manifest.ids)'
+        )
+    if is_url(address):
+        remote = Remote(address)
+        if remote.where.endswith(".zip"):
+            raise StoreError(remote.where, "is a zip file behind a URL; download it first")
+        return remote
+    path = Path(address)
+    if (cut := _CUT_URL.match(str(path))) and not path.exists():
+        where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
+        raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
+    if path.suffix == ".zip" and path.is_file():
+        return Zip(path)
+    return Folder(path)
+
+
+def is_url(address: str | Path) -> TypeGuard[str]:
+    """Return True if an address is a URL rather than a path."""
+    return isinstance(address, str) and "://" in address
+
+
+def is_store_name(name: str) -> bool:
+    """Return True if a name is valid for a file of a store: a relative path, in safe characters."""
+    return _STORE_NAME.fullmatch(name) is not None
+
+
+def require_store_name(path: Path) -> Path:
+    """Return the path of a new store; raise `UsageError` if its name does not end in .zarr."""
+    if path.suffix != ".zarr":
+        raise UsageError(path, ": the name of a store must end in .zarr")
+    return path
+
+
+def sha256_at(location: Location, name: str) -> str:
+    """Return the SHA-256 of a file as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    start = 0
+    length = PIECE_BYTES
+    while length == PIECE_BYTES:
+        [data] = location.read_parts([(name, start, PIECE_BYTES)])
+        digest.update(data)
+        length = len(data)
+        start += length
+    return digest.hexdigest()
+
+
+def missing_file(where: str) -> FileNotFoundError:
+    """Return the error for a file that does not exist."""
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where)
+
+
+def hub_repository(address: str) -> str:
+    """Return OWNER/NAME from the address of a dataset on the Hugging Face Hub."""
+    parts = _HUB.fullmatch(address)
+    if not parts:
+        where = redact_url(address)
+        raise UsageError(f"{where} is not a valid Hub address; use hf://datasets/OWNER/NAME")
+    return parts[1]
+
+
+@contextlib.contextmanager
+def one_line_errors(where: str) -> Iterator[None]:
+    """Turn a file system's exceptions into FileNotFoundError or a one-line `StoreError`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise missing_file(where) from None
+    except ObygazeError:
+        raise
+    except Exception as problem:  # each file system has its own errors, often not OSError
+        raise StoreError(f"{where}: {_describe(problem)}") from None
+
+
+def _describe(problem: Exception) -> str:
+    """Describe a failure and what to do, without the user, password and query of any URL."""
+    message = redact(" ".join(str(problem).split())) or type(problem).__name__
+    response = getattr(problem, "response", None)  # of the Hub's client
+    status = getattr(problem, "status", getattr(response, "status_code", None))
+    if isinstance(status, int):  # the server's own message may repeat secrets from the request
+        message = f"the server answered {status} {responses.get(status, '')}".strip()
+    if status in (401, 403) or isinstance(problem, PermissionError) or "redential" in message:
+        return f"{message}; {CREDENTIALS}"
+    return f"{message}; check the address and the network, and run the same command again"
+
+
+def _open_system(address: str) -> tuple[Any, str, str]:
+    """Return an fsspec file system, the path of a URL's folder in it, and the URL's query."""
+    scheme = address.partition("://")[0]
+    where = redact_url(address)
+    if scheme not in SCHEMES:
+        raise UsageError(
+            f"{where}: stores cannot be read from or written to {shorten(scheme)} addresses; use "
+            f"{', '.join(SCHEMES)}"
+        )
+    fsspec = need("fsspec", extra="remote")
+    if scheme in ("s3", "gs"):
+        bucket = urlsplit(address).netloc
+        if not bucket or "@" in bucket or ":" in bucket:  # its client would repeat a password
+            raise UsageError(f"{where}: use {scheme}://BUCKET/NAME.zarr, without a password")
+        with translate(MissingExtra, where, "needs another package: {}", foreign=ImportError):
+            # `fsspec.url_to_fs` would also accept chained file systems.
+            system = fsspec.filesystem(scheme) if scheme == "gs" else _open_s3()
+        return system, system._strip_protocol(address).rstrip("/"), ""
+
+    headers = {"Accept-Encoding": "identity"}
+    if scheme == "hf":
+        hub = need("huggingface_hub", extra="remote")
+        if hub.constants.HF_HUB_OFFLINE:
+            raise StoreError(f"{where} cannot be reached: HF_HUB_OFFLINE is set; unset it")
+        endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
+        address = f"{endpoint.rstrip('/')}/datasets/{hub_repository(address)}/resolve/main"
+        if token := hub.get_token():
+            headers["Authorization"] = f"Bearer {token}"
+    root, mark, query = address.partition("?")
+    return _open_http(headers), root.rstrip("/"), f"{mark}{query}"
+
+
+def _open_s3() -> Any:
+    """Return fsspec's S3 file system, which notes the version of each file that it reads."""
+    s3fs = need("s3fs", extra="remote")
+
+    class VersionedS3(s3fs.S3FileSystem):  # type: ignore[misc,name-defined]
+        async def _call_s3(self, method: str, *arguments: Any, **options: Any) -> Any:
+            sent = await super()._call_s3(method, *arguments, **options)
+            if method == "get_object":
+                path = f"{options['Bucket']}/{options['Key']}"
+                self.versions.setdefault(path, set()).add(sent.get("ETag"))
+            return sent
+
+    # Without these limits, s3fs takes 30 s to give up on a dead endpoint, and gigabytes of memory.
+    config = {"connect_timeout": 2, "retries": {"total_max_attempts": 2}}
+    system = VersionedS3(config_kwargs=config, max_concurrency=1, skip_instance_cache=True)
+    system.versions = {}
+    return system
+
+
+def _open_http(headers: dict[str, str]) -> Any:
+    """Return fsspec's HTTP file system, which reads no more of an answer than was asked for."""
+    http = need("fsspec.implementations.http", extra="remote")
+    aiohttp = need("aiohttp", extra="remote")
+
+    class BoundedHttp(http.HTTPFileSystem):  # type: ignore[misc,name-defined]
+        has_answered = False
+
+        async def _cat_file(self, url: str, start: int = 0, end: Any = None, **_: Any) -> bytes:
+            asked = f"bytes={start}" if end is None else f"bytes={start}-{end - 1}"
+            limit = -start if end is None else end - start
+            session = await self.set_session()
+            async with session.get(self.encode_url(url), headers={"Range": asked}) as sent:
+                self.has_answered = True
+                if sent.status == 416:  # the file is empty, or was read to its end
+                    return b""
+                self._raise_not_found_for_status(sent, url)
+                _require_range(sent, start)
+                version = sent.headers.get("ETag") or sent.headers.get("Last-Modified")
+                self.versions.setdefault(url, set()).add(version)
+                data = bytearray()
+                async for part in sent.content.iter_any():
+                    data += part
+                    if len(data) >= limit:
+                        break
+            return bytes(data[:limit])
+
+    options = {
+        "headers": headers,
+        "timeout": aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S),
+        "trust_env": bool(getproxies()),  # uses one thread per request
+    }
+    system = BoundedHttp(client_kwargs=options, skip_instance_cache=True)
+    system.versions = {}
+    return system
+
+
+def _require_range(sent: Any, start: int) -> None:
+    """Raise `StoreError` if an answer does not begin where it was asked to."""
+    begins = sent.headers.get("Content-Range", "bytes 0-")  # a whole file has no range
+    is_right = begins.startswith(f"bytes {start}-")
+    if start < 0:
+        is_right = "Content-Range" in sent.headers
+    if not is_right:
+        raise StoreError(
+            f"{redact_url(str(sent.url))}: the server does not support range requests. Download "
+            "the store with: obygaze stores pull URL -o NAME.zarr"
+        )
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """Raise `StoreUnreadable` if the system cannot read a file that exists."""
+    try:
+        yield path
+    except (FileNotFoundError, ObygazeError):
+        raise
+    except NotADirectoryError:
+        raise missing_file(str(path)) from None
+    except OSError as problem:
+        raise StoreUnreadable(
+            f"{path} cannot be read at the moment: {problem.strerror}. The data may be intact. "
+            "Check the disk, the permissions and the limits (ulimit), then run the command again"
+        ) from problem
+
+
+def _identify_file(path: Path) -> object:
+    """Return properties of a file that change when it is replaced (ctime cannot be forged)."""
+    with contextlib.suppress(FileNotFoundError), _reading(path):
+        status = path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return None
+
+
+def _join_near(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Yield groups of nearby parts of a file, which can be read with one request."""
+    run: list[Part] = []
+    for name, start, length in parts:
+        if run:
+            is_same = run[0][0] == name and run[0][1] >= 0
+            is_near = start - sum(run[-1][1:]) <= GAP_BYTES
+            if not (is_same and is_near and start + length - run[0][1] <= PIECE_BYTES):
+                yield run
+                run = []
+        run.append((name, start, length))
+    if run:
+        yield run

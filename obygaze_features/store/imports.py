@@ -1,0 +1,439 @@
+"""Import features from NumPy, PyTorch or HDF5 files into a store, block by block.
+
+The source of an array is `Rows`: their shape and number type, and a function that reads an item's
+row. A row that cannot be read is recorded as failed, with the reason. An interrupted import is
+resumed.
+
+A folder has one file per item, ``FILM/STEM.pth`` or ``FILM/STEM.npy``, which is found like the
+item's media file. For spans of a film, and if no file has that stem, it is found by the item's id.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from obygaze_features.common.files import read_bytes, read_json, read_toml
+from obygaze_features.common.progress import progress
+from obygaze_features.common.tables import read_table
+from obygaze_features.common.text import shorten
+from obygaze_features.errors import ObygazeError, StoreError, UsageError, translate
+from obygaze_features.items.items import Item, NamedItems
+from obygaze_features.items.media import MediaFolder
+from obygaze_features.store import format as fmt
+from obygaze_features.store.files import require_store_name
+from obygaze_features.store.format import ArraySpec, Recipe, Status
+from obygaze_features.store.metadata import UNKNOWN
+from obygaze_features.store.reader import PART_BYTES, Store, open_store
+from obygaze_features.store.writer import Done, Failed, StoreWriter
+
+HDF5_SUFFIXES = (".h5", ".hdf5")
+CACHE_BYTES = 64 * 2**20
+"""The size of the HDF5 chunk cache, so that a chunk of many rows is decompressed only once."""
+MAX_ROW_BYTES = 2**30
+"""The maximum size of a row, a chunk or the ids. HDF5 reads them whole, and may claim any size."""
+MAX_REASON = 200
+"""The maximum length of the reason for a failure."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one array.
+
+    Parameters
+    ----------
+    shape, dtype
+        The shape and number type of one row.
+    read
+        A function that returns an item's row. It raises `LookupError` if the item has none, and
+        another error if the row cannot be read.
+    padded
+        True if rows may end in NaN (or -1), as in the export of a store with short clips.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[Item], NDArray[Any]]
+    padded: bool = False
+
+
+class _Backbone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str = UNKNOWN
+    family: str = ""
+    revision: Any = None
+    weights_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")] = ""
+    config: dict[str, Any] = {}
+
+
+class _Recipe(msgspec.Struct, forbid_unknown_fields=True):
+    backbone: _Backbone = _Backbone()
+    preprocessing: dict[str, Any] = {}
+    precision: str = UNKNOWN
+
+
+def import_features(
+    source: Path | str | Mapping[str, Path | str],
+    manifest: NamedItems,
+    path: Path | str,
+    *,
+    ids: Path | str | Iterable[str] | None = None,
+    recipe: Path | str | None = None,
+    backbone: str | None = None,
+    columns: Sequence[str] = (),
+) -> Store:
+    """Make a store for a manifest's items from features in another format.
+
+    Parameters
+    ----------
+    source
+        A folder with one file per item (``FILM/STEM.pth`` or ``.npy``), or a file with one row per
+        item (``.npy``, ``.h5``). Pass ``{array: path}`` to import several arrays.
+    manifest
+        The manifest. The store has a row for each of its items.
+    path
+        The store to write, ``NAME.zarr``. An interrupted import is resumed.
+    ids
+        The id of each row of ``.npy`` files: a sequence of ids, such as a column of a table, or
+        the path of a file that lists them. Pass ``manifest.ids`` if row i is item i.
+    recipe
+        A TOML or JSON file that describes how the features were made.
+    backbone
+        The name of the backbone, in place of a recipe. Everything else is recorded as unknown.
+    columns
+        The column names, for every array with as many columns as there are names.
+    """
+    output = require_store_name(Path(path))
+    if recipe is not None and backbone is not None:
+        raise UsageError("pass either a recipe or a backbone")
+    stated = make_recipe({"backbone": {"name": backbone or UNKNOWN}})
+    if recipe is not None:
+        stated = read_recipe(Path(recipe))
+
+    sources = _open_sources(source, manifest, ids)
+    specs = tuple(_describe(name, rows, columns) for name, rows in sources.items())
+    if columns and not any(spec.columns for spec in specs):
+        raise UsageError(f"{source}: no array has {len(columns)} columns, one for each name")
+
+    stated = replace(stated, name=output.stem, arrays=specs)
+    if output.exists():
+        writer = StoreWriter.resume(output, manifest, stated)
+    else:
+        row_bytes = max(1, sum(spec.row_bytes for spec in specs))
+        block_rows = min(max(1, PART_BYTES // row_bytes), fmt.MAX_BLOCK_ROWS)
+        writer = StoreWriter.create(output, manifest, stated, block_rows=block_rows)
+
+    for block in progress(writer.missing_blocks(), "Importing", unit="block"):
+        items = [manifest.items[row] for row in writer.rows_of(block)]
+        writer.write_block(block, [_read_item(item, sources, specs) for item in items])
+    return open_store(output)
+
+
+def _read_item(
+    item: Item, sources: Mapping[str, Rows], specs: Iterable[ArraySpec]
+) -> Done | Failed:
+    """Read an item's row of each array; one that has no row, or a damaged one, has failed."""
+    values = {}
+    for spec in specs:
+        try:
+            row = to_storable(sources[spec.name].read(item))
+            if (row.shape, row.dtype) != (spec.shape, np.dtype(spec.dtype)):
+                raise StoreError(
+                    f"it has the shape {row.shape} and type {row.dtype}, but {spec.name} has "
+                    f"{spec.shape} and {spec.dtype}"
+                )
+        except LookupError as problem:
+            return Failed(Status.MISSING, str(problem))
+        except (ObygazeError, OSError) as problem:
+            return Failed(Status.UNREADABLE, f"{spec.name}: {problem}"[:MAX_REASON])
+        values[spec.name] = row
+    return Done(values, source=None)
+
+
+def _describe(name: str, rows: Rows, columns: Sequence[str]) -> ArraySpec:
+    own_columns: tuple[str, ...] = ()
+    if rows.shape[-1:] == (len(columns),):
+        own_columns = tuple(columns)
+    dtype = to_storable(np.empty(0, rows.dtype)).dtype
+    return ArraySpec(name, rows.shape, str(dtype), "imported", rows.padded, own_columns)
+
+
+def to_storable(values: NDArray[Any]) -> NDArray[Any]:
+    """Convert numbers to a type that stores support: keep floats, convert integers to int32."""
+    if values.dtype.kind == "f" and values.dtype.itemsize in (2, 4, 8):
+        return values.astype(values.dtype.newbyteorder("<"), copy=False)
+    if values.dtype.kind in "iu":
+        integers = values.astype(np.int32)
+        if np.array_equal(integers, values):
+            return integers
+    raise StoreError(f"stores hold floats and integers of 32 bits (got {values.dtype!s:.40})")
+
+
+def _open_sources(
+    source: Path | str | Mapping[str, Path | str],
+    manifest: NamedItems,
+    ids: Path | str | Iterable[str] | None,
+) -> dict[str, Rows]:
+    """Open a source, or several; return the rows of each array."""
+    named = source
+    if not isinstance(named, Mapping):
+        named = {"native": named}
+    if isinstance(ids, Path | str):
+        ids = read_ids(Path(ids))
+
+    sources: dict[str, Rows] = {}
+    for name, file in named.items():
+        path = Path(file)
+        if not path.exists():
+            raise UsageError(path, "does not exist")
+        if path.suffix.lower() == ".npy" and ids is not None:
+            sources[name] = _open_matrix(path, list(ids), manifest)
+        elif path.suffix.lower() in HDF5_SUFFIXES and len(named) == 1 and ids is None:
+            sources |= _open_hdf5(path, manifest)
+        elif path.is_dir() and ids is None:
+            sources[name] = _open_folder(path, name, manifest)
+        else:
+            raise UsageError(
+                f"{path}: import a folder with a file for each item, one or more .npy files with "
+                "ids (--ids), or one HDF5 file (.h5, .hdf5)"
+            )
+    return sources
+
+
+def _open_matrix(path: Path, ids: Sequence[str], manifest: NamedItems) -> Rows:
+    matrix = _map_npy(path, path)
+    return _rows_by_id(path, matrix, ids, manifest, lambda row: np.array(matrix[row]))
+
+
+def _map_npy(path: Path, where: object) -> NDArray[Any]:
+    """Map a NumPy file, whose length NumPy checks; files of Python objects cannot be mapped."""
+    with translate(StoreError, where, "cannot be read as NumPy ({})"):
+        return np.lib.format.open_memmap(path, mode="r")
+
+
+def _rows_by_id(
+    path: Path,
+    matrix: Any,
+    ids: Sequence[str],
+    manifest: NamedItems,
+    read_row: Callable[[int], NDArray[Any]],
+) -> Rows:
+    """Return the rows of a matrix, or of an HDF5 dataset, for which a list has the ids."""
+    if len(matrix.shape) < 2 or len(matrix) != len(ids):
+        raise StoreError(
+            path, f"must have one row for each of {len(ids):,} ids (its shape is {matrix.shape})"
+        )
+    row_of: dict[str, int] = {}
+    for row, item_id in enumerate(ids):
+        if row_of.setdefault(item_id, row) != row:
+            raise StoreError(path, f"has several rows for {shorten(str(item_id))}; keep one")
+    if row_of.keys().isdisjoint(manifest.items.ids):
+        own = ", ".join(map(str, ids[:1]))
+        raise StoreError(
+            path,
+            f"has none of the items of {manifest.name}: its ids are like {shorten(own)}, and the "
+            f"manifest's like {shorten(manifest.items.ids[0])}",
+        )
+
+    def read(item: Item) -> NDArray[Any]:
+        if item.id not in row_of:
+            raise LookupError(f"it is not in {path.name}")
+        return read_row(row_of[item.id])
+
+    return Rows(tuple(matrix.shape[1:]), matrix.dtype, read)
+
+
+def _open_folder(path: Path, name: str, manifest: NamedItems) -> Rows:
+    """Open a folder with one file per item. The first readable file has the shape of all rows."""
+    suffix = ".npy"
+    if any(path.rglob("*.pth")):
+        suffix = ".pth"
+    files = _find_files(path, suffix, manifest)
+
+    def read(item: Item) -> NDArray[Any]:
+        if item.id not in files:
+            film = f"{item.film}/" if item.film else ""
+            raise LookupError(
+                f"{path.name} has no file for it, several, or one that is another item's; name "
+                f"one {film}{item.id}{suffix}"
+            )
+        file = files[item.id]
+        return _read_file(file, file.relative_to(path.parent).as_posix(), name)
+
+    reasons = []
+    for item in manifest.items:
+        try:
+            first = to_storable(read(item))
+        except (ObygazeError, LookupError) as problem:
+            reasons.append(str(problem))
+        else:
+            return Rows(first.shape, first.dtype, read)
+    raise StoreError(
+        path, f": none of the {len(reasons)} items of {manifest.name} can be read: {reasons[0]}"
+    )
+
+
+def _find_files(path: Path, suffix: str, manifest: NamedItems) -> dict[str, Path]:
+    """Return each item's file, by id. A file that matches several items is the first one's."""
+    folder = MediaFolder(path, {suffix})
+    owners: dict[Path, str] = {}
+    for item in manifest.items:
+        matches: list[Path] = []
+        if item.start is None:
+            matches = folder.candidates(item)
+        if not matches:
+            by_id = replace(item, media=f"{item.id}{suffix}", start=None, end=None)
+            matches = folder.candidates(by_id)
+        if len(matches) == 1:
+            owners.setdefault(matches[0], item.id)
+    return {item_id: file for file, item_id in owners.items()}
+
+
+def _read_file(path: Path, where: str, name: str) -> NDArray[Any]:
+    """Read an item's features, without a batch axis of length 1."""
+    if not path.is_file():
+        raise StoreError(where, "is not a regular file")
+    if path.suffix.lower() == ".pth":
+        values = _load_pth(path, where, name)
+    else:
+        values = np.array(_map_npy(path, where))  # copied, because the file may change
+    if values.ndim > 1 and len(values) == 1:
+        values = values[0]
+    if not values.ndim or not values.size:
+        raise StoreError(where, "holds no numbers")
+    return values
+
+
+def _load_pth(path: Path, where: str, name: str) -> NDArray[Any]:
+    """Load a tensor from a PyTorch file without running any code that the file may contain.
+
+    Only the zip format of PyTorch 1.6 and later is read. Some PyTorch versions could not read the
+    older format safely.
+    """
+    import torch
+
+    with translate(StoreError, where, "is not a file of PyTorch 1.6 or later ({})"):
+        archive = zipfile.ZipFile(path)
+    with archive:
+        if any(info.compress_type for info in archive.infolist()):
+            raise StoreError(where, "is compressed, which PyTorch files never are")
+
+    with translate(StoreError, where, "is damaged, or holds more than tensors, such as code"):
+        tensor = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    if isinstance(tensor, dict):
+        tensor = tensor.get(name)
+    if not isinstance(tensor, torch.Tensor):
+        raise StoreError(where, f"holds neither a tensor nor a dictionary with a tensor {name}")
+
+    # With strides, a tensor of any size can be backed by a few bytes.
+    if tensor.numel() * tensor.element_size() > path.stat().st_size:
+        raise StoreError(where, "claims more numbers than it can hold")
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    with translate(StoreError, where, f"holds a tensor of an unsupported type ({tensor.dtype})"):
+        values: NDArray[Any] = tensor.detach().numpy()
+    return values
+
+
+def _open_hdf5(path: Path, manifest: NamedItems) -> dict[str, Rows]:
+    """Open the datasets of an HDF5 file that have a row for each id in its dataset ``ids``."""
+    import h5py
+
+    with translate(StoreError, path, "cannot be read as HDF5 ({})"):
+        file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
+        datasets = _find_datasets(path, file)
+        ids = datasets.pop(fmt.IDS, None)
+        if ids is None or ids.ndim != 1 or h5py.check_string_dtype(ids.dtype) is None:
+            raise StoreError(path, f"has no dataset {fmt.IDS} with a string for each row")
+        names: list[str] = ids.asstr()[:].tolist()
+
+    sources = {}
+    for name, dataset in datasets.items():
+        if dataset.dtype.kind in "fiu" and dataset.ndim > 1 and len(dataset) == len(names):
+            read_row = partial(_read_hdf5_row, dataset)
+            rows = _rows_by_id(path, dataset, names, manifest, read_row)
+            sources[name] = replace(rows, padded="padded" in dataset.attrs)
+    if not sources:
+        raise StoreError(path, "has no numeric dataset with one row per id")
+    return sources
+
+
+def _find_datasets(path: Path, file: Any) -> dict[str, Any]:
+    """Return the datasets of a file; refuse links, other files, and absurd sizes."""
+    import h5py
+
+    datasets = {}
+    for name in file:
+        if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+            raise StoreError(path, f": {shorten(name)} is a link, and links are not followed")
+        dataset = file[name]
+        if not isinstance(dataset, h5py.Dataset):
+            continue
+        if dataset.external or dataset.is_virtual:
+            raise StoreError(path, f": {shorten(name)} is stored in other files")
+
+        shape = dataset.shape or ()
+        largest = max(math.prod(shape[1:]), math.prod(dataset.chunks or ()))
+        if name == fmt.IDS:
+            largest = max(largest, math.prod(shape))
+        if largest * dataset.dtype.itemsize > MAX_ROW_BYTES:
+            raise StoreError(path, f": a row or chunk of {shorten(name)} takes more than 1 GiB")
+        datasets[name] = dataset
+    return datasets
+
+
+def _read_hdf5_row(dataset: Any, row: int) -> NDArray[Any]:
+    with translate(StoreError, "it", "cannot be read ({})"):
+        if dataset.chunks is None:
+            is_written = dataset.id.get_storage_size() > 0
+        else:
+            first = row // dataset.chunks[0] * dataset.chunks[0]
+            chunk = dataset.id.get_chunk_info_by_coord((first, *[0] * (dataset.ndim - 1)))
+            is_written = chunk.byte_offset is not None
+        if not is_written:  # HDF5 would return zeros
+            raise StoreError("the row was never written")
+        values: NDArray[Any] = dataset[row]
+    return values
+
+
+def read_ids(path: Path) -> list[str]:
+    """Read ids from a text file with one id per line, or from a CSV file with an ``id`` column."""
+    with translate(UsageError, path, "is not a list of ids in UTF-8 ({})"):
+        if path.suffix.lower() == ".csv":
+            return read_table(path, required=["id"])["id"]
+        return read_bytes(path, UsageError).decode("utf-8-sig").split()
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe from a TOML or JSON file with the same keys as a store's attributes."""
+    read = read_toml
+    if path.suffix.lower() == ".json":
+        read = read_json
+    table = read(path, UsageError)
+    with translate(UsageError, path, "is not a valid recipe ({})"):
+        msgspec.json.decode(json.dumps(table), type=_Recipe)
+    return make_recipe(table)
+
+
+def make_recipe(table: Mapping[str, Any]) -> Recipe:
+    """Return a recipe from what a table states; everything else is unknown."""
+    backbone = table.get("backbone", {})
+    name = backbone.get("name", UNKNOWN)
+    # Weights are named after the backbone, so that two of unknown weights are not taken for one.
+    blank = {"name": name, "revision": None, "weights_sha256": f"{UNKNOWN}:{name}", "config": {}}
+    return Recipe(
+        name="",
+        backbone={**blank, **backbone},
+        preprocessing={"mode": UNKNOWN, **table.get("preprocessing", {})},
+        precision=table.get("precision", UNKNOWN),
+        arrays=(),
+    )
