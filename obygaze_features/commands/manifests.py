@@ -325,7 +325,12 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
     located = None
     if videos is not None and not problems:
         located = of.Manifest.load(manifest).locate(videos)
-        result |= located.facts()
+        result |= {
+            "found": len(located.found),
+            "missing": located.missing,
+            "ambiguous": located.ambiguous,
+            "hint": located.hint,
+        }
     show_result(result, as_json)
     exit_if(problems, 1)
     exit_if(located and (located.missing or located.ambiguous))
