@@ -262,8 +262,12 @@ class Items:
                 raise UsageError(unknown_name("film", unknown, self.films))
             rows = [row for row in rows if self.films[row] in wanted_films]
         if ids is not None:
-            wanted = set(map(self.row, as_list(ids)))
-            rows = [row for row in rows if row in wanted]
+            try:
+                wanted = set(map(self.row_of.__getitem__, as_list(ids)))
+            except KeyError as unknown:
+                self.row(unknown.args[0])  # raises, with the closest id
+                raise
+            rows = sorted(wanted.intersection(rows))
         return self.take(rows, check=False)
 
     @cached_property
@@ -310,11 +314,11 @@ class Items:
         if not are_ids(self.ids):
             checks.append((self.ids, id_problem))
         for column, find_problem in checks:
-            problems = {value: find_problem(value) for value in set(column)}
-            if any(problems.values()):
+            found = {value: text for value in set(column) if (text := find_problem(value))}
+            if found:
                 for row, value in enumerate(column):
-                    if problem := problems[value]:
-                        yield row, problem
+                    if value in found:
+                        yield row, found[value]
 
         yield from self._repeated_ids()
         is_whole = np.isnan(self.starts) & np.isnan(self.ends)
@@ -326,15 +330,18 @@ class Items:
 
     def _repeated_ids(self) -> Iterator[tuple[int, str]]:
         """Yield every row that repeats the id of an earlier row, ignoring case."""
-        lower = "\n".join(self.ids).lower().split("\n")
-        if len(set(lower)) == len(self):
+        lower = self.ids
+        text = "".join(self.ids)
+        if text.lower() != text:
+            lower = [identifier.lower() for identifier in self.ids]
+        if len(set(lower)) == len(lower):
             return
         first_rows: dict[str, int] = {}
-        for row, identifier in enumerate(self.ids):
-            first_row = first_rows.setdefault(identifier.lower(), row)
+        for row, identifier in enumerate(lower):
+            first_row = first_rows.setdefault(identifier, row)
             if first_row != row:
                 first = self.ids[first_row]
-                yield row, f"duplicate id {identifier!r}; item {first_row + 1} is {first!r}"
+                yield row, f"duplicate id {self.ids[row]!r}; item {first_row + 1} is {first!r}"
 
 
 class NamedItems(Protocol):
@@ -425,7 +432,7 @@ def id_problem(identifier: str) -> str | None:
 
 def are_ids(names: Sequence[str]) -> bool:
     """Return True if all names are valid ids; much faster than `id_problem` for many names."""
-    text = "".join([f"{name}\n" for name in names])
+    text = "\n".join([*names, ""])
     is_one_a_line = text.count("\n") == len(names) and _ID_LINES.fullmatch(text) is not None
     return is_one_a_line and max(map(len, names), default=0) <= MAX_ID_LENGTH
 
