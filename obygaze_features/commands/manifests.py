@@ -324,7 +324,13 @@ def check(manifest: Path, videos: Path | None, as_json: bool) -> None:
         exit_if(problems, 1)
         return
     located = of.Manifest.load(manifest).locate(videos)
-    show(facts | located.facts(), as_json)
+    facts |= {
+        "found": len(located.found),
+        "missing": located.missing,
+        "ambiguous": located.ambiguous,
+        "hint": located.hint,
+    }
+    show(facts, as_json)
     exit_if(located.missing or located.ambiguous)
 
 

@@ -111,7 +111,7 @@ def _film_names(ctx: click.Context, param: click.Parameter, values: Sequence[str
 
 def film_option(text: str) -> Callable[[Command], Command]:
     """Return the option ``--film``, which selects films."""
-    ways = "By id or title, repeated or separated by commas; * matches anything ('tt01*')."
+    ways = "By id or title, separated by commas; * matches anything, ! takes away ('!tt01*')."
     return click.option(
         "--film",
         "films",

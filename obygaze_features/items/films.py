@@ -56,17 +56,13 @@ def match_film(name: str, titles: Mapping[str, str]) -> str:
     """
     if name in titles:
         return name
-    key = _title_key(name)
-    matches = [
-        film
-        for film, title in titles.items()
-        if key in (film.lower(), _title_key(title), _title_key(without_year(title)))
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(matches)}")
-    raise _unknown_film(name, titles)
+    films = _find(name, titles)
+    if len(films) == 1:
+        return films[0]
+    if films:
+        raise UsageError(f"{shorten(name)} matches several films; use an id: {join_some(films)}")
+    known = [without_year(title) or film for film, title in titles.items()]
+    raise UsageError(unknown_name("film", name, filter(None, known)))
 
 
 def without_year(title: str) -> str:
@@ -80,58 +76,69 @@ def without_year(title: str) -> str:
     return _YEAR.sub("", title)
 
 
-def _title_key(title: str) -> str:
-    return " ".join(title.split()).casefold()
-
-
 def titles_in(items: Items) -> dict[str, str]:
     """Return the title of each film that items belong to; unknown titles are empty."""
     titles = film_titles(items)
-    return {film: titles.get(film, "") for film in items.films if film}
+    return {film: titles.get(film, "") for film in items.films}
 
 
 def find_films(names: Collection[str] | str, titles: Mapping[str, str]) -> list[str]:
     """Return the ids of the films with these ids or titles.
 
     A name may be several names separated by commas, unless the whole text is a title. In a name, *
-    matches any characters.
+    matches any characters. A name that begins with ! takes its films away, from all films if there
+    are only such names.
 
     Examples
     --------
     >>> titles = {"tt1": "Juno (2007)", "tt2": "Crazy, Stupid, Love", "tt3": "Titanic (1997)"}
     >>> find_films("Crazy, Stupid, Love", titles), find_films(["juno, tt3"], titles)
     (['tt2'], ['tt1', 'tt3'])
-    >>> find_films("*t*", titles) == list(titles)
-    True
+    >>> find_films("*t*", titles) == list(titles), find_films("!juno", titles)
+    (True, ['tt2', 'tt3'])
     """
-    films: list[str] = []
+    chosen: list[str] = []
+    left_out: list[str] = []
+    for name in _split(names, titles):
+        wish = name.removeprefix("!")
+        films = _find(wish, titles, wildcards=True)
+        if "*" not in wish or not films:
+            films = [match_film(wish, titles)]
+        if name == wish:
+            chosen += films
+        else:
+            left_out += films
+
+    remaining = [film for film in dict.fromkeys(chosen or titles) if film not in left_out]
+    if left_out and not remaining:
+        raise UsageError("no film is left")
+    return remaining
+
+
+def _split(names: Collection[str] | str, titles: Mapping[str, str]) -> list[str]:
+    """Split names at their commas; a title that has commas is one name."""
+    parts: list[str] = []
     for name in as_list(names):
-        parts = [part.strip() for part in name.split(",")]
-        try:
-            films += _match(name, titles)
-        except UsageError:
-            if len(parts) == 1:
-                raise
-            for part in filter(None, parts):
-                films += _match(part, titles)
-    return list(dict.fromkeys(films))
+        if _find(name.removeprefix("!"), titles):
+            parts.append(name)
+        else:
+            parts += [part.strip() for part in name.split(",") if part.strip()]
+    return parts
 
 
-def _match(name: str, titles: Mapping[str, str]) -> list[str]:
-    """Return the films that match a name or a pattern."""
-    if "*" not in name:
-        return [match_film(name, titles)]
-    pattern = re.compile(".*".join(map(re.escape, name.split("*"))), re.IGNORECASE)
-    films = [
-        film
-        for film, title in titles.items()
-        if any(map(pattern.fullmatch, (film, title, without_year(title))))
-    ]
-    if not films:
-        raise _unknown_film(name, titles)
+def _find(name: str, titles: Mapping[str, str], *, wildcards: bool = False) -> list[str]:
+    """Return the films with this id or title, ignoring case, spaces and the year."""
+    pattern = re.escape(_title_key(name))
+    if wildcards:
+        pattern = pattern.replace(r"\*", ".*")
+    matches = re.compile(pattern).fullmatch
+    films = []
+    for film, title in titles.items():
+        texts = (film, title, without_year(title))
+        if any(matches(_title_key(text)) for text in texts):
+            films.append(film)
     return films
 
 
-def _unknown_film(name: str, titles: Mapping[str, str]) -> UsageError:
-    texts = [without_year(title) or film for film, title in titles.items()]
-    return UsageError(unknown_name("film", name, texts))
+def _title_key(title: str) -> str:
+    return " ".join(title.split()).casefold()

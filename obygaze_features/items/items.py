@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from obygaze_features.common.text import (
     join_some,
     sha256_of_text,
     shorten,
+    unknown_name,
 )
 from obygaze_features.errors import ManifestError, UnknownItem, UsageError
 
@@ -41,9 +41,9 @@ MIN_SPAN_S = 2e-6
 #: The name of a file or folder, which must not be a path, "." or "..".
 _NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\r\n\0]*+")
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
-#: The characters that are allowed in ids, plus the newline that joins ids.
-_ID_BYTES = f"{string.ascii_letters}{string.digits}_+-.\n".encode()
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?")
+_ID_TEXT = r"[A-Za-z0-9][A-Za-z0-9_+-]*+(?:\.[A-Za-z0-9_+-]++)*+\.?"
+_ID = re.compile(_ID_TEXT)
+_ID_LINES = re.compile(rf"(?:{_ID_TEXT}\n)*+")
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,9 @@ class Items:
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        for row, message in sorted(self.problems())[:1] if check else []:
-            raise ManifestError(f"item {row + 1}: {message}")
+        if check:
+            for row, message in sorted(self.problems())[:1]:
+                raise ManifestError(f"item {row + 1}: {message}")
 
     def __repr__(self) -> str:
         return f"Items({join_some(self.ids, 3)})"
@@ -106,12 +107,17 @@ class Items:
     def of(cls, items: Iterable[Item], extra: Mapping[str, list[str]] | None = None) -> Items:
         """Make columns from a sequence of items."""
         items = list(items)
-        ids, kinds, films, media, texts, starts, ends = (
-            [getattr(item, name) for item in items] for name in COLUMNS
+        return cls(
+            ids=[item.id for item in items],
+            kinds=[item.kind for item in items],
+            films=[item.film for item in items],
+            media=[item.media for item in items],
+            texts=[item.text for item in items],
+            # NumPy reads None as NaN.
+            starts=np.array([item.start for item in items], dtype=float),
+            ends=np.array([item.end for item in items], dtype=float),
+            extra=extra or {},
         )
-        # NumPy reads None as NaN.
-        times = np.array(starts, dtype=float), np.array(ends, dtype=float)
-        return cls(ids, kinds, films, media, texts, *times, extra or {})
 
     @classmethod
     def from_table(cls, table: Table, *, check: bool = True) -> Items:
@@ -119,11 +125,18 @@ class Items:
 
         If `check` is false, rows may be invalid; `problems` and `seconds_problems` report them.
         """
-        kinds = table.columns.get("kind") or ["clip"] * len(table)
-        films, media, texts = map(table.get, ("film", "media", "text"))
-        starts, ends = (_parse_seconds(table.get(column)) for column in ("start", "end"))
-        extra = {name: values for name, values in table.columns.items() if name not in COLUMNS}
-        items = cls(table["id"], kinds, films, media, texts, starts, ends, extra, check=False)
+        extra = {name: cells for name, cells in table.columns.items() if name not in COLUMNS}
+        items = cls(
+            ids=table["id"],
+            kinds=table.columns.get("kind") or ["clip"] * len(table),
+            films=table.get("film"),
+            media=table.get("media"),
+            texts=table.get("text"),
+            starts=_parse_seconds(table.get("start")),
+            ends=_parse_seconds(table.get("end")),
+            extra=extra,
+            check=False,
+        )
         if check:
             raise_first(table, seconds_problems(table))
             raise_first(table, items.problems())
@@ -131,8 +144,9 @@ class Items:
 
     def to_csv(self) -> str:
         """Return the table that is saved as ``items.csv``."""
-        times = (_format_times(times, format_seconds) for times in (self.starts, self.ends))
-        cells = (self.ids, self.kinds, self.films, self.media, self.texts, *times)
+        starts = _format_times(self.starts, format_seconds)
+        ends = _format_times(self.ends, format_seconds)
+        cells = (self.ids, self.kinds, self.films, self.media, self.texts, starts, ends)
         return format_table(dict(zip(COLUMNS, cells, strict=True)) | dict(self.extra))
 
     @cached_property
@@ -159,11 +173,9 @@ class Items:
 
     def column(self, name: str) -> list[str]:
         """Return one of `columns`; raise `ManifestError` if the name is unknown."""
-        if name not in (columns := self.columns):
-            raise ManifestError(
-                f"unknown column {shorten(name)}; choose from {join_some(list(columns), 30)} "
-                f"(media is the file){did_you_mean([name], columns)}"
-            )
+        columns = self.columns
+        if name not in columns:
+            raise ManifestError(unknown_name("column", name, columns))
         return columns[name]
 
     def groups(self, name: str, ids: Sequence[str]) -> list[str]:
@@ -172,25 +184,25 @@ class Items:
         groups = [cells[self.row(identifier)] for identifier in ids]
         if "" in groups:
             raise ManifestError(
-                f"{ids[groups.index('')]} has no {group_noun(name)} to group clips by; "
-                f"fill in the column {name} of items.csv, or group by another column, such "
-                'as the file (--by media, or groups = "media" in an experiment)'
+                f"{ids[groups.index('')]} has no {group_noun(name)} to group clips by; fill in the "
+                f'column {name}, or group by another one (--by media, or groups = "media")'
             )
         return groups
 
     @cached_property
     def files(self) -> NDArray[np.int64]:
         """A number for each item's file, or for its film if the item names no file."""
-        names = [*zip(self.films, self.media, strict=True)]
-        number = {name: code for code, name in enumerate(dict.fromkeys(names))}
-        return np.array([number[name] for name in names], dtype=np.int64)
+        numbers: dict[tuple[str, str], int] = {}
+        names = zip(self.films, self.media, strict=True)
+        return np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int64)
 
     @cached_property
     def whole_films(self) -> set[str]:
         """The ids of clips without a span that are the only clip of their film (or file)."""
         names = list(map(name_film, self.films, self.media))
-        counts, unspanned = Counter(filter(None, names)), np.isnan(self.starts)
-        return {self.ids[row] for row in np.flatnonzero(unspanned) if counts[names[row]] == 1}
+        counts = Counter(names)
+        unspanned = np.flatnonzero(np.isnan(self.starts)).tolist()
+        return {self.ids[row] for row in unspanned if names[row] and counts[names[row]] == 1}
 
     @property
     def span_films(self) -> list[str]:
@@ -204,10 +216,10 @@ class Items:
     @cached_property
     def spans_by_film(self) -> dict[str, NDArray[np.intp]]:
         """The rows of each film's spans, ordered by time; film names are converted to safe ids."""
-        films, by_film = self.span_films, dict[str, list[int]]()
-        ids = {film: film and safe_id(film) for film in set(films)}
+        ids = map_cells(lambda film: film and safe_id(film), self.span_films)
+        by_film: dict[str, list[int]] = {}
         for row in np.flatnonzero(~np.isnan(self.starts)).tolist():
-            by_film.setdefault(ids[films[row]], []).append(row)
+            by_film.setdefault(ids[row], []).append(row)
         ordered = {}
         for film, of_film in by_film.items():
             rows = np.array(of_film, np.intp)
@@ -217,27 +229,14 @@ class Items:
     @property
     def repeats(self) -> dict[int, int]:
         """The first row that each repeated row equals in kind, film, file, text and span."""
-        if self._has_ordered_spans:
-            return {}
-        names = zip(self.kinds, self.span_films, self.media, self.texts, strict=True)
-        spans = zip(names, self.starts.tolist(), self.ends.tolist(), strict=True)
+        columns = (self.kinds, self.media, self.texts, self.starts.tolist(), self.ends.tolist())
         first_rows: dict[object, int] = {}
         repeats = {}
-        for row, span in enumerate(spans):
-            (_, film, _, _), start, _ = span
-            if film and not math.isnan(start):
-                first_row = first_rows.setdefault(span, row)
-                if first_row != row:
-                    repeats[row] = first_row
+        for row, span in enumerate(zip(self.span_films, *columns, strict=True)):
+            film, _, _, _, start, _ = span
+            if film and not math.isnan(start) and first_rows.setdefault(span, row) != row:
+                repeats[row] = first_rows[span]
         return repeats
-
-    @property
-    def _has_ordered_spans(self) -> bool:
-        """True if each film's items are together and in order of start, as in most tables."""
-        code_of = {film: code for code, film in enumerate(dict.fromkeys(self.films))}
-        films = np.fromiter(map(code_of.__getitem__, self.films), np.int64, len(self))
-        steps = np.diff(films)
-        return bool(((steps > 0) | ((steps == 0) & (np.diff(self.starts) > 0))).all())
 
     def take(self, rows: Sequence[int], *, check: bool = True) -> Items:
         """Return the items in these rows, in this order; if `check`, raise for repeated rows."""
@@ -258,16 +257,17 @@ class Items:
         """
         rows: Sequence[int] = range(len(self))
         if films is not None:
-            films = set(as_list(films))
-            if unknown := sorted(films - set(self.films)):
-                near = did_you_mean(unknown[:1], self.films)
-                raise UsageError(f"no item belongs to the film {unknown[0]!r}{near}")
-            rows = [row for row in rows if self.films[row] in films]
+            wanted_films = set(as_list(films))
+            for unknown in sorted(wanted_films.difference(self.films)):
+                raise UsageError(unknown_name("film", unknown, self.films))
+            rows = [row for row in rows if self.films[row] in wanted_films]
         if ids is not None:
-            wanted = dict.fromkeys(as_list(ids))
-            if not wanted.keys() <= self.row_of.keys():
-                self.row(next(name for name in wanted if name not in self.row_of))
-            rows = sorted(set(map(self.row_of.__getitem__, wanted)).intersection(rows))
+            try:
+                wanted = set(map(self.row_of.__getitem__, as_list(ids)))
+            except KeyError as unknown:
+                self.row(unknown.args[0])  # raises, with the closest id
+                raise
+            rows = sorted(wanted.intersection(rows))
         return self.take(rows, check=False)
 
     @cached_property
@@ -294,53 +294,54 @@ class Items:
 
         The words are replaced by their SHA-256, so the digest stays the same.
         """
-        spoken = [
-            kind == "text" and not math.isnan(start)
-            for kind, start in zip(self.kinds, self.starts, strict=True)
-        ]
-        if not any(spoken):
+        spoken = (np.array(self.kinds) == "text") & ~np.isnan(self.starts)
+        if not spoken.any():
             return self
-        texts, digests = self.texts.copy(), (self.extra.get(WITHHELD) or [""] * len(self)).copy()
+        texts = self.texts.copy()
+        digests = list(self.extra.get(WITHHELD) or [""] * len(self))
         for row in np.flatnonzero(spoken).tolist():
-            texts[row], digests[row] = "", digests[row] or sha256_of_text(texts[row])
+            digests[row] = digests[row] or sha256_of_text(texts[row])
+            texts[row] = ""
         return replace(self, texts=texts, extra={**self.extra, WITHHELD: digests})
 
     def problems(self) -> Iterator[tuple[int, str]]:
         """Yield every invalid row with its problem, column by column."""
-        for column, find_problem in (
-            ([] if are_ids(self.ids) else self.ids, id_problem),
+        checks: list[tuple[list[str], Callable[[str], str | None]]] = [
             (self.media, media_problem),
             (self.kinds, _kind_problem),
             (self.films, _film_problem),
-        ):
-            problems = {value: find_problem(value) for value in set(column)}
-            for row, value in enumerate(column if any(problems.values()) else []):
-                if problem := problems[value]:
-                    yield row, problem
+        ]
+        if not are_ids(self.ids):
+            checks.append((self.ids, id_problem))
+        for column, find_problem in checks:
+            found = {value: text for value in set(column) if (text := find_problem(value))}
+            if found:
+                for row, value in enumerate(column):
+                    if value in found:
+                        yield row, found[value]
+
         yield from self._repeated_ids()
-        no_start, no_end = np.isnan(self.starts), np.isnan(self.ends)
-        for row in np.flatnonzero(no_start != no_end).tolist():
-            yield row, "a span needs both start and end"
-        forward = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)
-        for row in np.flatnonzero(
-            ~(no_start | no_end | (forward & (self.ends <= MAX_TIME_S)))
-        ).tolist():
-            span = f"{self.starts[row]:g} to {self.ends[row]:g} seconds"
-            yield row, f"a span must end after it starts (got {span}; times go from 0 to 1e9)"
+        is_whole = np.isnan(self.starts) & np.isnan(self.ends)
+        is_span = (self.starts >= 0) & (self.starts + MIN_SPAN_S <= self.ends)
+        is_span &= self.ends <= MAX_TIME_S
+        for row in np.flatnonzero(~(is_whole | is_span)).tolist():
+            span = f"{self.starts[row]:g} to {self.ends[row]:g}"
+            yield row, f"a span must end after it starts, from 0 to 1e9 seconds (got {span})"
 
     def _repeated_ids(self) -> Iterator[tuple[int, str]]:
         """Yield every row that repeats the id of an earlier row, ignoring case."""
+        lower = self.ids
         text = "".join(self.ids)
-        lower = self.ids if text.lower() == text else list(map(str.lower, self.ids))
+        if text.lower() != text:
+            lower = [identifier.lower() for identifier in self.ids]
         if len(set(lower)) == len(lower):
             return
         first_rows: dict[str, int] = {}
         for row, identifier in enumerate(lower):
-            first = self.ids[first_row := first_rows.setdefault(identifier, row)]
-            if first_row != row and first == self.ids[row]:
-                yield row, f"duplicate id {first!r}"
-            elif first_row != row:
-                yield row, f"id {self.ids[row]!r} differs from {first!r} only in case"
+            first_row = first_rows.setdefault(identifier, row)
+            if first_row != row:
+                first = self.ids[first_row]
+                yield row, f"duplicate id {self.ids[row]!r}; item {first_row + 1} is {first!r}"
 
 
 class NamedItems(Protocol):
@@ -423,25 +424,17 @@ def id_problem(identifier: str) -> str | None:
     """Return the problem with an id, or None if the id is valid."""
     if _ID.fullmatch(identifier) and len(identifier) <= MAX_ID_LENGTH:
         return None
-    if not identifier:
-        return "the id is empty"
-    if len(identifier) > MAX_ID_LENGTH:
-        return f"id {shorten(identifier)} is longer than {MAX_ID_LENGTH} characters"
     return (
-        f"id {shorten(identifier)} is not allowed; use letters, digits and . _ + - "
-        "without '..', starting with a letter or digit"
+        f"id {shorten(identifier)} is not allowed; use up to {MAX_ID_LENGTH} letters, digits and "
+        ". _ + - without '..', starting with a letter or digit"
     )
 
 
 def are_ids(names: Sequence[str]) -> bool:
     """Return True if all names are valid ids; much faster than `id_problem` for many names."""
-    text = "\n".join(["", *names, ""])
-    if not text.isascii() or text.encode().translate(None, _ID_BYTES) or ".." in text:
-        return False
-    marks = np.frombuffer(text.encode(), np.uint8)
-    ends = np.flatnonzero(marks == ord("\n"))
-    longest = np.diff(ends).max(initial=0) - 1 if len(ends) == len(names) + 1 else math.inf
-    return longest <= MAX_ID_LENGTH and {*marks[ends[:-1] + 1].tobytes()}.isdisjoint(b"\n._+-")
+    text = "\n".join([*names, ""])
+    is_one_a_line = text.count("\n") == len(names) and _ID_LINES.fullmatch(text) is not None
+    return is_one_a_line and max(map(len, names), default=0) <= MAX_ID_LENGTH
 
 
 def safe_id(name: str) -> str:
@@ -487,10 +480,11 @@ def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
     """Yield a problem for every start and end in a table that is not a number of seconds."""
     for column in ("start", "end"):
         cells = table.columns.get(column, [])
-        wrong = {cell for cell in {*cells} if cell and _SECONDS.fullmatch(cell) is None}
-        for row, cell in enumerate(cells if wrong else []):
-            if cell in wrong:
-                yield row, f"{column} {shorten(cell)} is not a number of seconds"
+        wrong = {cell for cell in set(cells) if cell and not _SECONDS.fullmatch(cell)}
+        if wrong:
+            for row, cell in enumerate(cells):
+                if cell in wrong:
+                    yield row, f"{column} {shorten(cell)} is not a number of seconds"
 
 
 def format_seconds(value: float) -> str:
@@ -505,20 +499,27 @@ def format_seconds(value: float) -> str:
 
 
 def _kind_problem(kind: str) -> str | None:
-    return None if kind in KINDS else f"unknown kind {kind!r}; choose from {', '.join(KINDS)}"
+    if kind in KINDS:
+        return None
+    return f"unknown kind {kind!r}; choose from {', '.join(KINDS)}"
 
 
 def _film_problem(film: str) -> str | None:
-    return None if _NAME.fullmatch(film) else f"film {film!r} is a path; use a plain name"
+    if _NAME.fullmatch(film):
+        return None
+    return f"film {film!r} is a path; use a plain name"
 
 
 def _parse_seconds(cells: list[str]) -> NDArray[np.float64]:
-    """Parse cells as seconds; empty and invalid cells become NaN."""
-    if not any(cells):
-        return np.full(len(cells), math.nan)
-    return np.array(
-        map_cells(lambda cell: float(cell) if _SECONDS.fullmatch(cell) else math.nan, cells)
-    )
+    """Parse cells as seconds; cells that are empty or no numbers become NaN."""
+
+    def parse(cell: str) -> float:
+        try:
+            return float(cell)
+        except ValueError:
+            return math.nan
+
+    return np.array(map_cells(parse, cells), dtype=float)
 
 
 def _microseconds(value: float) -> str:
@@ -527,5 +528,10 @@ def _microseconds(value: float) -> str:
 
 def _format_times(values: np.ndarray, format_time: Callable[[float], str]) -> list[str]:
     """Format times as text; missing times become empty strings."""
-    cells = np.where(np.isnan(values), np.array(None), values).tolist()
-    return map_cells(lambda value: "" if value is None else format_time(value), cells)
+
+    def format_cell(value: float | None) -> str:
+        if value is None:
+            return ""
+        return format_time(value)
+
+    return map_cells(format_cell, np.where(np.isnan(values), np.array(None), values).tolist())

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from obygaze_features.common.files import VIDEO_SUFFIXES, require_folder
-from obygaze_features.common.text import group_by, join_some
 from obygaze_features.errors import VideoError, translate
 from obygaze_features.items.films import without_year
 from obygaze_features.items.items import Item, media_stem
@@ -33,7 +30,7 @@ _SCENE_ID = re.compile(r"(tt\d{7,8})-0*(\d+)", re.ASCII)
 class Located:
     """The result of looking for items' media: found, missing or ambiguous.
 
-    If nothing was found, `hint` says which names were searched for and which files exist.
+    If nothing was found, `hint` says which names were searched for.
     """
 
     found: dict[str, Path] = field(default_factory=dict)
@@ -44,17 +41,6 @@ class Located:
     def __repr__(self) -> str:
         numbers = len(self.found), len(self.missing), len(self.ambiguous)
         return "Located({} found, {} missing, {} ambiguous)".format(*numbers)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the number of items found, and the items that are missing or ambiguous."""
-        return {
-            "found": len(self.found),
-            "missing": self.missing,
-            "ambiguous": {
-                name: [str(path) for path in own] for name, own in self.ambiguous.items()
-            },
-            "hint": self.hint,
-        }
 
 
 class MediaFolder:
@@ -77,12 +63,15 @@ class MediaFolder:
         """Return the files that match an item, in its film's folder or else in the root."""
         below, _, name = item.media.rpartition("/")
         for folder in self._folders(item):
+            listed = self._files(folder / below)
             for stem in self._stems(item):
-                if files := self._files(folder / below).get(stem.casefold()):
-                    exact = [file for file in files if file.name == name]
-                    seen = [f for f in files if f.suffix.lower() not in SOUND_SUFFIXES]
-                    files = seen or files
-                    return exact if len(exact) == 1 else files
+                files = listed.get(stem.casefold(), [])
+                exact = [file for file in files if file.name == name]
+                if len(exact) == 1:
+                    return exact
+                seen = [file for file in files if file.suffix.lower() not in SOUND_SUFFIXES]
+                if files:
+                    return seen or files
         return []
 
     def find(self, item: Item) -> Path:
@@ -97,20 +86,10 @@ class MediaFolder:
         raise VideoError(f"{item.id}, in {self.root}:", f"no {noun} matches {self.pattern(item)}")
 
     def pattern(self, item: Item) -> str:
-        """Return a pattern of the names that an item's file may have, for messages."""
+        """Return the names that an item's file may have, for messages."""
         below = item.media.rpartition("/")[0]
         folders = "".join(f"{folder}/" for folder in (item.film, below) if folder)
-        names = " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
-        return f"{names}, with or without the folder {item.film}" if item.film else names
-
-    def describe_contents(self) -> str:
-        """Return a text that names a few files in the folder and its subfolders, for messages."""
-        files = sorted(
-            path.relative_to(self.root).as_posix()
-            for path in self.root.rglob("*")
-            if path.suffix.lower() in self.suffixes and not path.name.startswith(".")
-        )
-        return f"{self.root} has {join_some(files, 3) if files else 'no videos or images'}"
+        return " or ".join(f"{folders}{stem}.*" for stem in self._stems(item))
 
     def _stems(self, item: Item) -> list[str]:
         """Return the stems that an item's file may have; a name may contain a dot ("Dr. No")."""
@@ -134,16 +113,19 @@ class MediaFolder:
         return {path.name.casefold(): path for path in sorted(self.root.iterdir()) if path.is_dir()}
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
+        """List a folder's files by stem, in lower case."""
         if folder not in self._listed:
+            # Special files such as pipes are listed too; opening them fails with a message.
             paths: list[Path] = []
-            with (
-                translate(VideoError, folder, "cannot be read: {}", foreign=OSError),
-                suppress(FileNotFoundError),
-            ):
-                # Special files such as pipes are listed too; opening them fails with a message.
-                paths = [p for p in sorted(folder.iterdir()) if p.exists() and not p.is_dir()]
-            paths = [p for p in paths if p.suffix.lower() in self.suffixes and p.name[0] != "."]
-            self._listed[folder] = group_by(paths, lambda path: path.stem.casefold())
+            with translate(VideoError, folder, "cannot be read: {}", foreign=OSError):
+                if folder.exists():
+                    paths = sorted(folder.iterdir())
+            listed: dict[str, list[Path]] = {}
+            for path in paths:
+                is_media = path.suffix.lower() in self.suffixes and not path.name.startswith(".")
+                if is_media and path.exists() and not path.is_dir():
+                    listed.setdefault(path.stem.casefold(), []).append(path)
+            self._listed[folder] = listed
         return self._listed[folder]
 
 
@@ -154,7 +136,8 @@ def locate(items: Iterable[Item], root: Path) -> Located:
     same file. For example, `season 1/clip 1.mp4` of every film would match there.
     """
     folder = MediaFolder(root)
-    result, pattern = Located(), ""
+    result = Located()
+    searched = ""
     users: dict[tuple[Path, float | None, float | None], Item] = {}
     for item in items:
         if item.kind == "text":
@@ -164,18 +147,17 @@ def locate(items: Iterable[Item], root: Path) -> Located:
             user = users.setdefault((files[0], item.start, item.end), item)
             if user.film != item.film and root.resolve().name in (user.film, item.film):
                 raise VideoError(
-                    f"{files[0]} matches both {user.id} and {item.id}, which belong to "
-                    f"different films ({user.film}, {item.film}); pass the folder that contains "
-                    "one folder per film"
+                    f"{files[0]} matches {user.id} and {item.id} of different films; pass the "
+                    "folder that contains one folder per film"
                 )
             result.found[item.id] = files[0]
         elif files:
             result.ambiguous[item.id] = files
         else:
             result.missing.append(item.id)
-            pattern = pattern or folder.pattern(item)
+            searched = searched or folder.pattern(item)
     if result.missing and not result.found and not result.ambiguous:
-        result.hint = f"searched for {pattern}; {folder.describe_contents()}"
+        result.hint = f"searched for {searched} in {root}"
     return result
 
 
@@ -194,25 +176,29 @@ def find_videos(items: Iterable[Item], titles: Mapping[str, str], root: Path) ->
     root
         A folder of videos.
     """
-    folder, videos, searched = MediaFolder(root, VIDEO_SUFFIXES), dict[str, Path](), ""
+    folder = MediaFolder(root, VIDEO_SUFFIXES)
+    videos: dict[str, Path] = {}
+    searched = ""
     for item in items:
-        title = titles.get(item.film, "") if item.start is not None else ""
-        names = [title, without_year(title)] if not {"/", "\\"} & {*title} else []
-        tries = [item, *(replace(item, media=name) for name in filter(None, names))]
+        tries = [item]
+        title = titles.get(item.film, "")
+        if item.start is not None and title and "/" not in title:
+            tries += [replace(item, media=title), replace(item, media=without_year(title))]
         files = next(filter(None, map(folder.candidates, tries)), None)
         if files:
             videos[item.id] = min(files, key=_how_rarely_played)
         else:
             searched = searched or folder.pattern(tries[-1])
     if not videos:
-        hint = f"searched for {searched}; {folder.describe_contents()}"
-        raise VideoError(f"{root} has no video of these films ({hint})")
+        raise VideoError(f"{root} has no video of these films (searched for {searched})")
     return videos
 
 
 def _how_rarely_played(path: Path) -> int:
     suffix = path.suffix.lower()
-    return PLAYED.index(suffix) if suffix in PLAYED else len(PLAYED)
+    if suffix in PLAYED:
+        return PLAYED.index(suffix)
+    return len(PLAYED)
 
 
 def expected_stem(item: Item) -> str:

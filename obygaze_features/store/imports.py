@@ -189,6 +189,8 @@ def _open_sources(
         named = {"native": named}
     if isinstance(ids, Path | str):
         ids = read_ids(Path(ids))
+    elif ids is not None:
+        ids = list(ids)
 
     sources: dict[str, Rows] = {}
     for name, file in named.items():
@@ -196,7 +198,7 @@ def _open_sources(
         if not path.exists():
             raise UsageError(path, "does not exist")
         if path.suffix.lower() == ".npy" and ids is not None:
-            sources[name] = _open_matrix(path, list(ids), manifest)
+            sources[name] = _open_matrix(path, ids, manifest)
         elif path.suffix.lower() in HDF5_SUFFIXES and len(named) == 1 and ids is None:
             sources |= _open_hdf5(path, manifest)
         elif path.is_dir() and ids is None:
@@ -237,11 +239,12 @@ def _rows_by_id(
         if row_of.setdefault(item_id, row) != row:
             raise StoreError(path, f"has several rows for {shorten(str(item_id))}; keep one")
     if row_of.keys().isdisjoint(manifest.items.ids):
-        own = ", ".join(map(str, ids[:1]))
+        own = ", ".join(map(repr, ids[:1]))
+        wanted = ", ".join(map(repr, manifest.items.ids[:1]))
         raise StoreError(
             path,
-            f"has none of the items of {manifest.name}: its ids are like {shorten(own)}, and the "
-            f"manifest's like {shorten(manifest.items.ids[0])}",
+            f"has none of the items of {manifest.name}: its ids are like {own:.60}, and the "
+            f"manifest's like {wanted:.60}",
         )
 
     def read(item: Item) -> NDArray[Any]:
@@ -277,8 +280,9 @@ def _open_folder(path: Path, name: str, manifest: NamedItems) -> Rows:
             reasons.append(str(problem))
         else:
             return Rows(first.shape, first.dtype, read)
+    example = "; ".join(reasons[:1])
     raise StoreError(
-        path, f": none of the {len(reasons)} items of {manifest.name} can be read: {reasons[0]}"
+        path, f": none of the {len(reasons)} items of {manifest.name} can be read: {example}"
     )
 
 

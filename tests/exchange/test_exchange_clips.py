@@ -236,13 +236,15 @@ def test_rows_share_large_blocks_and_fail_alone(tmp_path):
     assert imported.read(ids=["b", "c"]).tolist() == [[5, 5], [5, 5]]
 
 
-@pytest.mark.parametrize("kind", [tuple, np.array, pd.Series, pd.Index])
+@pytest.mark.parametrize("kind", [tuple, np.array, pd.Series, pd.Index, iter])
 def test_ids_are_any_sequence_of_texts(kind, tmp_path):
     path = save(tmp_path / "x.npy", np.arange(3, dtype=np.float32).reshape(3, 1))
     ids = kind(["c", "a", "b"])
-    store = import_features(path, named("a", "b", "c"), tmp_path / "s.zarr", ids=ids)
-    assert store.read(ids=["a", "b", "c"]).tolist() == [[1], [2], [0]]
-    with pytest.raises(StoreError, match="its ids are like '1'"):
+    both = {"native": path, "other": path}
+    store = import_features(both, named("a", "b", "c"), tmp_path / "s.zarr", ids=ids)
+    for array in both:
+        assert store.read(array, ["a", "b", "c"]).tolist() == [[1], [2], [0]]
+    with pytest.raises(StoreError, match="its ids are like"):
         import_features(path, named("a", "b", "c"), tmp_path / "t.zarr", ids=kind([1, 2, 3]))
 
 

@@ -52,7 +52,7 @@ def test_problems_of_items_hide_no_others(manifest):
     items = path.read_text()
     path.write_text(items.replace("tt0108160-002,clip", "tt0108160-001,clop"))
     assert problems(manifest)[:2] == [
-        "items.csv, line 3: duplicate id 'tt0108160-001'",
+        "items.csv, line 3: duplicate id 'tt0108160-001'; item 1 is 'tt0108160-001'",
         "items.csv, line 3: unknown kind 'clop'; choose from clip, image, text",
     ]
     path.write_text(items.replace("scene_1.avi", "scene_7.avi"))
@@ -63,9 +63,9 @@ def test_problems_of_items_hide_no_others(manifest):
     write(path, "id,start,end", "a,x,2", "b,1,", "c,1,2")
     write(manifest / "splits/mine.csv", "id,fold", "c,one")
     assert [problem for problem in problems(manifest) if "paper" not in problem][:3] == [
-        "items.csv, line 2: a span needs both start and end",
+        "items.csv, line 2: a span must end after it starts, from 0 to 1e9 seconds (got nan to 2)",
         "items.csv, line 2: start 'x' is not a number of seconds",
-        "items.csv, line 3: a span needs both start and end",
+        "items.csv, line 3: a span must end after it starts, from 0 to 1e9 seconds (got 1 to nan)",
     ]
     assert any("splits/mine.csv, line 2: fold 'one'" in problem for problem in problems(manifest))
 
@@ -185,7 +185,7 @@ def test_the_digest_follows_the_specification(manifest):
     assert loaded.items.take(range(len(loaded) - 1, -1, -1)).digest != loaded.digest
     write(manifest / "labels/paper.csv", "id,level", "tt0108160-001,S")
     assert Manifest.load(manifest).digest == loaded.digest
-    with pytest.raises(ManifestError, match="item 3: id 'a' differs from 'A' only in case"):
+    with pytest.raises(ManifestError, match="item 3: duplicate id 'a'; item 2 is 'A'"):
         Items.of([Item(identifier) for identifier in "bAa"])
 
 

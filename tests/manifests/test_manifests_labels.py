@@ -150,8 +150,7 @@ def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obyga
     source = write(tmp_path / "t.csv", "video,film", "a.mp4,Juno", "b.mp4,Juno")
     obygaze("manifests", "import", "csv", source, "-o", folder)
     result = obygaze("manifests", "check", folder, "--videos", films)
-    names = "Juno/a.*, with or without the folder Juno"
-    hint = f"searched for {names}; {films} has {', '.join(FILES[:3])} and 1 more"
+    hint = f"searched for Juno/a.* in {films}"
     assert (result.exit_code, hint in result.stdout) == (3, True)
     command = ["features", "extract", folder, "--backbone", "tiny-xclip", "-o", tmp_path]
     refused(obygaze(*command, "--videos", films), f"no file for the 2 clips of t: {hint}")
@@ -161,6 +160,6 @@ def test_missing_videos_are_named_with_the_names_searched(films, tmp_path, obyga
     films = touch(tmp_path / "two", "A/s1/1.mp4", "B/s1/1.mp4")
     obygaze("manifests", "import", "folder", films, "-o", folder, "--overwrite")
     result = obygaze("manifests", "check", folder, "--videos", films / "A")
-    refused(result, f"{films}/A/s1/1.mp4 matches both A-s1-1 and B-s1-1")
+    refused(result, f"{films}/A/s1/1.mp4 matches A-s1-1 and B-s1-1")
     result = obygaze("manifests", "check", folder, "--videos", films)
     assert "found     2" in result.stdout

@@ -31,7 +31,7 @@ SLIPS = [
     ("obygaze12", {"a.csv": ""}, "cannot be read: Is a directory"),
     ("csv", "clip,x\na,1\n", "columns are clip, x; choose one with --column id=NAME"),
     ("csv --column colour=x", "id,x\na,1\n", "unknown meaning 'colour'; choose from id, kind"),
-    ("csv", "id,start,end\na,1,0.5\n", "line 2: a span must end after it starts (got 1 to 0.5 "),
+    ("csv", "id,start,end\na,1,0.5\n", "line 2: a span must end after it starts, from 0 to 1e9"),
     ("csv", "id,start,end\na,one,2\n", "line 2: start 'one' is not a time"),
     ("csv", "id,level\na,tense\nb,calm\n", "--levels LOWEST,...,HIGHEST (found: 'calm', 'tense')"),
     ("csv", "id,level,concepts\na,S,rain\nb,EN,\n", "unknown concept 'rain'"),

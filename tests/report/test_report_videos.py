@@ -129,7 +129,7 @@ def test_files_of_clips_are_linked_one_by_one(results, tmp_path):
 
 def test_a_folder_without_these_films_is_refused(run, tmp_path):
     (tmp_path / "Another film.mp4").write_bytes(b"")
-    with pytest.raises(VideoError, match=r"Film number 1.*Another film.mp4"):
+    with pytest.raises(VideoError, match=r"Film number 1\.\*"):
         write_report([run], tmp_path / "page.html", videos=tmp_path)
     assert not (tmp_path / "page.html").exists()
 

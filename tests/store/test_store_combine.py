@@ -116,9 +116,28 @@ SLIPS = {
     ),
     "case of ids": (
         lambda s, t: of.merge(films(t.parent, "tta", "TTA"), t), ManifestError,
-        "differs from 'tta-000' only in case",
+        "duplicate id 'TTA-000'; item 1 is 'tta-000'",
     ),
 }  # fmt: skip
+
+
+def test_a_subset_of_all_but_a_film(tmp_path):
+    """Items without a film are kept, and the others in their order."""
+    films = ["tt1", "", "tt2", "tt1", "tt3"]
+    items = Items.of([Item(f"clip-{n}", film=film) for n, film in enumerate(films)])
+    np.save(tmp_path / "X.npy", np.arange(10, dtype=np.float32).reshape(5, 2))
+    manifest = Manifest("five", items)
+    store = of.import_features(tmp_path / "X.npy", manifest, tmp_path / "all.zarr", ids=items.ids)
+    for wishes, ids in (
+        (["!tt1"], ["clip-1", "clip-2", "clip-4"]),
+        (["tt*", "!tt3"], ["clip-0", "clip-2", "clip-3"]),
+        ("!tt1,!tt2", ["clip-1", "clip-4"]),
+    ):
+        part = of.subset(store, tmp_path / "part.zarr", films=wishes, overwrite=True)
+        assert part.ids == ids
+        np.testing.assert_array_equal(part.read(), store.read(ids=ids))
+    with pytest.raises(UsageError, match="no film is left"):
+        of.subset(store, tmp_path / "none.zarr", films=["tt1", "!tt*"])
 
 
 @pytest.mark.parametrize("slip", SLIPS)
