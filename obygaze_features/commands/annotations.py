@@ -167,11 +167,16 @@ def show_timelines(timelines: Path, films: Sequence[str], as_json: bool) -> None
     rows: list[dict[str, Any]] = []
     for part in loaded.coverage:
         times = {**part.levels, "covered": part.covered, "film_lasts": loaded.films[part.film].end}
-        names = {"film": part.film, "title": loaded.titles[part.film]}
-        row = names | {"annotator": part.annotator}
-        rows.append(row | {"segments": part.segments} | times)
+        row = {
+            "film": part.film,
+            "title": loaded.titles[part.film],
+            "annotator": part.annotator,
+            "segments": part.segments,
+            **times,
+        }
         if not as_json:
-            rows[-1] |= {name: format_time(round(t)) for name, t in times.items() if t is not None}
+            row |= {name: format_time(round(t)) for name, t in times.items() if t is not None}
+        rows.append(row)
     result = {
         "name": loaded.name,
         "source": loaded.source,
@@ -392,10 +397,7 @@ def agreement(
     """
     from obygaze_features.annotations.agreement_report import agreement_report
     from obygaze_features.annotations.remarks import describe_remarks
-    from obygaze_features.common.files import refuse_to_overwrite
 
-    if output is not None:
-        refuse_to_overwrite(output, overwrite=overwrite)
     report = agreement_report(of.Manifest.load(manifest), labels)
     if output is not None:
         report.save(output, overwrite=overwrite)

@@ -41,7 +41,7 @@ def doctor(as_json: bool) -> None:
     jobs = []
     for extra, title in EXTRAS.items():
         missing = missing_packages(extra)
-        jobs.append({"extra": extra or None, "job": title, "missing": missing or None})
+        jobs.append({"extra": extra, "job": title, "missing": missing})
 
     facts = {
         "obygaze": metadata.version("obygaze"),
