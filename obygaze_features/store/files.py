@@ -175,10 +175,21 @@ class Folder(Location):
         self.where = where or str(path)
 
     def map(self, name: str) -> MappedFile:
-        """Map a file into memory; raise `StoreUnreadable` if the store was replaced."""
+        """Map a file into memory."""
+        with self._file(name) as path:
+            return map_file(path)
+
+    def read(self, name: str) -> bytes:
+        """Read a whole file."""
+        with self._file(name) as path:
+            return path.read_bytes()
+
+    @contextlib.contextmanager
+    def _file(self, name: str) -> Iterator[Path]:
+        """Yield the path of a file; raise `StoreUnreadable` if the store was replaced."""
         try:
             with _reading(self.path / name) as path:
-                return map_file(path)
+                yield path
         finally:
             if name != "zarr.json":  # writers reread it to see if the store was finalised
                 self.refuse_if_changed()

@@ -78,7 +78,7 @@ class Shard:
 
         table = tail[:-CHECKSUM_BYTES]
         if len(tail) != size or checksum(table) != tail[-CHECKSUM_BYTES:]:
-            raise self._damaged(range(self.layout.shard_rows), "its index is damaged or truncated")
+            raise self._damaged(None, "its index is damaged or truncated")
         self._index = np.frombuffer(table, "<u8").reshape(-1, 2)
         self._present = self._index[:, 0] != ABSENT
         self._table = self._find_even_chunks()
@@ -127,22 +127,21 @@ class Shard:
         """Return the part of the file that holds a chunk."""
         start, length = self._index[chunk].tolist()
         if start == ABSENT:
-            raise self._damaged(self.layout.rows_of(chunk), "a chunk is missing")
+            raise self._damaged(chunk, "a chunk is missing")
         smallest = largest = self.layout.chunk_bytes + CHECKSUM_BYTES
         if self.compressed:  # data that cannot be compressed grows a little
             smallest, largest = CHECKSUM_BYTES, largest + largest // 128 + 1024
         if not smallest <= length <= largest or start >= 2**62:
-            raise self._damaged(self.layout.rows_of(chunk), "a chunk has the wrong length")
+            raise self._damaged(chunk, "a chunk has the wrong length")
         return self.name, start, length
 
     def decode(self, chunk: int, data: Any, *, check: bool) -> NDArray[Any]:
         """Return the rows of a chunk; `data` is the part of the file that holds it."""
-        rows = self.layout.rows_of(chunk)
         if len(data) != self._index[chunk, 1]:
-            raise self._damaged(rows, "a chunk has the wrong length")
+            raise self._damaged(chunk, "a chunk has the wrong length")
         content = data[:-CHECKSUM_BYTES]
         if check and checksum(content) != bytes(data[-CHECKSUM_BYTES:]):
-            raise self._damaged(rows, "its checksum is wrong")
+            raise self._damaged(chunk, "its checksum is wrong")
         if self.compressed:
             from numcodecs.zstd import decompress
 
@@ -151,7 +150,7 @@ class Shard:
             try:
                 decompress(content, values)
             except (RuntimeError, ValueError) as problem:
-                raise self._damaged(rows, f"it cannot be decoded ({problem})") from None
+                raise self._damaged(chunk, f"it cannot be decoded ({problem})") from None
             content = values
         return np.ndarray(self.layout.chunk_shape, self._dtype, content)
 
@@ -186,11 +185,14 @@ class Shard:
         contents = map(self._table[:, :size].__getitem__, places.tolist())
         computed = np.fromiter(map(google_crc32c.value, contents), np.uint32, len(chunks))
         for chunk in chunks[computed != stored].tolist():
-            raise self._damaged(self.layout.rows_of(chunk), "its checksum is wrong")
+            raise self._damaged(chunk, "its checksum is wrong")
 
-    def _damaged(self, rows: range, reason: str) -> DamagedChunk:
-        first = self.first
-        rows = range(first + rows.start, first + rows.stop)
+    def _damaged(self, chunk: int | None, reason: str) -> DamagedChunk:
+        """Return the error for a chunk, or for the whole shard."""
+        rows = range(self.layout.shard_rows)
+        if chunk is not None:
+            rows = self.layout.rows_of(chunk)
+        rows = range(self.first + rows.start, self.first + rows.stop)
         return DamagedChunk(self.location.join(self.name), rows, reason)
 
 
