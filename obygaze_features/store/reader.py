@@ -23,7 +23,6 @@ from obygaze_features.store.metadata import (
     read_attributes,
     read_bytes_array,
     read_items,
-    read_record,
     read_records,
     read_rows_table,
 )
@@ -212,10 +211,7 @@ class Store:
 
     def read_record(self, block: int) -> BlockRecord | None:
         """Return a block's commit record as it is on disk now; None if there is no record."""
-        if self.is_final or not 0 <= block < self.blocks:
-            return None
-        rows = self.rows_of_block(block)
-        return read_record(self.location, block, self.ids[rows.start : rows.stop], self.arrays)
+        return self._read_records([block]).get(block)
 
     def rows_of_block(self, block: int) -> range:
         """Return the row numbers of a block; the last block may be shorter than the others."""
@@ -534,9 +530,12 @@ class Store:
     @cached_property
     def _records(self) -> dict[int, BlockRecord]:
         """The commit records by block."""
+        return self._read_records(range(self.blocks))
+
+    def _read_records(self, blocks: Sequence[int]) -> dict[int, BlockRecord]:
         if self.is_final:
             return {}
-        return read_records(self.location, self.ids, self.block_rows, self.arrays)
+        return read_records(self.location, blocks, self.ids, self.block_rows, self.arrays)
 
     @cached_property
     def _row_reader(self) -> RowReader:

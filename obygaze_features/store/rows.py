@@ -6,8 +6,7 @@ with Zarr. Of other shards, only the index and the chunks that are needed are re
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import google_crc32c
@@ -70,11 +69,10 @@ class Shard:
 
         self._file: MappedFile | None = None
         size = self.layout.index_bytes
+        if tail is None:
+            [tail] = location.read_parts([(name, -size, size)])
         if location.is_local and not array.compressed:
             self._file = location.map(name)
-            tail = self._file.bytes[-size:].tobytes()
-        elif tail is None:
-            [tail] = location.read_parts([(name, -size, size)])
 
         table = tail[:-CHECKSUM_BYTES]
         if len(tail) != size or checksum(table) != tail[-CHECKSUM_BYTES:]:
@@ -241,7 +239,7 @@ class RowReader:
             if self.store.location.is_local:
                 self._read_local(array, rows, numbers, into)
             else:
-                shards = self._open_remote(array, np.unique(numbers).tolist())
+                shards = self._open(array, np.unique(numbers).tolist())
                 read_chunks(shards, rows, into, check=self.store.checksums)
         except DamagedChunk as problem:
             raise self._name_rows(problem, rows) from None
@@ -270,51 +268,50 @@ class RowReader:
         order = np.argsort(numbers, kind="stable")
         needed, starts = np.unique(numbers[order], return_index=True)
         for number, at in zip(needed.tolist(), np.split(order, starts[1:]), strict=True):
-            shard = self._open_local(array, number)
+            shard = self._open(array, [number])[number]
             within = rows[at] - shard.first
             if _is_run(at):
                 shard.read(within, check=self.store.checksums, out=into[at[0] : at[-1] + 1])
             else:
                 into[at] = shard.read(within, check=self.store.checksums)
 
-    def _open_local(self, array: StoredArray, number: int) -> Shard:
-        """Return a shard on this machine, from those that are open if possible."""
-        shard = self._shards.get((array.spec.name, number))
-        if shard is None:
-            first = number * array.layout.shard_rows
-            for name in self._names(array, number):
-                with contextlib.suppress(FileNotFoundError):
-                    shard = Shard(self.store.location, name, array, first=first)
-                    break
-            else:
-                raise self._missing(array, number)
-        self._keep(array, {number: shard})
-        return shard
+    def _open(self, array: StoredArray, numbers: Sequence[int]) -> dict[int, Shard]:
+        """Return shards by number, and keep the most recently used ones open.
 
-    def _open_remote(self, array: StoredArray, numbers: Collection[int]) -> dict[int, Shard]:
-        """Return shards behind a URL by number; those that are not open yet are read together."""
+        There is no lock, so threads and forked processes never wait for each other. At worst, a
+        shard is opened twice.
+        """
         location = self.store.location
         size = array.layout.index_bytes
         shards = {}
-        parts = {}
+        parts = []
         for number in numbers:
-            shard = self._shards.get((array.spec.name, number))
-            if shard is None:
-                parts[number] = [(name, -size, size) for name in self._names(array, number)]
-            else:
+            shard = self._shards.pop((array.spec.name, number), None)
+            if shard is not None:
                 shards[number] = shard
-
-        wanted = [part for either in parts.values() for part in either]
-        tails = dict(zip(wanted, location.read_parts(wanted, missing_ok=True), strict=True))
-        for number, either in parts.items():
-            found = [part for part in either if tails[part] is not None]
-            if not found:
-                raise self._missing(array, number)
-            first = number * array.layout.shard_rows
-            name = found[0][0]
-            shards[number] = Shard(location, name, array, first=first, tail=tails[found[0]])
-        self._keep(array, shards)
+            else:
+                parts += [(name, -size, size) for name in self._names(array, number)]
+        tails = dict(zip(parts, location.read_parts(parts, missing_ok=True), strict=True))
+        for number in numbers:
+            if number not in shards:
+                shards[number] = self._open_first(array, number, tails)
+            self._shards[array.spec.name, number] = shards[number]
+        for oldest in list(self._shards)[:-MAX_OPEN_SHARDS]:
+            self._shards.pop(oldest, None)
         return shards
+
+    def _open_first(
+        self, array: StoredArray, number: int, tails: Mapping[Part, bytes | None]
+    ) -> Shard:
+        """Open the first file that exists of those that a shard may have."""
+        size = array.layout.index_bytes
+        first = number * array.layout.shard_rows
+        for name in self._names(array, number):
+            tail = tails[name, -size, size]
+            if tail is not None:
+                return Shard(self.store.location, name, array, first=first, tail=tail)
+        where = self.store.location.join(fmt.shard_name(array.spec, number))
+        raise DamagedChunk(where, range(first, first + array.layout.shard_rows), "it is missing")
 
     def _names(self, array: StoredArray, number: int) -> list[str]:
         """Return the names that a shard's file may have."""
@@ -325,24 +322,6 @@ class RowReader:
             # A writer was interrupted, or has not moved the shard yet.
             names.insert(0, fmt.staged_name(array.spec, number, sha256))
         return names
-
-    def _keep(self, array: StoredArray, shards: Mapping[int, Shard]) -> None:
-        """Keep the most recently used shards open.
-
-        There is no lock, so threads and forked processes never wait for each other. At worst, a
-        shard is opened twice.
-        """
-        for number, shard in shards.items():
-            key = array.spec.name, number
-            self._shards.pop(key, None)
-            self._shards[key] = shard
-        for oldest in list(self._shards)[:-MAX_OPEN_SHARDS]:
-            self._shards.pop(oldest, None)
-
-    def _missing(self, array: StoredArray, number: int) -> DamagedChunk:
-        first = number * array.layout.shard_rows
-        where = self.store.location.join(fmt.shard_name(array.spec, number))
-        return DamagedChunk(where, range(first, first + array.layout.shard_rows), "it is missing")
 
     def _name_rows(self, problem: DamagedChunk, rows: Rows) -> StoreError:
         """Return an error that names the damaged rows among those that were to be read."""
