@@ -148,6 +148,14 @@ def test_a_store_is_the_same_in_every_state(either):
     np.testing.assert_array_equal(again, without(VALUES["native"], [3, 6, 7]))
 
 
+def test_a_final_store_with_failed_rows_is_mapped(source, monkeypatch):
+    """Its shards lack chunks, so that a row's chunk is not where its number says."""
+    finalise(source, allow_incomplete=True)
+    monkeypatch.setattr(reading, "read_chunks", None)  # the way in ranges
+    rows = open_store(source).read("frames", missing="drop")
+    np.testing.assert_array_equal(rows, VALUES["frames"][DONE])
+
+
 NATIVE = lambda ids: lambda store: store.read("native", ids)  # noqa: E731
 SLIPS = {
     "several": (NATIVE(["tt000", "nobody", "tt006"]), StoreError, r"nobody is not .*\(and 1 more"),
