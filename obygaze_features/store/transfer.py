@@ -235,7 +235,10 @@ def _push_to_bucket(
             first = [name for name in unsent if name == fmt.CHECKSUMS]
             last = [name for name in unsent if name == GROUP]
             body = [name for name in unsent if name not in (fmt.CHECKSUMS, GROUP)]
-            for names in (first, body, last):
+            send(first)
+            for names in (body, last):
+                if not _is_same(store, there):  # another push may have started meanwhile
+                    raise _holds_another(there.where)
                 send(names)
             if not sizes.items() <= sizes_there().items():
                 raise StoreError(f"{there.where} is incomplete; run the same command again")
