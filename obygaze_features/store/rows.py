@@ -6,6 +6,7 @@ with Zarr. Of other shards, only the index and the chunks that are needed are re
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -289,7 +290,7 @@ class RowReader:
             shard = self._shards.pop((array.spec.name, number), None)
             if shard is not None:
                 shards[number] = shard
-            else:
+            elif not location.is_local:
                 parts += [(name, -size, size) for name in self._names(array, number)]
         tails = dict(zip(parts, location.read_parts(parts, missing_ok=True), strict=True))
         for number in numbers:
@@ -307,9 +308,10 @@ class RowReader:
         size = array.layout.index_bytes
         first = number * array.layout.shard_rows
         for name in self._names(array, number):
-            tail = tails[name, -size, size]
-            if tail is not None:
-                return Shard(self.store.location, name, array, first=first, tail=tail)
+            tail = tails.get((name, -size, size))
+            if tail is not None or self.store.location.is_local:
+                with contextlib.suppress(FileNotFoundError):  # or it has just been moved
+                    return Shard(self.store.location, name, array, first=first, tail=tail)
         where = self.store.location.join(fmt.shard_name(array.spec, number))
         raise DamagedChunk(where, range(first, first + array.layout.shard_rows), "it is missing")
 
