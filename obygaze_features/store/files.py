@@ -175,10 +175,21 @@ class Folder(Location):
         self.where = where or str(path)
 
     def map(self, name: str) -> MappedFile:
-        """Map a file into memory; raise `StoreUnreadable` if the store was replaced."""
+        """Map a file into memory."""
+        with self._file(name) as path:
+            return map_file(path)
+
+    def read(self, name: str) -> bytes:
+        """Read a whole file."""
+        with self._file(name) as path:
+            return path.read_bytes()
+
+    @contextlib.contextmanager
+    def _file(self, name: str) -> Iterator[Path]:
+        """Yield the path of a file; raise `StoreUnreadable` if the store was replaced."""
         try:
             with _reading(self.path / name) as path:
-                return map_file(path)
+                yield path
         finally:
             if name != "zarr.json":  # writers reread it to see if the store was finalised
                 self.refuse_if_changed()
@@ -359,18 +370,16 @@ class Remote(Location):
         """Request each run of parts, repeating requests that may succeed later."""
         answers: dict[int, Any] = {}
         waiting = list(range(len(runs)))
-        for pause in (*PAUSES_S, None):
-            system = self.connect()
-            paths, starts, ends = [], [], []
-            for number in waiting:
-                name, start, _ = runs[number][0]
-                _, last_start, length = runs[number][-1]
-                paths.append(self.path(name))
-                starts.append(start)
-                ends.append(None if start < 0 else last_start + length)
-            read = system.cat_ranges(paths, starts, ends, batch_size=AT_ONCE, on_error="return")
+        pauses = iter(PAUSES_S)
+        while waiting:
+            asked = [self._range(runs[number]) for number in waiting]
+            paths, starts, ends = map(list, zip(*asked, strict=True))
+            read = self.connect().cat_ranges(
+                paths, starts, ends, batch_size=AT_ONCE, on_error="return"
+            )
             answers.update(zip(waiting, read, strict=True))
             waiting = [number for number in waiting if self._may_pass(answers[number])]
+            pause = next(pauses, None)
             if not waiting or pause is None:
                 break
             time.sleep(pause)
@@ -384,6 +393,14 @@ class Remote(Location):
                 with one_line_errors(self.join(runs[number][0][0])):
                     raise answer
         return [answers[number] for number in range(len(runs))]
+
+    def _range(self, run: list[Part]) -> tuple[str, int, int | None]:
+        """Return the path, start and end of a run of parts, as fsspec takes them."""
+        name, start, _ = run[0]
+        end = None
+        if start >= 0:
+            end = run[-1][1] + run[-1][2]
+        return self.path(name), start, end
 
     def _fetch_batch(self, names: Sequence[str], folder: Path) -> None:
         targets = [str(folder / name) for name in names]
@@ -417,12 +434,6 @@ class Remote(Location):
 
 def location_of(address: str | Path) -> Location:
     """Return the location of an address, without checking that it has a store."""
-    if hasattr(address, "shape"):
-        raise UsageError(
-            f"a store must be a path or a URL (got {type(address).__name__}). To make a store of "
-            'an array: numpy.save("X.npy", X); '
-            'of.import_features("X.npy", manifest, "x.zarr", ids=manifest.ids)'
-        )
     if is_url(address):
         remote = Remote(address)
         if remote.where.endswith(".zip"):

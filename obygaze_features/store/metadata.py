@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from obygaze_features.common.tables import Table
     from obygaze_features.items.items import Items
 
-_CHECKED = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+_BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+_ZSTD = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+_CRC = {"name": "crc32c"}
+_CHECKED = [_BYTES, _CRC]
+_COMPRESSED = [_BYTES, _ZSTD, _CRC]
 UNKNOWN = "unknown"
 _ROW_COLUMNS = ("id", "status", "source", "reason")
 
@@ -182,33 +186,24 @@ def check_attributes(where: object, ours: Mapping[str, Any]) -> None:
         msgspec.convert(ours, _Attributes)
 
 
-def read_record(
-    location: Location, block: int, ids: Sequence[str], arrays: Sequence[str]
-) -> BlockRecord | None:
-    """Return a block's commit record, or None if the block has none.
-
-    Raises `StoreError` if the record is damaged or does not match the block's ids.
-    """
-    file = StoreFile(location, fmt.record_name(block))
-    try:
-        data = location.read(file.name)
-    except FileNotFoundError:
-        return None
-    return _parse_record(file, data, block, ids, arrays)
-
-
 def read_records(
-    location: Location, ids: Sequence[str], block_rows: int, arrays: Sequence[str]
+    location: Location,
+    blocks: Iterable[int],
+    ids: Sequence[str],
+    block_rows: int,
+    arrays: Sequence[str],
 ) -> dict[int, BlockRecord]:
-    """Return the commit records of an open store by block; see `read_record`."""
-    starts = range(0, len(ids), block_rows)
-    names = [fmt.record_name(block) for block in range(len(starts))]
-    parts = [(name, 0, MAX_JSON_BYTES) for name in names]
+    """Return the commit records of those blocks that have one.
+
+    Raises `StoreError` if a record is damaged or does not match the block's ids.
+    """
+    names = {block: fmt.record_name(block) for block in blocks}
+    parts = [(name, 0, MAX_JSON_BYTES) for name in names.values()]
     records = {}
-    for block, data in enumerate(location.read_parts(parts, missing_ok=True)):
+    for block, data in zip(names, location.read_parts(parts, missing_ok=True), strict=True):
         if data is not None:
             file = StoreFile(location, names[block])
-            in_block = ids[starts[block] : starts[block] + block_rows]
+            in_block = ids[block * block_rows : (block + 1) * block_rows]
             records[block] = _parse_record(file, data, block, in_block, arrays)
     return records
 
@@ -316,45 +311,37 @@ class StoredArray:
 
 
 def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any]) -> StoredArray:
-    """Read an array's layout; raise `StoreError` if obygaze does not support it."""
+    """Read an array's layout; raise `StoreError` if it is not as obygaze writes it."""
     file = StoreFile(location, f"{spec.name}/zarr.json")
     header = _decode(file, _read(file), dict[str, Any])
     with translate(DamagedFile, file, "its content is not valid ({})"):
+        shards = header["chunk_grid"]["configuration"]["chunk_shape"]
         sharding = header["codecs"][0]["configuration"]
-        codecs = sharding["codecs"]
-        rows = [header["chunk_grid"]["configuration"]["chunk_shape"][0], sharding["chunk_shape"][0]]
+        rows = [shards[0], sharding["chunk_shape"][0]]
         shard_rows, chunk_rows = msgspec.convert(rows, list[Count])
-        compressed = codecs[1]["name"] == "zstd"
-    if compressed:
-        codecs = [*codecs[:1], *codecs[2:]]
+        compressed = sharding["codecs"] == _COMPRESSED
 
-    expected = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [attributes["n"], *spec.shape],
-        "data_type": spec.dtype,
-        "chunk_grid": {
-            "name": "regular",
-            "configuration": {"chunk_shape": [shard_rows, *spec.shape]},
-        },
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-    }
-    expected_sharding = {
-        "chunk_shape": [chunk_rows, *spec.shape],
-        "codecs": _CHECKED,
+    row = [*spec.shape]
+    sharding = {
+        "chunk_shape": [chunk_rows, *row],
+        "codecs": _COMPRESSED if compressed else _CHECKED,
         "index_codecs": _CHECKED,
         "index_location": "end",
     }
-    is_block = shard_rows == attributes["block_rows"] and chunk_rows == 1
-    if (
-        {key: header.get(key) for key in expected} != expected
-        or {"index_location": "end", **sharding, "codecs": codecs} != expected_sharding
-        or header["codecs"][0].get("name") != "sharding_indexed"
-        or len(header["codecs"]) != 1
-        or header.get("storage_transformers")
-        or shard_rows % chunk_rows
-        or not (is_block or attributes["state"] == "final")
-    ):
+    expected = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [attributes["n"], *row],
+        "data_type": spec.dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [shard_rows, *row]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
+        "storage_transformers": [],
+    }
+    is_expected = {"storage_transformers": [], **header}.items() >= expected.items()
+    is_block = (shard_rows, chunk_rows) == (attributes["block_rows"], 1)
+    is_final = attributes["state"] == "final" and shard_rows % chunk_rows == 0
+    if not is_expected or not (is_block or is_final):
         raise DamagedFile(file, "it does not describe this store's array as obygaze writes it")
     layout = ShardLayout(spec.shape, np.dtype(spec.dtype), shard_rows, chunk_rows)
     return StoredArray(spec, layout, compressed)

@@ -23,7 +23,6 @@ from obygaze_features.store.metadata import (
     read_attributes,
     read_bytes_array,
     read_items,
-    read_record,
     read_records,
     read_rows_table,
 )
@@ -73,7 +72,10 @@ class Store:
                 f"{self.where}: select a row by its id, such as store[store.ids[0]] "
                 f"(got {item_id!r:.60}). To read a whole array, use store.read({self.arrays[0]!r})"
             )
-        return {name: self.read(name, [item_id])[0] for name in self.arrays}
+        row = self._find_done(item_id)
+        if row is None:
+            [row] = self.rows_of([item_id])  # raises, with the reason
+        return {name: self._row_reader.read_row(self.stored(name), row) for name in self.arrays}
 
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._row_of
@@ -205,10 +207,7 @@ class Store:
 
     def read_record(self, block: int) -> BlockRecord | None:
         """Return a block's commit record as it is on disk now; None if there is no record."""
-        if self.is_final or not 0 <= block < self.blocks:
-            return None
-        rows = self.rows_of_block(block)
-        return read_record(self.location, block, self.ids[rows.start : rows.stop], self.arrays)
+        return self._read_records([block]).get(block)
 
     def rows_of_block(self, block: int) -> range:
         """Return the row numbers of a block; the last block may be shorter than the others."""
@@ -270,10 +269,8 @@ class Store:
             rows = np.arange(len(self))
         else:
             _require_ids(ids)
-            if len(ids) == 1:  # by a short path, for loops
-                row = self._row_of.get(ids[0])
-                if row is not None and self.status.item(row) == Status.DONE:
-                    return self._row_reader.read_row(stored, row)[None]
+            if len(ids) == 1 and (row := self._find_done(ids[0])) is not None:
+                return self._row_reader.read_row(stored, row)[None]
             rows = self._find_rows(ids)
         done = self._are_done(rows)
         if done.all():
@@ -404,13 +401,23 @@ class Store:
     @cached_property
     def _records(self) -> dict[int, BlockRecord]:
         """The commit records by block."""
+        return self._read_records(range(self.blocks))
+
+    def _read_records(self, blocks: Sequence[int]) -> dict[int, BlockRecord]:
         if self.is_final:
             return {}
-        return read_records(self.location, self.ids, self.block_rows, self.arrays)
+        return read_records(self.location, blocks, self.ids, self.block_rows, self.arrays)
 
     @cached_property
     def _row_reader(self) -> RowReader:
         return RowReader(self)
+
+    def _find_done(self, item_id: str) -> int | None:
+        """Return the row of an id if it is done. This is fast enough for loops."""
+        row = self._row_of.get(item_id)
+        if row is None or self.status.item(row) != Status.DONE:
+            return None
+        return row
 
     def _find_rows(self, ids: Sequence[str]) -> Rows:
         """Return the row number of each id; -1 for ids that are not in the store."""

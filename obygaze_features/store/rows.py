@@ -7,7 +7,7 @@ with Zarr. Of other shards, only the index and the chunks that are needed are re
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import google_crc32c
@@ -70,15 +70,14 @@ class Shard:
 
         self._file: MappedFile | None = None
         size = self.layout.index_bytes
+        if tail is None:
+            [tail] = location.read_parts([(name, -size, size)])
         if location.is_local and not array.compressed:
             self._file = location.map(name)
-            tail = self._file.bytes[-size:].tobytes()
-        elif tail is None:
-            [tail] = location.read_parts([(name, -size, size)])
 
         table = tail[:-CHECKSUM_BYTES]
         if len(tail) != size or checksum(table) != tail[-CHECKSUM_BYTES:]:
-            raise self._damaged(range(self.layout.shard_rows), "its index is damaged or truncated")
+            raise self._damaged(None, "its index is damaged or truncated")
         self._index = np.frombuffer(table, "<u8").reshape(-1, 2)
         self._present = self._index[:, 0] != ABSENT
         self._table = self._find_even_chunks()
@@ -127,22 +126,21 @@ class Shard:
         """Return the part of the file that holds a chunk."""
         start, length = self._index[chunk].tolist()
         if start == ABSENT:
-            raise self._damaged(self.layout.rows_of(chunk), "a chunk is missing")
+            raise self._damaged(chunk, "a chunk is missing")
         smallest = largest = self.layout.chunk_bytes + CHECKSUM_BYTES
         if self.compressed:  # data that cannot be compressed grows a little
             smallest, largest = CHECKSUM_BYTES, largest + largest // 128 + 1024
         if not smallest <= length <= largest or start >= 2**62:
-            raise self._damaged(self.layout.rows_of(chunk), "a chunk has the wrong length")
+            raise self._damaged(chunk, "a chunk has the wrong length")
         return self.name, start, length
 
     def decode(self, chunk: int, data: Any, *, check: bool) -> NDArray[Any]:
         """Return the rows of a chunk; `data` is the part of the file that holds it."""
-        rows = self.layout.rows_of(chunk)
         if len(data) != self._index[chunk, 1]:
-            raise self._damaged(rows, "a chunk has the wrong length")
+            raise self._damaged(chunk, "a chunk has the wrong length")
         content = data[:-CHECKSUM_BYTES]
         if check and checksum(content) != bytes(data[-CHECKSUM_BYTES:]):
-            raise self._damaged(rows, "its checksum is wrong")
+            raise self._damaged(chunk, "its checksum is wrong")
         if self.compressed:
             from numcodecs.zstd import decompress
 
@@ -151,7 +149,7 @@ class Shard:
             try:
                 decompress(content, values)
             except (RuntimeError, ValueError) as problem:
-                raise self._damaged(rows, f"it cannot be decoded ({problem})") from None
+                raise self._damaged(chunk, f"it cannot be decoded ({problem})") from None
             content = values
         return np.ndarray(self.layout.chunk_shape, self._dtype, content)
 
@@ -186,11 +184,14 @@ class Shard:
         contents = map(self._table[:, :size].__getitem__, places.tolist())
         computed = np.fromiter(map(google_crc32c.value, contents), np.uint32, len(chunks))
         for chunk in chunks[computed != stored].tolist():
-            raise self._damaged(self.layout.rows_of(chunk), "its checksum is wrong")
+            raise self._damaged(chunk, "its checksum is wrong")
 
-    def _damaged(self, rows: range, reason: str) -> DamagedChunk:
-        first = self.first
-        rows = range(first + rows.start, first + rows.stop)
+    def _damaged(self, chunk: int | None, reason: str) -> DamagedChunk:
+        """Return the error for a chunk, or for the whole shard."""
+        rows = range(self.layout.shard_rows)
+        if chunk is not None:
+            rows = self.layout.rows_of(chunk)
+        rows = range(self.first + rows.start, self.first + rows.stop)
         return DamagedChunk(self.location.join(self.name), rows, reason)
 
 
@@ -239,7 +240,7 @@ class RowReader:
             if self.store.location.is_local:
                 self._read_local(array, rows, numbers, into)
             else:
-                shards = self._open_remote(array, np.unique(numbers).tolist())
+                shards = self._open(array, np.unique(numbers).tolist())
                 read_chunks(shards, rows, into, check=self.store.checksums)
         except DamagedChunk as problem:
             raise self._name_rows(problem, rows) from None
@@ -268,51 +269,51 @@ class RowReader:
         order = np.argsort(numbers, kind="stable")
         needed, starts = np.unique(numbers[order], return_index=True)
         for number, at in zip(needed.tolist(), np.split(order, starts[1:]), strict=True):
-            shard = self._open_local(array, number)
+            shard = self._open(array, [number])[number]
             within = rows[at] - shard.first
             if _is_run(at):
                 shard.read(within, check=self.store.checksums, out=into[at[0] : at[-1] + 1])
             else:
                 into[at] = shard.read(within, check=self.store.checksums)
 
-    def _open_local(self, array: StoredArray, number: int) -> Shard:
-        """Return a shard on this machine, from those that are open if possible."""
-        shard = self._shards.get((array.spec.name, number))
-        if shard is None:
-            first = number * array.layout.shard_rows
-            for name in self._names(array, number):
-                with contextlib.suppress(FileNotFoundError):
-                    shard = Shard(self.store.location, name, array, first=first)
-                    break
-            else:
-                raise self._missing(array, number)
-        self._keep(array, {number: shard})
-        return shard
+    def _open(self, array: StoredArray, numbers: Sequence[int]) -> dict[int, Shard]:
+        """Return shards by number, and keep the most recently used ones open.
 
-    def _open_remote(self, array: StoredArray, numbers: Collection[int]) -> dict[int, Shard]:
-        """Return shards behind a URL by number; those that are not open yet are read together."""
+        There is no lock, so threads and forked processes never wait for each other. At worst, a
+        shard is opened twice.
+        """
         location = self.store.location
         size = array.layout.index_bytes
         shards = {}
-        parts = {}
+        parts = []
         for number in numbers:
-            shard = self._shards.get((array.spec.name, number))
-            if shard is None:
-                parts[number] = [(name, -size, size) for name in self._names(array, number)]
-            else:
+            shard = self._shards.pop((array.spec.name, number), None)
+            if shard is not None:
                 shards[number] = shard
-
-        wanted = [part for either in parts.values() for part in either]
-        tails = dict(zip(wanted, location.read_parts(wanted, missing_ok=True), strict=True))
-        for number, either in parts.items():
-            found = [part for part in either if tails[part] is not None]
-            if not found:
-                raise self._missing(array, number)
-            first = number * array.layout.shard_rows
-            name = found[0][0]
-            shards[number] = Shard(location, name, array, first=first, tail=tails[found[0]])
-        self._keep(array, shards)
+            elif not location.is_local:
+                parts += [(name, -size, size) for name in self._names(array, number)]
+        tails = dict(zip(parts, location.read_parts(parts, missing_ok=True), strict=True))
+        for number in numbers:
+            if number not in shards:
+                shards[number] = self._open_first(array, number, tails)
+            self._shards[array.spec.name, number] = shards[number]
+        for oldest in list(self._shards)[:-MAX_OPEN_SHARDS]:
+            self._shards.pop(oldest, None)
         return shards
+
+    def _open_first(
+        self, array: StoredArray, number: int, tails: Mapping[Part, bytes | None]
+    ) -> Shard:
+        """Open the first file that exists of those that a shard may have."""
+        size = array.layout.index_bytes
+        first = number * array.layout.shard_rows
+        for name in self._names(array, number):
+            tail = tails.get((name, -size, size))
+            if tail is not None or self.store.location.is_local:
+                with contextlib.suppress(FileNotFoundError):  # or it has just been moved
+                    return Shard(self.store.location, name, array, first=first, tail=tail)
+        where = self.store.location.join(fmt.shard_name(array.spec, number))
+        raise DamagedChunk(where, range(first, first + array.layout.shard_rows), "it is missing")
 
     def _names(self, array: StoredArray, number: int) -> list[str]:
         """Return the names that a shard's file may have."""
@@ -323,24 +324,6 @@ class RowReader:
             # A writer was interrupted, or has not moved the shard yet.
             names.insert(0, fmt.staged_name(array.spec, number, sha256))
         return names
-
-    def _keep(self, array: StoredArray, shards: Mapping[int, Shard]) -> None:
-        """Keep the most recently used shards open.
-
-        There is no lock, so threads and forked processes never wait for each other. At worst, a
-        shard is opened twice.
-        """
-        for number, shard in shards.items():
-            key = array.spec.name, number
-            self._shards.pop(key, None)
-            self._shards[key] = shard
-        for oldest in list(self._shards)[:-MAX_OPEN_SHARDS]:
-            self._shards.pop(oldest, None)
-
-    def _missing(self, array: StoredArray, number: int) -> DamagedChunk:
-        first = number * array.layout.shard_rows
-        where = self.store.location.join(fmt.shard_name(array.spec, number))
-        return DamagedChunk(where, range(first, first + array.layout.shard_rows), "it is missing")
 
     def _name_rows(self, problem: DamagedChunk, rows: Rows) -> StoreError:
         """Return an error that names the damaged rows among those that were to be read."""

@@ -43,7 +43,6 @@ from obygaze_features.store.files import (
     Folder,
     Location,
     Remote,
-    Zip,
     hub_repository,
     is_store_name,
     is_url,
@@ -177,11 +176,21 @@ def _holds_another(where: Path | str) -> StoreError:
     return StoreError(f"{where} holds another store or other files; choose an empty target")
 
 
-def _check_files(store: Store, checksums: Mapping[str, str], names: Sequence[str]) -> None:
-    """Raise `StoreError` if a file is damaged, before it can replace an intact file."""
-    for name in progress(names, "Verifying", unit="file"):
+def _find_unsent(
+    store: Store,
+    checksums: Mapping[str, str],
+    sizes: Mapping[str, int],
+    there: Remote,
+    sizes_there: Mapping[str, int],
+) -> list[str]:
+    """Return the files that are missing or have another size elsewhere, after verifying them."""
+    if sizes_there and not _is_same(store, there):
+        raise _holds_another(there.where)
+    unsent = [name for name, size in sizes.items() if sizes_there.get(name) != size]
+    for name in progress(unsent, "Verifying", unit="file"):
         if name in checksums and sha256_of(store.path / name) != checksums[name]:
             raise _damaged(store, name)
+    return unsent
 
 
 def _push_to_folder(store: Store, files: int, target: Path) -> int:
@@ -215,7 +224,6 @@ def _push_to_bucket(
         return {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
 
     def send(names: Sequence[str]) -> None:
-        _check_files(store, checksums, names)
         for start in progress(range(0, len(names), AT_ONCE), "Sending", unit="batch"):
             batch = names[start : start + AT_ONCE]
             sources = [str(store.path / name) for name in batch]
@@ -223,21 +231,22 @@ def _push_to_bucket(
 
     try:
         with one_line_errors(there.where):
-            before = sizes_there()
-            if before and not _is_same(store, there):
-                raise _holds_another(there.where)
-            wrong = [name for name, size in sizes.items() if before.get(name) != size]
-            first = [name for name in wrong if name == fmt.CHECKSUMS]
-            last = [name for name in wrong if name == GROUP]
-            for names in (first, [n for n in wrong if n not in (fmt.CHECKSUMS, GROUP)], last):
+            unsent = _find_unsent(store, checksums, sizes, there, sizes_there())
+            first = [name for name in unsent if name == fmt.CHECKSUMS]
+            last = [name for name in unsent if name == GROUP]
+            body = [name for name in unsent if name not in (fmt.CHECKSUMS, GROUP)]
+            send(first)
+            for names in (body, last):
+                if not _is_same(store, there):  # another push may have started meanwhile
+                    raise _holds_another(there.where)
                 send(names)
-            if sizes_there().items() < sizes.items():
+            if not sizes.items() <= sizes_there().items():
                 raise StoreError(f"{there.where} is incomplete; run the same command again")
     except FileNotFoundError:
         raise StoreError(
             f"{there.where}: the bucket does not exist; check its name, or create it"
         ) from None
-    return len(wrong)
+    return len(unsent)
 
 
 def _is_same(store: Store, there: Location) -> bool:
@@ -261,20 +270,17 @@ def _push_to_hub(
     with one_line_errors(where):
         api.create_repo(**dataset, private=True, exist_ok=True)
         tree = api.list_repo_tree(**dataset, recursive=True)
-        before = {file.path: file.size for file in tree if isinstance(file, hub.RepoFile)}
-        before.pop(".gitattributes", None)
-        if before and not _is_same(store, there):
-            raise _holds_another(where)
-        wrong = [name for name, size in sizes.items() if before.get(name) != size]
-        _check_files(store, checksums, wrong)
-        if wrong:
+        files = {file.path: file.size for file in tree if isinstance(file, hub.RepoFile)}
+        files.pop(".gitattributes", None)
+        unsent = _find_unsent(store, checksums, sizes, there, files)
+        if unsent:
             api.upload_folder(
                 **dataset,
                 folder_path=store.path,
                 allow_patterns=list(sizes),
                 commit_message=f"{store.path.name}: {len(sizes)} files",
             )
-    return len(wrong)
+    return len(unsent)
 
 
 def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pulled:
@@ -299,7 +305,12 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
             f"obygaze stores subset {location.where} --film FILM,... -o {output}"
         )
     checksums = read_checksums(location)
-    _refuse_odd_names(location, checksums)
+    for name in checksums:
+        if not is_store_name(name):  # it is about to become a path
+            raise StoreError(
+                f"{location.join(fmt.CHECKSUMS)} lists {name!r:.80}, which is not a valid name "
+                "for a store's file"
+            )
 
     folder = output.with_name(f".{output.name}.pulling")
     busy = f"another process is fetching {output}; wait for it, or choose another name"
@@ -322,19 +333,6 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
         folder.rename(final)
     sizes = [file.stat().st_size for file in output.rglob("*") if file.is_file()]
     return Pulled(output, len(sizes), sum(sizes), fetched)
-
-
-def _refuse_odd_names(location: Location, checksums: Mapping[str, str]) -> None:
-    """Raise `StoreError` if a list or a zip file has names that no store's file can have."""
-    for name in checksums:
-        if not is_store_name(name):
-            raise StoreError(
-                f"{location.join(fmt.CHECKSUMS)} lists {name!r:.80}, which is not a valid name "
-                "for a store's file"
-            )
-    if isinstance(location, Zip):
-        for name in sorted(location.infos.keys() - {*checksums, fmt.CHECKSUMS, fmt.LOG}):
-            raise StoreError(f"{location.where}: {name!r:.80} is not a file of this store")
 
 
 def _prepare(folder: Path, listed: bytes) -> None:

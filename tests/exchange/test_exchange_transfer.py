@@ -157,7 +157,10 @@ def test_a_server_without_ranges_is_pulled_from_and_not_read(tmp_path, status):
     with in_a_thread(served):
         url = f"http://127.0.0.1:{served.server_port}/x.zarr"
         assert files_of(pull(url, tmp_path / "x.zarr").path) == files_of(store.path)
-        for read in (open_store(url).read, partial(files.sha256_at, files.Remote(url), SHARD)):
+        remote = files.Remote(url)
+        # It sends the whole shard, of which no more is read than was asked for.
+        assert len(remote.connect().cat_file(remote.path(SHARD), start=0, end=10)) == 10
+        for read in (open_store(url).read, partial(files.sha256_at, remote, SHARD)):
             with pytest.raises(StoreError, match="does not support range requests"):
                 read()
 

@@ -207,6 +207,7 @@ def test_credentials_are_sent_and_never_shown(server, url, tmp_path):
     assert store.where == url
     assert "cret" not in repr(store)
     assert {asked.get("Authorization") for asked in server.headers} == {"Basic YW5uOnNAY3JldA=="}
+    assert {asked["Accept-Encoding"] for asked in server.headers} == {"identity"}
     single = subset(store, tmp_path / "some.zarr", ids=["tt001"]).path
     finalise(single)
     for file in single.rglob("*.*"):
@@ -238,7 +239,8 @@ def test_credentials_do_not_follow_redirects(server, url, stores):
 
 @pytest.mark.parametrize("address", [
     "http://ann:HUSH@host:abc/x?token=HUSH", "SERVER/x.zarr?token=HUSH x",
-    "http:/user:HUSH@127.0.0.1/x.zarr", "s3://WHO:HU/SH@bucket/x", "hf://datasets/x#HUSH",
+    "http:/user:HUSH@127.0.0.1/x.zarr", "s3://WHO:HU/SH@bucket/x", "s3://WHO:HUSH@bucket/x.zarr",
+    "hf://datasets/x#HUSH",
 ])  # fmt: skip
 @pytest.mark.usefixtures("pauses")
 def test_no_message_shows_a_secret(server, obygaze, address):

@@ -25,6 +25,7 @@ from obygaze_features.store.files import Folder
 from obygaze_features.store.finalise import finalise
 from obygaze_features.store.rows import Shard
 from tests.kit import store as toys
+from tests.kit.servers import serve
 from tests.kit.store import final_state, numbers, open_state
 
 
@@ -146,6 +147,29 @@ def test_a_store_is_the_same_in_every_state(either):
     assert len(letter) < 1000
     again = pickle.loads(letter).read("native", missing="nan")
     np.testing.assert_array_equal(again, without(VALUES["native"], [3, 6, 7]))
+
+
+def test_a_staged_shard_is_read_before_the_one_that_it_replaces(source, tmp_path):
+    """As after a writer that was killed between a new record and the move of its shards."""
+    ones = {name: np.ones_like(values) for name, values in VALUES.items()}
+    other = open_state(tmp_path / "other.zarr", ones)
+    record = open_store(other).record_of(0)
+    (source / "staging").mkdir(exist_ok=True)
+    for spec in open_store(other).specs:
+        staged = source / fmt.staged_name(spec, 0, record.shards[spec.name])
+        shutil.copy(other / fmt.shard_name(spec, 0), staged)
+    shutil.copy(other / fmt.record_name(0), source / fmt.record_name(0))
+    with serve(tmp_path) as served:
+        for address in (source, f"{served.url}/toy.zarr"):
+            assert open_store(address)["tt000"]["native"].tolist() == [1, 1, 1]
+
+
+def test_a_final_store_with_failed_rows_is_mapped(source, monkeypatch):
+    """Its shards lack chunks, so that a row's chunk is not where its number says."""
+    path = final_state(source, source.with_name("final.zarr"), 6, 1)
+    monkeypatch.setattr(reading, "read_chunks", None)  # the way in ranges
+    rows = open_store(path).read("frames", missing="drop")
+    np.testing.assert_array_equal(rows, VALUES["frames"][DONE])
 
 
 NATIVE = lambda ids: lambda store: store.read("native", ids)  # noqa: E731

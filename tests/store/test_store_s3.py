@@ -1,5 +1,6 @@
 """Stores on S3, by a local server of its protocol, and addresses of other schemes."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from obygaze_features.errors import MissingExtra, StoreError, StoreUnreadable, UsageError
-from obygaze_features.store import open_store, subset
+from obygaze_features.store import files, open_store, subset
 from obygaze_features.store.transfer import pull
 from obygaze_features.store.verify import verify
 from tests.kit.servers import bucket
@@ -84,6 +85,16 @@ def test_damage_and_oversized_files_are_named(url, stores):
         open_store(f"{url}/damaged.zarr").read("frames", ["tt001"])
     with pytest.raises(StoreError, match=r"checksums.json is larger than"):
         open_store(f"{url}/large.zarr")
+
+
+def test_a_file_is_read_to_its_end(url, stores, monkeypatch):
+    """Also if the last piece ends with the file, so that the next one begins behind its end."""
+    name = "final.zarr/frames/c/0/0/0"
+    data = (stores / name).read_bytes()
+    monkeypatch.setattr(files, "PIECE_BYTES", len(data) // 2)
+    assert len(data) % 2 == 0
+    sha256 = files.sha256_at(files.Remote(url), name)
+    assert sha256 == hashlib.sha256(data).hexdigest()
 
 
 def test_missing_buckets_and_stores_are_named(url, stores):
