@@ -106,6 +106,14 @@ _input_options = join_options(
     metavar="HOST:PORT",
     help="Compute on the Ray cluster with this head; auto finds it on this machine.",
 )
+@click.option(
+    "--reuse",
+    type=PATH,
+    multiple=True,
+    metavar="OLD.zarr",
+    help="An older store: copy the rows of clips that are the same, and compute the rest. "
+    "Repeatable.",
+)
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
 @click.option("--dry-run", is_flag=True, help="Only report what is left to do, and its size.")
 @json_option

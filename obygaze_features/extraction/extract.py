@@ -42,6 +42,7 @@ from obygaze_features.extraction.job import (
     recipe_of,
 )
 from obygaze_features.extraction.loop import run_local
+from obygaze_features.extraction.reuse import reuse_rows
 from obygaze_features.extraction.summary import (
     Progress,
     Summary,
@@ -85,6 +86,7 @@ def extract(
     max_hours: float | None = None,
     stall_timeout: float = STALL_TIMEOUT_S,
     ray: str | None = None,
+    reuse: Sequence[str | Path] | str | Path = (),
 ) -> Summary:
     """Extract the features of a manifest's items into one store per backbone.
 
@@ -120,7 +122,7 @@ def extract(
         preprocessing=preprocessing, precision=precision, arrays=arrays, sampling=sampling,
         frames=frames, audio_track=audio_track, device=device,
         max_gpu_memory=max_gpu_memory, batch=batch, workers=workers, max_hours=max_hours,
-        stall_timeout=stall_timeout, ray=ray,
+        stall_timeout=stall_timeout, ray=ray, reuse=reuse,
     )  # fmt: skip
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
@@ -241,6 +243,8 @@ def fill(
         progress.end = progress.begin + 3600 * options.max_hours
     job = plan_job(manifest, media, backbones, output, options)
     writers = open_stores(job, backbones)
+    if options.reuse:
+        job = reuse_rows(job, writers)
     progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
     try:
         if job.blocks:

@@ -87,6 +87,8 @@ class Options:
         Give up decoding a file after this many seconds without progress.
     ray
         Compute on the Ray cluster with its head at ``HOST:PORT``, or ``auto``.
+    reuse
+        Older stores. The rows of items that have not changed since are copied, not computed.
     """
 
     films: Sequence[str] | str = ()
@@ -106,6 +108,7 @@ class Options:
     max_hours: float | None = None
     stall_timeout: float = STALL_TIMEOUT_S
     ray: str | None = None
+    reuse: Sequence[str | Path] | str | Path = ()
 
     def __post_init__(self) -> None:
         """Raise `UsageError` if a number is out of range."""

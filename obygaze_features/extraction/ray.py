@@ -51,7 +51,7 @@ def run_ray(
 
     device = job.options.device or ("cuda" if gpus else "cpu")
     workers = job.options.workers or max(1, min(cpus - 1, MAX_WORKERS))
-    options = replace(job.options, ray=None, device=device, workers=workers)
+    options = replace(job.options, ray=None, reuse=(), device=device, workers=workers)
     paths = [path.absolute() for path in (*job.paths.values(), job.media) if path]
     end = time.time() + progress.end - time.monotonic()
     shared = ray.put((extract_part, paths, Path.cwd(), version("obygaze"), end))
