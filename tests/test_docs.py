@@ -244,6 +244,7 @@ PRINTED: dict[str | tuple[str, ...], str] = {
     "how-to/embeddings": "(2, 2)\n",
     "how-to/gender-score": "0.453207 0.399123 53.17275\n",
     "how-to/mediaeval": "violence 16 svm-own-data\n",
+    "how-to/more-clips": "",
     "how-to/moments": "film1 True\nfilm2 True\nfilm3 True\nfilm4 True\nTrue\n",
     "how-to/papers": "",
     "how-to/search": "3 True\nTrue\n(12, 2)\n",
