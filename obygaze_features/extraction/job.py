@@ -17,7 +17,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
 from obygaze_features.common.text import MAX_TIME_S, counted
-from obygaze_features.errors import UsageError, VideoError
+from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.media import locate
 from obygaze_features.manifests import Manifest
@@ -225,6 +225,11 @@ def plan_job(
         check_media(manifest, rows, media)
     for backbone in backbones:
         if store := stores.get(backbone.name):
+            if store.attributes["items_digest"] != manifest.items.digest:
+                raise StoreError(
+                    f"{store.path} is for other items than {manifest.name}; choose another output, "
+                    f"and copy the rows of the items that are the same: --reuse {store.path}"
+                )
             require_resumable(store, manifest, recipe_of(backbone))
     return Job(manifest, media, options, paths, stores, block_rows, rows)
 

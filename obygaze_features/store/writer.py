@@ -207,9 +207,7 @@ def require_resumable(
     if differences := recipe_differences(store.attributes, now):
         raise StoreError(
             f"{store.path} cannot be continued because it was made with different "
-            f"{' and different '.join(differences)}; use the same settings, or another output. "
-            f"With --reuse {store.path}, features extract copies the rows of clips that are the "
-            "same into that output"
+            f"{' and different '.join(differences)}; use the same settings, or another output"
         )
 
 
