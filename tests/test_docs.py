@@ -378,7 +378,7 @@ def calls_of(script: str) -> list[list[str]]:
 
 
 @pytest.mark.night
-@pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm, and Ray")
+@pytest.mark.skipif(sys.platform != "linux", reason="scripts for Slurm")
 def test_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the page's commands in order, and its Slurm scripts as tasks of an array."""
     monkeypatch.setenv("DEVICES", "cpu cpu")
@@ -406,17 +406,6 @@ def test_scale_page_runs(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
             shutil.rmtree("scale/stores/tiny-vivit.zarr")
         subprocess.run(["bash", "scale/again.sbatch"], check=True)
         assert Path("submitted").read_text().splitlines() == submitted
-
-
-@pytest.mark.night
-@pytest.mark.skipif(sys.platform != "linux", reason="Ray")
-def test_scale_page_runs_with_ray(page: Page) -> None:
-    first, _, ray = read("how-to/scale").partition("\n## Ray\n")
-    page.run(first.partition("\n## A machine ")[0])
-    page.run(ray)
-    arguments = "--videos scale/films/videos --backbone tiny-xclip -o scale/local"
-    page.call(["features", "extract", "scale/manifest", *arguments.split()])
-    same_stores("scale/local/tiny-xclip", "scale/ray/tiny-xclip")
 
 
 def same_stores(*names: str) -> None:

@@ -292,11 +292,6 @@ class Backbone:
             raise self._reads_no("images")
         return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
 
-    def without_network(self) -> Backbone:
-        """Return a copy without the network, for processes that only prepare the input."""
-        nothing = dict.fromkeys(("module", "encode_clips", "encode_images", "text_tower"))
-        return self.with_changes(**nothing, device="cpu")
-
     def with_changes(self, **changes: Any) -> Backbone:
         """Return a copy with changed fields. `dataclasses.replace` would not support subclasses."""
         clone = copy(self)

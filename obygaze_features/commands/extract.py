@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,9 +103,16 @@ _input_options = join_options(
 @click.option("--part", metavar="I/N", help="Extract blocks I, I + N and so on, for job arrays.")
 @click.option(
     "--ray",
-    "ray_address",
     metavar="HOST:PORT",
-    help="Compute on the Ray cluster with this head; auto finds it, and local starts one here.",
+    help="Compute on the Ray cluster with this head; auto finds it on this machine.",
+)
+@click.option(
+    "--reuse",
+    type=PATH,
+    multiple=True,
+    metavar="OLD.zarr",
+    help="An older store: copy the rows of clips that are the same, and compute the rest. "
+    "Repeatable.",
 )
 @click.option("--retry-failed", is_flag=True, help="Retry items that failed before.")
 @click.option("--dry-run", is_flag=True, help="Only report what is left to do, and its size.")
@@ -114,7 +122,6 @@ def extract(
     media: Path | None,
     specs: tuple[str, ...],
     output: Path,
-    ray_address: str | None,
     dry_run: bool,
     as_json: bool,
     **options: Any,
@@ -122,14 +129,13 @@ def extract(
     """Extract a manifest's features, one store per backbone.
 
     Each clip is decoded once for all backbones. Run the same command again to resume after an
-    interruption. You can run it several times in parallel, on machines that share the output: each
-    run takes blocks that no other run has (or divide the work with --part 1/4 ... 4/4). A clip that
-    cannot be read is recorded with the reason, and the other clips are still extracted; retry such
-    clips with --retry-failed. Every run is logged in OUTPUT/log.jsonl. Without a terminal, a line
-    every 30 seconds reports progress, speed and the time left.
+    interruption. Several runs can fill the same stores, on machines that share the output, if they
+    divide the work: --part 1/4 ... 4/4. A clip that cannot be read is recorded with the reason, and
+    the other clips are still extracted; retry such clips with --retry-failed. Every run is logged
+    in OUTPUT/log.jsonl. Without a terminal, a line every 30 seconds reports progress, speed and the
+    time left.
 
-    Exits with code 3 if clips failed, or if clips are left, because --max-hours ended the run or
-    other runs are working on them (a dead run holds its clips for two minutes).
+    Exits with code 3 if clips failed, or if clips are left because --max-hours ended the run.
 
     A manifest of images, texts or both needs backbones that accept them: clip, siglip and xclip
     embed both in one space; dinov2 and dinov3 accept only images. For texts, leave out --videos.
@@ -137,8 +143,8 @@ def extract(
     Audio backbones (clap and others) and visual backbones fill their stores in the same pass. A
     clip without a sound track fails only for audio backbones.
 
-    With --ray, the machines of a Ray cluster do the work and need access only to the films;
-    --workers is then the number of decoding processes for each computing process.
+    With --ray, the machines of a Ray cluster do the work. They must see the films and the output
+    under the same paths. --workers is then the number of decoding processes for each task.
 
     \b
     Example:
@@ -147,9 +153,6 @@ def extract(
     from obygaze_features.manifests import Manifest
 
     loaded = Manifest.load(manifest)
-    if ray_address is not None:
-        options["engine"] = "ray"
-        options["ray_address"] = None if ray_address == "local" else ray_address
     if dry_run:
         from obygaze_features.extraction import Options
         from obygaze_features.extraction.estimate import estimate
@@ -158,7 +161,8 @@ def extract(
         return
     from obygaze_features import extract as extract_features
 
-    with resumable(), _messages():
+    # Ray prints what happens to machines.
+    with resumable(), _messages(), contextlib.redirect_stdout(sys.stderr):
         summary = extract_features(loaded, media, specs, output, **options)
     for kind, reasons in summary.failed.items():
         echo(f"{len(reasons)} failed, {kind.replace('_', ' ')}:", err=True)

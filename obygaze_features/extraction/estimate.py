@@ -33,7 +33,7 @@ def estimate(
     """
     settings = options or Options()
     kinds = check_kinds(manifest, media)
-    loaded, _ = load(backbones, settings, kinds)
+    loaded = load(backbones, settings, kinds)
     job = plan_job(manifest, media, loaded, output, settings)
 
     stores = {}

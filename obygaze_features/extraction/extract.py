@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,6 +42,7 @@ from obygaze_features.extraction.job import (
     recipe_of,
 )
 from obygaze_features.extraction.loop import run_local
+from obygaze_features.extraction.reuse import reuse_rows
 from obygaze_features.extraction.summary import (
     Progress,
     Summary,
@@ -56,8 +56,6 @@ logger = logging.getLogger(__name__)
 
 Engine = Callable[[Job, Sequence[Backbone], Mapping[str, StoreWriter], Progress], None]
 """A function that computes a job's blocks and commits them to the backbones' stores."""
-Load = Callable[[str | None], Backbone]
-"""A function that loads a backbone on a device of the machine where it is called."""
 
 PROBE_FRAMES = 64
 """The maximum number of frames in the probe."""
@@ -87,11 +85,8 @@ def extract(
     workers: int | None = None,
     max_hours: float | None = None,
     stall_timeout: float = STALL_TIMEOUT_S,
-    engine: str = "local",
-    ray_address: str | None = None,
-    ray_forwards: int | None = None,
-    ray_cpus: float | None = None,
-    ray_gpus: float | None = None,
+    ray: str | None = None,
+    reuse: Sequence[str | Path] | str | Path = (),
 ) -> Summary:
     """Extract the features of a manifest's items into one store per backbone.
 
@@ -121,14 +116,13 @@ def extract(
         extract(manifest, "films", Backbone.from_torch(net, name="mine"), "stores")
         extract(manifest, "films", "timm:resnet18", "stores", sampling="2 fps", frames=360)
     """
-    begin = time.monotonic()
+    progress = Progress()
     settings = Options(
         films=films, limit=limit, part=part, retry_failed=retry_failed,
         preprocessing=preprocessing, precision=precision, arrays=arrays, sampling=sampling,
         frames=frames, audio_track=audio_track, device=device,
         max_gpu_memory=max_gpu_memory, batch=batch, workers=workers, max_hours=max_hours,
-        stall_timeout=stall_timeout, engine=engine, ray_address=ray_address,
-        ray_forwards=ray_forwards, ray_cpus=ray_cpus, ray_gpus=ray_gpus,
+        stall_timeout=stall_timeout, ray=ray, reuse=reuse,
     )  # fmt: skip
     if not isinstance(manifest, Manifest):
         manifest = Manifest.load(manifest)
@@ -138,70 +132,85 @@ def extract(
     kinds = check_kinds(manifest, media)
     if isinstance(backbones, str) or not isinstance(backbones, Sequence):
         backbones = [backbones]
-    progress = Progress(begin)
-    loaded, run_engine = load(backbones, settings, kinds)
-    if settings.max_gpu_memory:
-        for device in {backbone.device for backbone in loaded}:
-            limit_gpu_memory(device, settings.max_gpu_memory)
-    return fill(manifest, media, loaded, output, settings, run_engine, progress)
+    engine: Engine = run_local
+    if settings.ray is not None:
+        engine = use_cluster(manifest, media, backbones, output, settings)
+    loaded = load(backbones, settings, kinds)
+    return fill(manifest, media, loaded, output, settings, engine, progress)
 
 
-def load(
-    backbones: Sequence[Any], options: Options, kinds: Sequence[str]
-) -> tuple[list[Backbone], Engine]:
-    """Load the backbones for items of these `kinds`, and return them with the engine to use."""
+def load(backbones: Sequence[Any], options: Options, kinds: Sequence[str]) -> list[Backbone]:
+    """Load the backbones for items of these `kinds`."""
     if not backbones:
         raise UsageError("no backbones; pass at least one")
-    is_ray = _check_engine(backbones, options, kinds)
     sampling = read_sampling(options.sampling, options.frames)
     if sampling and "clip" not in kinds:
         raise UsageError("sampling only applies to clips; leave it out for images and texts")
+    # On a cluster, each process loads its own networks; here a backbone only describes its store.
+    device = "cpu" if options.ray else options.device
     loaded: list[Backbone] = []
-    loads: list[Load] = []
     for backbone in backbones:
         if isinstance(backbone, Backbone) and backbone.about:  # already loaded
             loaded.append(resample(backbone, sampling, options.audio_track))
             continue
-        load_one: Load = partial(
-            load_backbone,
-            backbone,
-            mode=options.preprocessing,
-            precision=options.precision,
-            arrays=options.arrays,
-            sampling=sampling,
-            track=options.audio_track,
+        loaded.append(
+            load_backbone(
+                backbone,
+                device,
+                mode=options.preprocessing,
+                precision=options.precision,
+                arrays=options.arrays,
+                sampling=sampling,
+                track=options.audio_track,
+            )
         )
-        # Cluster processes load their own networks; here a backbone only describes its store.
-        loaded.append(load_one("cpu" if is_ray else options.device))
-        loads.append(load_one)
-    if "clip" not in kinds:
+    if "clip" in kinds:
+        _check_for_clips(loaded, options)
+    else:
         needs = {"texts": "text" in kinds, "images": "image" in kinds}
-        return [backbone.for_images_and_texts(**needs) for backbone in loaded], run_local
-    _check_for_clips(loaded, options)
-    if is_ray:
-        from obygaze_features.extraction.ray import run_ray
-
-        return loaded, partial(run_ray, loads)
-    return loaded, run_local
+        loaded = [backbone.for_images_and_texts(**needs) for backbone in loaded]
+    if options.max_gpu_memory and not options.ray:
+        for used in {backbone.device for backbone in loaded}:
+            limit_gpu_memory(used, options.max_gpu_memory)
+    return loaded
 
 
-def _check_engine(backbones: Sequence[Any], options: Options, kinds: Sequence[str]) -> bool:
-    """Return True if the engine is Ray; raise `UsageError` if options contradict the engine."""
-    if options.engine == "ray":
-        if "clip" not in kinds:
-            raise UsageError("Ray is only for clips; leave --ray out for images and texts")
-        if not all(isinstance(backbone, str) for backbone in backbones):
-            raise UsageError("on Ray, each process loads its own backbones; pass backbones by name")
-        from obygaze_features.extraction.ray import check_ray
+def use_cluster(
+    manifest: Manifest,
+    media: Path | None,
+    backbones: Sequence[Any],
+    output: Path,
+    options: Options,
+) -> Engine:
+    """Return the engine that extracts parts on a Ray cluster."""
+    from obygaze_features.extraction.ray import connect, run_ray
 
-        check_ray(options)
-        return True
-    if options.engine != "local":
-        raise UsageError(f"unknown engine {options.engine!r}; choose from local, ray")
-    for name, value in vars(options).items():
-        if name.startswith("ray_") and value is not None:
-            raise UsageError(f"{name} needs Ray (--ray ADDRESS)")
-    return False
+    if options.part:
+        raise UsageError("Ray divides the work into parts itself; leave out --part or --ray")
+    if not all(isinstance(backbone, str) for backbone in backbones):
+        raise UsageError("on Ray, each process loads its own backbones; pass backbones by name")
+    connect(str(options.ray))
+    media = media and media.absolute()
+    return partial(run_ray, partial(extract_part, manifest, media, backbones, output.absolute()))
+
+
+_loaded: list[Backbone] = []
+"""The backbones of a process of a Ray cluster, which works for a single command."""
+
+
+def extract_part(
+    manifest: Manifest,
+    media: Path | None,
+    backbones: Sequence[str],
+    output: Path,
+    options: Options,
+) -> Progress:
+    """Extract a part in a process of a Ray cluster, which keeps the backbones for its next part."""
+    progress = Progress()
+    if not _loaded:
+        _loaded.extend(load(backbones, options, check_kinds(manifest, media)))
+    fill(manifest, media, _loaded, output, options, run_local, progress)
+    return progress
 
 
 def _check_for_clips(backbones: Sequence[Backbone], options: Options) -> None:
@@ -234,6 +243,8 @@ def fill(
         progress.end = progress.begin + 3600 * options.max_hours
     job = plan_job(manifest, media, backbones, output, options)
     writers = open_stores(job, backbones)
+    if options.reuse:
+        job = reuse_rows(job, writers)
     progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
     try:
         if job.blocks:
@@ -290,10 +301,7 @@ def check_kinds(manifest: Manifest, media: Path | None) -> list[str]:
 
 
 def _describe(job: Job, backbones: Sequence[Backbone]) -> str:
-    is_ray = job.options.engine == "ray"
-    names = ", ".join(
-        f"{backbone.name} ({'Ray' if is_ray else backbone.device})" for backbone in backbones
-    )
+    names = ", ".join(f"{b.name} ({'Ray' if job.options.ray else b.device})" for b in backbones)
     return f"Extracting {counted(len(job.rows), job.noun)} of {job.manifest.name} with {names}"
 
 

@@ -17,7 +17,6 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.devices import free_memory, run_if_it_fits
 from obygaze_features.backbones.preprocess import normalise
 from obygaze_features.errors import BackboneError
-from obygaze_features.extraction.job import Block
 from obygaze_features.extraction.reader import ReadItem
 from obygaze_features.store import Done, Failed
 from obygaze_features.store.format import BLOCK_ROWS
@@ -179,10 +178,7 @@ def _default_batch(backbone: Backbone) -> int:
 
 
 class Embedder:
-    """An object that embeds a block's items in batches for each backbone, and collects outcomes.
-
-    Batches never span blocks, so a resumed run forms the same batches.
-    """
+    """An object that embeds items in batches for each backbone, and collects their outcomes."""
 
     def __init__(self, forwards: Mapping[str, Forward]) -> None:
         self._forwards = forwards
@@ -199,13 +195,15 @@ class Embedder:
         """The batch size of each backbone, after any halving."""
         return {name: forward.batch for name, forward in self._forwards.items()}
 
-    def add(self, block: Block, row: int, item: ReadItem | Failed) -> int:
-        """Add a block's next item, and embed batches that are full or the last of the block.
+    def add(
+        self, names: Sequence[str], row: int, item: ReadItem | Failed, *, is_last: bool
+    ) -> None:
+        """Add an item for the backbones with these names, and embed batches that are full.
 
-        Returns the number of further items of the block that every backbone has now embedded.
+        After the last item of a group, embed all batches, so that a resumed run forms the same.
         """
-        begin, before, is_last = time.monotonic(), self._count(block), row == block.rows[-1]
-        for name in block.names(row):
+        begin = time.monotonic()
+        for name in names:
             if isinstance(item, Failed) or name in item.failures:
                 failed = item if isinstance(item, Failed) else item.failures[name]
                 self._outcomes[name][row] = failed
@@ -221,7 +219,6 @@ class Embedder:
         if is_last:
             self.collect()
         self.seconds += time.monotonic() - begin
-        return self._count(block) - before
 
     def collect(self) -> bool:
         """Wait for the running batch; return False if no batch is running."""
@@ -238,9 +235,6 @@ class Embedder:
         outcomes = {name: rows for name, rows in self._outcomes.items() if rows}
         self._outcomes = {name: {} for name in self._forwards}
         return outcomes
-
-    def _count(self, block: Block) -> int:
-        return min(len(self._outcomes[name]) for name in block.missing)
 
     def _start(self, name: str, batch: list[_Pending]) -> None:
         """Start a batch, and only then wait for the previous one, so that a GPU is never idle."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from obygaze_features.backbones import Backbone
 from obygaze_features.backbones.checkpoints import check_store_name
 from obygaze_features.backbones.devices import describe_device
 from obygaze_features.common.text import MAX_TIME_S, counted
-from obygaze_features.errors import UsageError, VideoError
+from obygaze_features.errors import StoreError, UsageError, VideoError
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.media import locate
 from obygaze_features.manifests import Manifest
@@ -31,12 +30,10 @@ STALL_TIMEOUT_S = 60.0
 
 _COUNT = (Integral, 1, math.inf, "a whole number of at least 1")
 _RANGES: Mapping[str, tuple[type[Any], float, float, str]] = {
-    **dict.fromkeys(("limit", "frames", "audio_track", "workers", "ray_forwards"), _COUNT),
+    **dict.fromkeys(("limit", "frames", "audio_track", "workers"), _COUNT),
     "max_hours": (Real, math.ulp(0.0), math.inf, "a number above 0"),
     "stall_timeout": (Real, math.ulp(0.0), MAX_TIME_S, f"above 0 and at most {MAX_TIME_S:g}"),
     "batch": (Integral, 1, BLOCK_ROWS, f"a whole number from 1 to {BLOCK_ROWS}"),
-    "ray_cpus": (Real, 0.001, math.inf, "a number of at least 0.001"),
-    "ray_gpus": (Real, 0, 1, "a number from 0 to 1"),
 }
 """The type of each option, its smallest and largest value, and a description of the range."""
 
@@ -88,16 +85,10 @@ class Options:
         Stop cleanly after this many hours; blocks that would take longer are not started.
     stall_timeout
         Give up decoding a file after this many seconds without progress.
-    engine
-        ``local``, or ``ray`` for a Ray cluster.
-    ray_address
-        ``HOST:PORT`` of the cluster's head, or ``auto`` (default: a new cluster on this machine).
-    ray_forwards
-        The number of processes on the cluster that run backbones (default: one per GPU, or one per
-        machine without GPUs).
-    ray_cpus, ray_gpus
-        The CPUs and GPUs of each of these processes (default: its share of a machine's CPUs, and
-        one GPU if there are any). `ray_gpus` may be a fraction.
+    ray
+        Compute on the Ray cluster with its head at ``HOST:PORT``, or ``auto``.
+    reuse
+        Older stores. The rows of items that have not changed since are copied, not computed.
     """
 
     films: Sequence[str] | str = ()
@@ -116,11 +107,8 @@ class Options:
     workers: int | None = None
     max_hours: float | None = None
     stall_timeout: float = STALL_TIMEOUT_S
-    engine: str = "local"
-    ray_address: str | None = None
-    ray_forwards: int | None = None
-    ray_cpus: float | None = None
-    ray_gpus: float | None = None
+    ray: str | None = None
+    reuse: Sequence[str | Path] | str | Path = ()
 
     def __post_init__(self) -> None:
         """Raise `UsageError` if a number is out of range."""
@@ -157,12 +145,10 @@ class Block:
         """Return the stores that lack a row."""
         return [name for name, rows in self.missing.items() if row in rows]
 
-    def pieces(self) -> Iterator[Block]:
-        """Yield the block in pieces, to bound memory. Batches do not span pieces."""
-        for _, group in groupby(self.rows, lambda row: row // BLOCK_ROWS):
-            piece = set(group)
-            cut = {name: sorted(piece.intersection(rows)) for name, rows in self.missing.items()}
-            yield Block(self.number, {name: rows for name, rows in cut.items() if rows})
+    @cached_property
+    def last_rows(self) -> set[int]:
+        """The last row in each group of `BLOCK_ROWS` rows; batches do not span these groups."""
+        return set({row // BLOCK_ROWS: row for row in self.rows}.values())
 
 
 @dataclass(frozen=True)
@@ -239,6 +225,11 @@ def plan_job(
         check_media(manifest, rows, media)
     for backbone in backbones:
         if store := stores.get(backbone.name):
+            if store.attributes["items_digest"] != manifest.items.digest:
+                raise StoreError(
+                    f"{store.path} is for other items than {manifest.name}; choose another output, "
+                    f"and copy the rows of the items that are the same: --reuse {store.path}"
+                )
             require_resumable(store, manifest, recipe_of(backbone))
     return Job(manifest, media, options, paths, stores, block_rows, rows)
 

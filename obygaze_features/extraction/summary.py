@@ -48,8 +48,6 @@ class Counts:
         of windows.
     cut
         The token counts of texts that were cut because they were too long, by id.
-    lost
-        The number of processes that a cluster lost, by reason.
     """
 
     frames: int = 0
@@ -60,7 +58,6 @@ class Counts:
     tracks: Counter[str] = field(default_factory=Counter)
     unheard: Counter[int] = field(default_factory=Counter)
     cut: Counter[str] = field(default_factory=Counter)
-    lost: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{name: count + vars(other)[name] for name, count in vars(self).items()})
@@ -84,8 +81,6 @@ class Progress:
         The limit on the device memory taken by items that are read ahead.
     batches, devices
         The batch size and the device of each backbone.
-    waiting_for
-        A description of what the run waits for before its first item.
     """
 
     begin: float = field(default_factory=lambda: time.monotonic())
@@ -99,7 +94,6 @@ class Progress:
     read_ahead_bytes: int = 0
     batches: dict[str, int] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
-    waiting_for: str = ""
     out_of_time: bool = False
     work_begin: float = math.inf
 
@@ -120,6 +114,17 @@ class Progress:
         self.out_of_time |= not has_time
         return has_time
 
+    def add(self, part: Progress, at_a_time: int) -> None:
+        """Add the progress of a part of the work, of which several are done at a time."""
+        self.items += part.items
+        self.counts += part.counts
+        self.decode += part.decode / at_a_time
+        self.device += part.device / at_a_time
+        self.write += part.write / at_a_time
+        self.batches |= part.batches
+        self.devices |= part.devices
+        self.out_of_time |= part.out_of_time
+
     def shares(self, seconds: float) -> dict[str, float]:
         """Return each stage's share of a total time; loading and planning take the rest."""
         times = {"decode": self.decode, "device": self.device, "write": self.write}
@@ -128,8 +133,6 @@ class Progress:
 
     def note(self) -> str:
         """Describe the speed, the stages and the bottleneck for the progress line."""
-        if not self.items and self.waiting_for:
-            return self.waiting_for
         seconds = time.monotonic() - self.work_begin
         shares = self.shares(seconds)
         busy = ", ".join(f"{stage} {shares[stage]:.0%}" for stage in ("decode", "device", "write"))

@@ -178,7 +178,7 @@ SLIPS = {
     "option": (ONE, None, {"limits": 2}, TypeError, "keyword argument 'limits'"),
     "negative limit": (ONE, None, {"limit": -1}, UsageError, "limit .*at least 1 .got -1"),
     "limit as text": (ONE, None, {"limit": "all"}, UsageError, "limit .*at least 1 .got 'all'"),
-    "engine": (ONE, None, {"engine": "slurm"}, UsageError, "'slurm'"),
+    "ray": (ONE, None, {"ray": "auto"}, UsageError, "pass backbones by name"),
     "film": (ONE, None, {"films": ("c",)}, UsageError, "unknown film 'c'"),
     "nothing": (ONE, lambda tiny: [], {}, UsageError, "no backbone"),
     "network": (ONE, lambda tiny: tiny.module, {}, UsageError, "transform .got a ModuleDict"),

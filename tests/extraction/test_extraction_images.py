@@ -174,7 +174,6 @@ def test_incompatible_options_are_refused(photos, tmp_path, obygaze):
     for options, facts in (
         ("tiny-clip", "has images; pass their folder: --images FOLDER"),
         ("tiny-vivit --images PHOTOS", "does not read texts or single images"),
-        ("tiny-clip --images PHOTOS --ray local", "Ray is only for clips"),
     ):
         words = [photos if word == "PHOTOS" else word for word in options.split()]
         run = ["features", "extract", tmp_path / "m", "-o", tmp_path / "s", "--backbone", *words]

@@ -1,13 +1,10 @@
 """Overlapping uploads, forward passes and downloads, on a GPU made of CPU tensors."""
 
-import contextlib
 import itertools
 import json
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +18,8 @@ from obygaze_features.backbones import Backbone, devices
 from obygaze_features.backbones.preprocess import resize_and_crop
 from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.extraction import ray as ray_engine
 from obygaze_features.extraction import uploads as uploading
 from obygaze_features.extraction.forward import Embedder
-from obygaze_features.extraction.job import Block, Options
-from obygaze_features.extraction.ray import Computer, Setup, WorkerPlan
 from obygaze_features.extraction.reader import ItemReader
 from obygaze_features.extraction.uploads import FrameResizer
 from obygaze_features.manifests import Item, Items, Manifest
@@ -219,9 +213,9 @@ def test_clips_read_ahead_take_a_share_of_free_memory(in_parts, gpu, tmp_path, m
     monkeypatch.setattr(ItemReader, "read", read_and_note)
     add = Embedder.add
 
-    def add_and_note(embedder, block, row, item):
+    def add_and_note(embedder, names, row, item, *, is_last):
         waiting.discard(f"clip-{row:02}")
-        return add(embedder, block, row, item)
+        add(embedder, names, row, item, is_last=is_last)
 
     monkeypatch.setattr(Embedder, "add", add_and_note)
     summary = extract(gpu.on(backbone), tmp_path)
@@ -279,110 +273,6 @@ def test_a_large_batch_runs_without_uploads(films, tiny, gpu, tmp_path, size):
     steps = [entry[0] for entry in gpu.log if entry[0] in ("forward", "synchronize", "free")]
     # The probe; the first batch; the second, and the end of the first; the second again.
     assert "".join(step[1] for step in steps)[:7] == "oy" + "o" + "oyro"
-
-
-@contextlib.contextmanager
-def computer_of(backbones: list[Backbone], share: float, films: Path) -> Iterator[Computer]:
-    """Return a stand-in for an actor, with its own decoders."""
-    loads = [lambda device, backbone=backbone: backbone for backbone in backbones]
-    blind = [backbone.without_network() for backbone in backbones]
-    plan = WorkerPlan(1, 2, 1.0, share, "cuda")
-    computer = Computer()
-    devices = computer.start(Setup(blind, loads, plan, films, Options(), Path.cwd()))
-    assert [devices[backbone.name].split()[0] for backbone in backbones] == [
-        backbone.device for backbone in backbones
-    ]
-    with computer._extractor._decoders:
-        yield computer
-
-
-def compute(computer: Computer, number: int, *names: str) -> dict:
-    """Return the outcomes of a block of these clips, computed by an actor."""
-    first = 32 * number
-    items = {first + i: Item(name, media=f"{name}.mp4") for i, name in enumerate(names)}
-    outcomes, _ = computer.compute(Block(number, {"tiny": list(items)}), items)
-    assert list(outcomes["tiny"]) == list(items)
-    return outcomes["tiny"]
-
-
-def are_right(outcomes: dict, by_cpu: Path, *names: str) -> bool:
-    """Compare with a store whose first six clips are clip0 to clip5."""
-    ids = [f"clip-0{name[-1]}" for name in names]
-    expected = of.open_store(by_cpu / "tiny.zarr").read("native", ids=ids)
-    return np.array_equal([done.values["native"] for done in outcomes.values()], expected)
-
-
-def test_a_clip_too_large_for_an_actors_gpu_is_computed(films, tiny, by_cpu, gpu, monkeypatch):
-    shares: dict[str, float] = {}
-    monkeypatch.setattr(ray_engine, "limit_gpu_share", lambda *pair: shares.update([pair]))
-    uploads: list[torch.Tensor] = []
-
-    def full_once(tensor: torch.Tensor) -> None:
-        if gpu.stream is not gpu.compute:
-            uploads.append(tensor)
-            if len(uploads) == 2:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-
-    gpu.before_upload = full_once
-    names = ["clip0", "clip1", "clip2"]
-    backbones = [gpu.on(tiny), replace(tiny, name="second", device="cuda:1")]
-    with computer_of(backbones, 0.5, films) as computer:
-        outcomes = compute(computer, 0, *names)
-    assert shares == {GPU: 0.5, "cuda:1": 0.5}
-    assert len(uploads) == 4  # the second again, as the CPU resized it
-    assert are_right(outcomes, by_cpu, *names)
-
-
-def test_an_actor_uploads_a_block_while_it_embeds_another(films, tiny, by_cpu, gpu):
-    embedding, uploaded, on_gpu = threading.Event(), threading.Event(), gpu.on(tiny)
-    gpu.late = True
-
-    def wait(pixels, present, names):
-        embedding.set()
-        assert uploaded.wait(10)
-        return on_gpu.encode_clips(pixels, present, names)
-
-    # The clip of the second block has more frames.
-    gpu.before_upload = lambda frames: uploaded.set() if len(frames) > 5 * 120 * 160 * 3 else None
-    backbone = replace(on_gpu, encode_clips=wait)
-    with computer_of([backbone], 1, films) as computer, ThreadPoolExecutor(2) as threads:
-        first = threads.submit(compute, computer, 0, "clip0")
-        assert embedding.wait(10)
-        second = threads.submit(compute, computer, 1, "clip5")
-    assert are_right(first.result(), by_cpu, "clip0")
-    assert are_right(second.result(), by_cpu, "clip5")
-    uploads = [entry for entry in gpu.log if entry[0].endswith("upload")]
-    assert {kind for kind, *_ in uploads} == {"upload"}  # from pinned memory
-    assert all(stream is not gpu.compute for _, stream, _ in uploads)
-
-
-def test_a_large_batch_has_the_actors_gpu_to_itself(films, tiny, gpu):
-    begun, uploading, refused = (threading.Event() for _ in range(3))
-    on_gpu, users = gpu.on(tiny), []
-
-    def upload(frames: torch.Tensor) -> None:
-        if len(frames) > 5 * 120 * 160 * 3:  # of the second block, until the first finds no memory
-            uploading.set()
-            assert refused.wait(10)
-            time.sleep(0.1)
-
-    def embed(pixels, present, names):
-        users.append(sum(stream.users for stream in gpu.streams))
-        if len(users) == 1:
-            begun.set()
-            assert uploading.wait(10)
-            refused.set()
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return on_gpu.encode_clips(pixels, present, names)
-
-    gpu.before_upload = upload
-    backbone = replace(on_gpu, encode_clips=embed)
-    with computer_of([backbone], 1, films) as computer, ThreadPoolExecutor(2) as threads:
-        first = threads.submit(compute, computer, 0, "clip0")
-        assert begun.wait(10)
-        threads.submit(compute, computer, 1, "clip5").result()
-    assert first.result()
-    assert users[1] == 0  # while it was tried again
 
 
 FRAMES = torch.randint(0, 256, (5, 40, 60, 3), dtype=torch.uint8)

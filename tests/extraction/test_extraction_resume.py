@@ -18,9 +18,11 @@ import torch
 
 import obygaze_features as of
 from obygaze_features.backbones import devices
-from obygaze_features.errors import BackboneError, ObygazeError, UsageError
+from obygaze_features.errors import BackboneError, ObygazeError, StoreError, UsageError
 from obygaze_features.extraction import summary as progress
 from obygaze_features.extraction.forward import Forward
+from obygaze_features.manifests import Items, Manifest
+from obygaze_features.store import StoreWriter
 from obygaze_features.store import format as store_format
 from obygaze_features.store.verify import verify
 from tests.extraction.test_extraction_broken import decoders_of, linux
@@ -62,6 +64,40 @@ def test_an_interrupted_run_resumes_to_the_same_store(
     if blocks == 3:
         assert [left.record_of(n) for n in range(3)] == [right.record_of(n) for n in range(3)]
     assert verify(store) == []
+
+
+def test_batches_do_not_span_groups_of_32_rows(films, tiny, tmp_path, monkeypatch):
+    """A block may be larger. One clip of the first group has no file."""
+
+    def embed(pixels, present, names):
+        sizes.append(len(pixels))
+        return tiny.embed_clips(pixels, present)
+
+    sizes: list[int] = []
+    monkeypatch.setattr(store_format, "BLOCKS", 1)
+    items = [*rows(40)]
+    items[5] = replace(items[5], media="absent.mp4")
+    manifest = Manifest("made-up", Items.of(items))
+    assert of.extract(manifest, films, replace(tiny, encode_clips=embed), tmp_path).done == 39
+    assert sizes == [1, 8, 8, 8, 7, 8]  # first the store's probe
+
+
+@pytest.mark.parametrize(("block", "done"), [(0, range(32, 64)), (2, range(64))])
+def test_a_block_that_cannot_be_written_ends_the_run(
+    manifest, films, tiny, tmp_path, monkeypatch, block, done
+):
+    """The block after it is computed by then, and kept."""
+
+    def fail(writer, number, outcomes):
+        if number == block:
+            raise StoreError("the disk is full")
+        return write_block(writer, number, outcomes)
+
+    write_block = StoreWriter.write_block
+    monkeypatch.setattr(StoreWriter, "write_block", fail)
+    with pytest.raises(StoreError, match="the disk is full"):
+        of.extract(manifest, films, tiny, tmp_path)
+    assert of.open_store(tmp_path / "tiny.zarr").status.nonzero()[0].tolist() == [*done]
 
 
 def test_stores_of_a_run_share_blocks(manifest, films, tiny, whole_store, tmp_path, monkeypatch):

@@ -133,17 +133,3 @@ def test_another_sound_track_is_another_recipe(tmp_path, tiny, clap, obygaze):
     np.testing.assert_allclose(row["native"], expected["native"], atol=1e-5)
     with pytest.raises(UsageError, match="audio_track needs an audio backbone"):
         of.extract(two, tmp_path, tiny, tmp_path / "t", audio_track=2)
-
-
-@pytest.mark.night
-def test_a_cluster_hears_the_same(tmp_path, checkpoints, clap):
-    pytest.importorskip("ray")
-    write_sound(tmp_path / "two.mkv", "flac", NOISE, NOISE[::-1], pictures=2)
-    write_clip(tmp_path / "mute.mp4", "S")
-    manifest, options = clips("two.mkv", "mute.mp4"), {"engine": "ray", "workers": 1}
-    backbones = ["tiny-xclip", f"clap={checkpoints['tiny-clap']}"]
-    here = of.extract(manifest, tmp_path, clap, tmp_path / "here", audio_track=2)
-    there = of.extract(manifest, tmp_path, backbones, tmp_path / "there", audio_track=2, **options)
-    stores = [of.open_store(summary.stores[-1]) for summary in (here, there)]
-    first, second = (store.read("frames", ids=["two"]).tobytes() for store in stores)
-    assert (first, stores[0].failures) == (second, stores[1].failures)

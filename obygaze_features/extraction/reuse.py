@@ -1,0 +1,73 @@
+"""Copy rows from older stores, for items that have not changed since."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from obygaze_features.extraction.job import Job
+from obygaze_features.extraction.loop import write
+from obygaze_features.items.media import locate
+from obygaze_features.store import Done, Status, Store, StoreWriter, open_store
+from obygaze_features.store.writer import recipe_differences
+from obygaze_features.video.index import fingerprint
+
+logger = logging.getLogger(__name__)
+
+
+def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
+    """Copy rows that a job lacks from the older stores in its options; return the rest of the job.
+
+    A row is copied if the older store has the same recipe and item. It is left to compute if the
+    item's file has changed since; an absent file counts as unchanged.
+    """
+    paths = job.options.reuse
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        old = open_store(path)
+        ids = unchanged_ids(job, old)
+        for name, writer in writers.items():
+            own = {key: writer.store.attributes[key] for key in ("items_digest", "block_rows")}
+            if recipe_differences(writer.store.attributes, {**old.attributes, **own}):
+                continue
+            count = 0
+            for block in job.blocks:
+                rows = {}
+                for row in block.missing.get(name, []):
+                    item_id = job.manifest.ids[row]
+                    if item_id in ids:
+                        values = {
+                            spec.name: old.read(spec.name, [item_id])[0] for spec in old.specs
+                        }
+                        rows[row] = Done(values, old.sources[item_id])
+                if rows:
+                    write({name: writer}, {name: rows})
+                count += len(rows)
+            writer.log("reused", rows=count)
+            logger.info(f"Copied {count} rows of {path} into {job.paths[name]}")
+    return replace(job, stores={name: writer.store.refresh() for name, writer in writers.items()})
+
+
+def unchanged_ids(job: Job, old: Store) -> set[str]:
+    """Return the ids of a job's items that are the same in an older store and are done there.
+
+    Stores have no words that are spoken in films, so such texts never count as the same.
+    """
+    items = job.manifest.items
+    files = locate(items, job.media).found if job.media else {}
+    read_fingerprint = cache(fingerprint)
+    ids = set()
+    for old_row in np.flatnonzero(old.status == Status.DONE).tolist():
+        item = old.items[old_row]
+        if item.id not in items.row_of or items[items.row_of[item.id]] != item:
+            continue
+        file = files.get(item.id)
+        facts = read_fingerprint(file).split() if file and file.is_file() else []
+        # A store's fingerprint has more facts, which only decoding tells.
+        if set(facts) <= set((old.sources[item.id] or "").split()):
+            ids.add(item.id)
+    return ids

@@ -1,0 +1,89 @@
+"""Rows of an older store are copied for clips that are the same; the rest is computed."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import obygaze_features as of
+from obygaze_features.errors import StoreError
+from obygaze_features.manifests import Item, Items, Manifest
+from obygaze_features.store.verify import verify
+from tests.kit.films import clips, write_clip
+
+
+def manifest_of(*items: Item) -> Manifest:
+    return Manifest("made-up", Items.of(items))
+
+
+@pytest.fixture
+def old(films, tiny, tmp_path):
+    """A store of clip1 to clip4."""
+    manifest = clips(*(f"clip{number}.mp4" for number in range(1, 5)))
+    (path,) = of.extract(manifest, films, tiny, tmp_path / "old").stores
+    return path
+
+
+def test_clips_of_a_longer_manifest_are_copied_without_their_files(
+    films, tiny, old, weights, obygaze, tmp_path
+):
+    some_films = tmp_path / "films"
+    some_films.mkdir()
+    for name in ("clip0.mp4", "clip5.mp4"):
+        shutil.copy(films / name, some_films)
+    longer = clips(*(f"clip{number}.mp4" for number in range(6)))
+    with pytest.raises(StoreError, match=f"other items than made-up; .* --reuse {old}"):
+        of.extract(longer, films, tiny, old.parent)
+
+    longer.save(tmp_path / "longer")
+    result = obygaze(
+        "features", "extract", tmp_path / "longer", "--videos", some_films, "--device", "cpu",
+        "--backbone", f"tiny={weights}", "-o", tmp_path / "new", "--reuse", old, code=0,
+    )  # fmt: skip
+    new = of.open_store(tmp_path / "new/tiny.zarr")
+    assert f"Copied 4 rows of {old} into {new.path}" in result.stderr
+    assert "6 of 6 clips done" in result.stdout
+    assert verify(new.path) == []
+    before = of.open_store(old)
+    assert {name: new.sources[name] for name in before.ids} == before.sources
+    for array in before.arrays:
+        np.testing.assert_array_equal(new.read(array, before.ids), before.read(array))
+
+
+def test_clips_that_changed_are_computed(films, tiny, tmp_path):
+    """Their file, span or id changed, or they failed before."""
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for name in ("a.mp4", "b.mp4"):
+        write_clip(folder / name, "S", seconds=2)
+    same, file, span = Item("same", media="a.mp4", start=0, end=1), Item("file"), Item("span")
+    file, span = replace(file, media="b.mp4"), replace(span, media="a.mp4", start=0, end=1)
+    other, failed = replace(same, id="other"), Item("failed", media="c.mp4")
+    first = of.extract(manifest_of(same, file, span, failed), folder, tiny, tmp_path / "old")
+    assert (first.done, list(first.failed["missing"])) == (3, ["failed"])
+
+    write_clip(folder / "b.mp4", "S", seconds=2, seed=1)
+    write_clip(folder / "c.mp4", "S")
+    now = manifest_of(other, replace(span, end=1.5), failed, file, same)
+    summary = of.extract(now, folder, tiny, tmp_path / "new", reuse=first.stores[0])
+    assert (summary.clips, summary.done) == (4, 5)
+    fresh = of.extract(now, folder, tiny, tmp_path / "fresh", batch=1).stores[0]
+    for array in of.open_store(fresh).arrays:
+        np.testing.assert_allclose(
+            of.open_store(summary.stores[0]).read(array), of.open_store(fresh).read(array),
+            rtol=1e-4, atol=1e-3,
+        )  # fmt: skip
+
+
+def test_each_store_takes_the_rows_of_its_own_recipe(films, tiny, old, weights, tmp_path):
+    author = of.load_backbone(f"author={weights}", "cpu", mode="author")
+    longer = clips(*(f"clip{number}.mp4" for number in range(6)))
+    summary = of.extract(longer, films, [tiny, author], tmp_path / "new", reuse=[old])
+    assert (summary.clips, summary.done) == (6, 6)
+    for path, count in zip(summary.stores, (4, 0), strict=True):
+        log = (path / "log.jsonl").read_text()
+        assert log.count('"reused"') == int(count > 0)
+    before = of.open_store(old)
+    new = of.open_store(summary.stores[0])
+    np.testing.assert_array_equal(new.read("native", before.ids), before.read("native"))
