@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import traceback
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points, packages_distributions, version
+from pathlib import Path
 from typing import Any
 
 from obygaze_features.common.text import first_line
@@ -63,8 +65,11 @@ def package_of(path: str) -> str:
 
 
 def describe_error(problem: BaseException) -> str:
-    """Return the type and the message of an error on one line."""
-    return f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": ")
+    """Return an error's type and message, and the line that raised it, on one line."""
+    last = traceback.extract_tb(problem.__traceback__)[-1]
+    file = "/".join(Path(last.filename).parts[-2:])
+    text = f"{type(problem).__name__}: {one_line(problem)}".removesuffix(": ")
+    return f"{text} ({file}:{last.lineno})"
 
 
 def one_line(problem: object) -> str:

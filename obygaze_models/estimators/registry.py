@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import packages_distributions, version
 from modulefinder import ModuleFinder
@@ -33,7 +33,7 @@ from obygaze_features.common.plugins import (
     package_of,
 )
 from obygaze_features.common.text import first_line, unknown_name
-from obygaze_features.errors import ExperimentError, ObygazeError
+from obygaze_features.errors import ExperimentError
 from obygaze_models.estimators.classes import Chance, keywords, set_seed
 from obygaze_models.estimators.inner_folds import BY_GROUP
 
@@ -364,9 +364,12 @@ def plugin_errors(modules: Collection[str]) -> Iterator[None]:
     ours = {"obygaze_models", "sklearn"} if "obygaze_models" in packages else set[str]()
     foreign = packages - ours
     try:
-        yield
+        with chdir("."):  # relative paths stay valid
+            yield
+    except ExperimentError:
+        raise
     except RAISED as problem:
-        if isinstance(problem, ObygazeError) or not foreign:
+        if not foreign:
             raise
         raise PluginError(describe_error(problem)) from problem
 

@@ -360,7 +360,7 @@ def test_a_broken_plugin_hides_no_others(install, write, tmp_path):
     }
     for name, fact in {
         "bad": "cannot be loaded: OSError: no go .*bad = mylab.bad:Bad",
-        "init": "LookupError: gone", "lacking": "cannot be loaded: MissingExtra: timm cannot ",
+        "init": "LookupError: gone", "lacking": "mylab.lacking:Net cannot be imported: timm ",
         "lost": "has no attribute", "flip": "", "svm (mylab.flip:Flip)": "ignored",
     }.items():  # fmt: skip
         assert re.search(fact, listed[name]["estimator"]), name
