@@ -99,11 +99,11 @@ def number(value: float | None, *, form: str = "") -> Html:
     value
         The number; None becomes a dash, never a zero.
     form
-        ``"%"`` for a share, ``","`` for a count.
+        ``"+"`` for a difference with its sign, ``"%"`` for a share, ``","`` for a count.
     """
     if value is None:
         return Html('<abbr title="undefined">–</abbr>')
-    text = format_number(value, percent=form == "%")
+    text = format_number(value, percent=form == "%", signed=form == "+")
     if form == ",":
         text = f"{value:,.0f}"
     return html('<data value="{}">{}</data>', f"{value:.7g}", text)

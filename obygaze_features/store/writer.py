@@ -467,7 +467,7 @@ def require_same_recipe(left: Mapping[str, Any], right: Mapping[str, Any], messa
     """Raise `StoreError`, which says what differs, if two stores' rows do not belong together."""
     parts = []
     for name, (there, here) in recipe_differences(left, right).items():
-        parts.append(f"{name} ({there!s:.40} there, {here!s:.40} here)")
+        parts.append(f"{name} ({there!s:.200} there, {here!s:.200} here)")
     if parts:
         raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
 

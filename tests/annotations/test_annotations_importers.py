@@ -117,7 +117,7 @@ def test_unreadable_rows_are_left_out(tmp_path):
         "f,a,2,1,S": "ends (0:00:01) before it starts (0:00:02)",
         "f,a,1,2,": "has no level; choose from Easy Negative",
         ",a,1,2,S": "has no film",
-        f"f,{'x' * 200},1,2,S": "is longer than 128 characters",
+        f"f,{'x' * 200},1,2,S": "use up to 128 letters",
         "f,a,2,3,S,": "6 cells where the header has 5",
     }
     result = read(tmp_path, "f,a,0,1,EN", *bad, "", ",,,,", "f,a,7,8,HN")

@@ -462,7 +462,7 @@ def test_an_earlier_run_is_replaced_only_when_asked(experiment, tmp_path):
     (run.folder / "notes.txt").write_text("mine", encoding="utf-8")
     (tmp_path / "films").mkdir()
     for folder, fact in ((run.folder, "notes.txt, which is not part of a run"),
-                         (tmp_path / "films", "no run.json")):  # fmt: skip
+                         (tmp_path / "films", "was not made by obygaze")):  # fmt: skip
         with pytest.raises(OutputExists, match=re.escape(fact)):
             om.run_experiment(changed, folder, overwrite=True)
 

@@ -53,6 +53,7 @@ def any_store(request, source, tmp_path_factory):
     of.finalise(copy, allow_incomplete=True)
     if request.param == "compressed":
         compress(copy.path)
+        copy.refresh()
     return pack(copy.path, folder / "copy.zip").path if request.param == "zip" else copy
 
 
