@@ -122,17 +122,17 @@ def write_saliency(
             "cut": [text for text in dict.fromkeys(texts) if model.cuts(text)],
             "ungrouped": [row["id"] for row in rows if not row["group"]],
         }
-        record = {
-            "backbone": {k: value for k, value in model.backbone.about.items() if k != "config"},
-            "preprocessing": model.backbone.preprocessing.attributes(),
-            "text": text,
-            "by": by,
-            "grid": model.grid,
-            **result,
-            **_write_groups(new, members, image_sums),
-        }
-        write_text(new / RECORD, to_json(record))
+        record = _describe(model) | {"text": text, "by": by, **result}
+        write_text(new / RECORD, to_json(record | _write_groups(new, members, image_sums)))
     return result
+
+
+def _describe(model: GradCamModel) -> dict[str, Any]:
+    return {
+        "backbone": {k: value for k, value in model.backbone.about.items() if k != "config"},
+        "preprocessing": model.backbone.preprocessing.attributes(),
+        "grid": model.grid,
+    }
 
 
 def _write_groups(
