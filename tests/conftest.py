@@ -12,6 +12,7 @@ import tomllib
 # No downloads from a hub, and scikit-learn checks array inputs of every type.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+os.environ.pop("COLUMNS", None)  # xdist sets 80, but what is no terminal has no width
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers that all use all cores slow each other down; set before NumPy is imported.
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
