@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import av
 import av.logging
 import numpy as np
+from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition
@@ -175,6 +177,21 @@ def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packe
     # PyAV raises an error for streams that appear after the file was opened.
     with translate(VideoError, Path(container.name), reason, foreign=IndexError):
         yield from (packet for packet in container.demux(stream) if packet.size > 0)
+
+
+def decode_packet(
+    stream: VideoStream | AudioStream, packet: Packet[Any] | None
+) -> list[Any] | None:
+    """Return the frames of a packet, or None if it is damaged.
+
+    Without a packet, return the frames that are left in the decoder.
+    """
+    try:
+        return [*stream.decode(packet)]
+    except MemoryError:  # may also come from FFmpeg: the worker's limit, not damage
+        raise
+    except av.FFmpegError:
+        return None
 
 
 def codec_of(stream: VideoStream) -> str:
@@ -352,9 +369,7 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
     assert unit is not None
     if container.format.name == "avi":
         return unit, 0
-    if container.start_time is None:
-        return unit, stream.start_time or 0
-    return unit, round(Fraction(container.start_time, av.time_base) / unit)
+    return unit, round(Fraction(container.start_time or 0, av.time_base) / unit)
 
 
 def _packet_times(packets: _Packets) -> NDArray[np.int64]:
