@@ -31,6 +31,8 @@ from obygaze_features.errors import VideoError
 from obygaze_features.video.index import (
     NO_TIME,
     FrameIndex,
+    Numbers,
+    Tick,
     decode_packet,
     index_file,
     open_video,
@@ -43,6 +45,8 @@ EMPTY_MPEG4_BYTES = 20
 """The size below which an MPEG-4 packet may stand for a frame that the encoder skipped."""
 MAX_PIXELS = 100_000_000
 """The maximum pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K frames have 33 million."""
+Allocate = Callable[[tuple[int, ...]], NDArray[np.uint8]]
+"""A function that returns memory for pictures of a shape."""
 _CHANGED = "does not match its index; it may have changed in the meantime"
 
 
@@ -61,16 +65,16 @@ class Frames:
     """
 
     rgb: NDArray[np.uint8]
-    indices: NDArray[np.int32]
+    indices: Numbers
     times: NDArray[np.float64]
 
 
 def decode_frames(
     path: Path,
-    numbers: Sequence[int] | NDArray[np.int32],
+    numbers: Sequence[int] | Numbers,
     *,
     index: FrameIndex | None = None,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = lambda: None,
 ) -> Frames:
     """Decode the frames with these numbers; each is returned once, in ascending order.
 
@@ -90,11 +94,11 @@ def decode_frames(
 
 def decode_parts(
     path: Path,
-    parts: Sequence[NDArray[np.int32]],
+    parts: Sequence[Numbers],
     *,
     index: FrameIndex,
-    tick: Callable[[], None] = lambda: None,
-    allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] = lambda shape: np.empty(shape, "u1"),
+    tick: Tick = lambda: None,
+    allocate: Allocate = lambda shape: np.empty(shape, np.uint8),
 ) -> Iterator[Frames]:
     """Decode frames in parts, in a single pass if the film must be decoded from its start.
 
@@ -114,9 +118,7 @@ def decode_parts(
         yield Frames(pictures.rgb, pictures.numbers, index.times[pictures.numbers])
 
 
-def divide_frames(
-    index: FrameIndex, numbers: NDArray[np.int32], most: int
-) -> list[NDArray[np.int32]]:
+def divide_frames(index: FrameIndex, numbers: Numbers, most: int) -> list[Numbers]:
     """Divide ascending frame numbers into parts of at most `most` frames.
 
     Different processes can decode different parts. If possible, a part begins at a keyframe, so
@@ -171,8 +173,8 @@ class _Pictures:
     def __init__(
         self,
         path: Path,
-        numbers: NDArray[np.int32],
-        allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]],
+        numbers: Numbers,
+        allocate: Allocate,
     ) -> None:
         self.path = path
         self.numbers = numbers
@@ -223,7 +225,7 @@ class _Pictures:
 
 
 def _decode_by_time(
-    parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
+    parts: Sequence[_Pictures], index: FrameIndex, tick: Tick
 ) -> Iterator[_Pictures]:
     """Decode the frames of each part, from the start if the film contradicts its index."""
     for pictures in parts:
@@ -242,7 +244,7 @@ class _IndexMismatch(Exception):
     """The error raised if a film does not match its index."""
 
 
-def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]]:
+def _runs(index: FrameIndex, numbers: Numbers) -> list[tuple[int, int]]:
     """Return the first and last packet of each piece of the file to decode."""
     runs: list[tuple[int, int]] = []
     firsts = _begins(index, numbers).tolist()
@@ -255,7 +257,7 @@ def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]
     return runs
 
 
-def _begins(index: FrameIndex, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+def _begins(index: FrameIndex, numbers: Numbers) -> Numbers:
     """Return the packet from which to decode each frame: the last start that is not shown later."""
     before = np.searchsorted(index.seeks[:, 0], index.pts[numbers], side="right") - 1
     return index.starts[before]
@@ -268,9 +270,7 @@ class _TimedDecoding:
     Otherwise, damaged frames are refused at the end.
     """
 
-    def __init__(
-        self, pictures: _Pictures, index: FrameIndex, tick: Callable[[], None], *, fast: bool
-    ) -> None:
+    def __init__(self, pictures: _Pictures, index: FrameIndex, tick: Tick, *, fast: bool) -> None:
         self._pictures = pictures
         self._index = index
         self._tick = tick
@@ -351,7 +351,7 @@ class _TimedDecoding:
                 self._pictures.put(self._numbers[frame.pts], frame)
 
 
-def _refuse_damaged(index: FrameIndex, requested: NDArray[np.int32], damage: Sequence[int]) -> None:
+def _refuse_damaged(index: FrameIndex, requested: Numbers, damage: Sequence[int]) -> None:
     """Raise if a requested frame is missing or may be damaged.
 
     The message names the first damaged frame, requested or not, so that it does not depend on the
@@ -393,7 +393,7 @@ def _seek(
 
 
 def _decode_counting(
-    parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
+    parts: Sequence[_Pictures], index: FrameIndex, tick: Tick
 ) -> Iterator[_Pictures]:
     """Decode the film once from its start, and identify frames by counting.
 
@@ -421,9 +421,7 @@ def _decode_counting(
         yield pictures
 
 
-def _frames_in_order(
-    path: Path, index: FrameIndex, last: int, tick: Callable[[], None]
-) -> Iterator[VideoFrame]:
+def _frames_in_order(path: Path, index: FrameIndex, last: int, tick: Tick) -> Iterator[VideoFrame]:
     """Yield the frames in order, up to the first packet that cannot be decoded.
 
     A few frames after `last` may follow, until it is clear whether `last` was damaged. In AVI, each

@@ -31,6 +31,10 @@ from numpy.typing import NDArray
 from obygaze_features.errors import VideoError, translate
 from obygaze_features.video.bitstream import FRAME_PER_PACKET, is_disposable, nal_length_bytes
 
+Tick = Callable[[], None]
+"""A function that is called at every packet, as a sign of life."""
+Numbers = NDArray[np.int32]
+"""The numbers of frames or of packets, from 0."""
 NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
@@ -75,9 +79,9 @@ class FrameIndex:
     why_slow: str | None
     times: NDArray[np.float64]
     pts: NDArray[np.int64]
-    positions: NDArray[np.int32]
+    positions: Numbers
     spare: NDArray[np.bool_]
-    starts: NDArray[np.int32]
+    starts: Numbers
     seeks: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -210,14 +214,12 @@ class _Packets:
     pts: NDArray[np.int64]
     dts: NDArray[np.int64]
     spare: NDArray[np.bool_]
-    starts: NDArray[np.int32]
+    starts: Numbers
     last_duration: int
     doubts: str | None
 
 
-def index_file(
-    path: Path, *, tick: Callable[[], None] = lambda: None, decode: bool = True
-) -> FrameIndex:
+def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) -> FrameIndex:
     """Index a film in any format that FFmpeg reads.
 
     If only the decoder knows the order of frames, all frames are decoded to number them. If
@@ -298,7 +300,7 @@ def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
 
 
 def _read_packets(
-    path: Path, container: InputContainer, stream: VideoStream, tick: Callable[[], None]
+    path: Path, container: InputContainer, stream: VideoStream, tick: Tick
 ) -> _Packets:
     pts: list[int] = []
     dts: list[int] = []
@@ -355,11 +357,11 @@ def _format_doubts(codec: str, kind: str) -> str | None:
     return None
 
 
-def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
+def _clean_starts(packets: _Packets) -> Numbers:
     """Return the start packets that are shown later than every packet before them."""
     latest = np.maximum.accumulate(packets.pts)
     starts = packets.starts
-    clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
+    clean: Numbers = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
     return clean
 
 
@@ -383,7 +385,7 @@ def _packet_times(packets: _Packets) -> NDArray[np.int64]:
     return np.delete(packets.dts, slice(1, 1 + leading))
 
 
-def _decoded_times(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
+def _decoded_times(path: Path, tick: Tick) -> NDArray[np.int64]:
     """Return the times of all frames that the decoder returns."""
     pts: list[int] = []
     with open_video(path) as (container, stream):

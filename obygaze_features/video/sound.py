@@ -8,7 +8,7 @@ no sound (before it starts, in a gap, or after its end), samples are silent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from av.container import InputContainer
 from obygaze_features.backbones.sound import Samples
 from obygaze_features.common.text import counted
 from obygaze_features.errors import VideoError
-from obygaze_features.video.index import MAX_BEYOND_S, TIMED, decode_packet, open_media
+from obygaze_features.video.index import MAX_BEYOND_S, TIMED, Tick, decode_packet, open_media
 
 PREROLL_S = 0.5
 """The seconds to decode before a span, because lossy decoders and resamplers need a run-up."""
@@ -60,7 +60,7 @@ def decode_sound(
     *,
     track: int | None = None,
     seconds: float = 0.0,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = lambda: None,
 ) -> Sound:
     """Decode the sound of a film from `start` to `end`, in seconds (default: the whole film).
 
@@ -151,7 +151,7 @@ class _Reader:
     """
 
     def __init__(
-        self, path: Path, container: InputContainer, stream: AudioStream, tick: Callable[[], None]
+        self, path: Path, container: InputContainer, stream: AudioStream, tick: Tick
     ) -> None:
         assert stream.time_base is not None
         self._path = path

@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.errors import VideoError
 from obygaze_features.video.decode import Frames, decode_parts, divide_frames, max_pixels
-from obygaze_features.video.index import FrameIndex, fingerprint, index_file
+from obygaze_features.video.index import FrameIndex, Tick, fingerprint, index_file
 from obygaze_features.video.sound import decode_sound
 
 FRAMES_PER_PART = 128
@@ -138,7 +138,7 @@ class Worker:
         A function that is called at every packet.
     """
 
-    def __init__(self, memory: Memory, tick: Callable[[], None]) -> None:
+    def __init__(self, memory: Memory, tick: Tick) -> None:
         self._memory = memory
         self._tick = tick
         self._indexed: object = None
