@@ -170,12 +170,7 @@ class _Pictures:
     `numbers` are the ascending numbers of the frames; `allocate` returns an array of a given shape.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        numbers: Numbers,
-        allocate: Allocate,
-    ) -> None:
+    def __init__(self, path: Path, numbers: Numbers, allocate: Allocate) -> None:
         self.path = path
         self.numbers = numbers
         self.rgb = np.empty((0, 0, 0, 3), np.uint8)
@@ -208,15 +203,15 @@ class _Pictures:
             return stored
         matrix: Any = cast(Any, frame.side_data)["DISPLAYMATRIX"]
         a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
-        if a == d == 0:
+        if b or c:
+            if a or d:
+                raise VideoError(
+                    self.path,
+                    f"is rotated by {frame.rotation} degrees; only quarter turns are supported",
+                )
             stored = stored.swapaxes(0, 1)
             a = c
             d = b
-        elif not b == c == 0:
-            raise VideoError(
-                self.path,
-                f"is rotated by {frame.rotation} degrees; only quarter turns are supported",
-            )
         if a < 0:
             stored = stored[:, ::-1]
         if d < 0:

@@ -98,10 +98,8 @@ def limit_memory() -> int:
         pages = int(Path("/proc/self/statm").read_text().split()[5])
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         total = limit + pages * resource.getpagesize()
-        for bound in (soft, hard):
-            if bound != resource.RLIM_INFINITY:
-                total = min(total, bound)
-        resource.setrlimit(resource.RLIMIT_DATA, (total, hard))
+        if soft == resource.RLIM_INFINITY or soft > total:
+            resource.setrlimit(resource.RLIMIT_DATA, (total, hard))
     return limit
 
 
