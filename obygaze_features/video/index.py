@@ -227,11 +227,9 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
     and fingerprint. `tick` is called at every packet.
     """
     with open_video(path) as (container, stream):
-        with _structure_errors(container) as errors:
+        with _refuse_damaged_structure(path):
             packets = _read_packets(path, container, stream, tick)
         kind = container.format.name
-        if errors and kind == "matroska,webm":
-            raise VideoError(path, f"is damaged: {errors[0]}")
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
         codec = codec_of(stream)
@@ -255,14 +253,15 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
 
     if len(pts) == 0:
         raise VideoError(path, "has no video frames")
-    step = float(packets.last_duration * unit)
-    if rate and not step:
-        step = float(1 / rate)
-    times = (pts - begin) * unit.numerator / unit.denominator
-    if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
-        if not rate:
-            raise VideoError(path, "has neither timestamps nor a frame rate")
+    if pts[0] != NO_TIME and (np.diff(pts) > 0).all():
+        times = (pts - begin) * unit.numerator / unit.denominator
+        step = float(packets.last_duration * unit)
+    elif rate:
         times = np.arange(len(pts)) / float(rate)
+        step = 0.0
+    else:
+        raise VideoError(path, "has neither timestamps nor a frame rate")
+    if rate and not step:
         step = float(1 / rate)
     return FrameIndex(
         codec=codec,
@@ -280,23 +279,21 @@ def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) ->
 
 
 @contextmanager
-def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
-    """Collect FFmpeg's error messages about a file's structure during the ``with`` block.
+def _refuse_damaged_structure(path: Path) -> Iterator[None]:
+    """Raise if FFmpeg skips a damaged part of a Matroska file during the ``with`` block.
 
-    FFmpeg skips damaged parts of a Matroska file, and such a message is the only sign of damage.
+    A message is the only sign of it. Damaged frames are found when they are decoded.
     """
-    errors: list[str] = []
     level = av.logging.get_level()
     av.logging.set_level(av.logging.ERROR)
     try:
         with av.logging.Capture() as messages:
-            yield errors
-        # The decoder's messages are ignored: decoding the frames will find that damage.
-        for _, source, text in messages:
-            if source == container.format.name:
-                errors.append(text.strip())
+            yield
     finally:
         av.logging.set_level(level)
+    for _, source, text in messages:
+        if source == "matroska,webm":
+            raise VideoError(path, f"is damaged: {text.strip()}")
 
 
 def _read_packets(
@@ -337,10 +334,8 @@ def _read_packets(
 
 def _time_doubts(pts: list[int], starts: list[int]) -> str | None:
     """Return the reason why packets' times do not determine the order of frames, or None."""
-    if NO_TIME in pts:
-        return "some of its frames have no timestamp"
-    if len(set(pts)) < len(pts):
-        return "some of its frames have the same timestamp"
+    if NO_TIME in pts or len(set(pts)) < len(pts):
+        return "some of its frames have no timestamp of their own"
     if pts and (starts[:1] != [0] or min(pts) < pts[0]):
         return "it does not begin with a keyframe"
     return None
