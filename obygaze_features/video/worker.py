@@ -92,8 +92,10 @@ def limit_memory() -> int:
     caller does not count.
     """
     limit = MEMORY_BYTES + MEMORY_BYTES_PER_PIXEL * max_pixels()
+    if sys.platform == "win32":
+        return limit
     with contextlib.suppress(OSError, ValueError):  # systems without such limits
-        import resource  # Windows has none
+        import resource
 
         pages = int(Path("/proc/self/statm").read_text().split()[5])
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
