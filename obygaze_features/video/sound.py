@@ -102,7 +102,7 @@ def _refuse_missing(
     """Raise if the file has no sound, is cut short, or ends before most of the clip."""
     if reader.reached == -math.inf:
         raise VideoError(path, "has an empty sound track")
-    if reader.ended and reader.is_listed and reader.listed > reader.reached + MAX_BEYOND_S:
+    if reader.ended and reader.listed > reader.reached + MAX_BEYOND_S:
         raise VideoError(
             path,
             f"is cut short: its sound ends at {reader.reached:.3f} s of {reader.listed:.3f} s",
@@ -147,7 +147,7 @@ class _Reader:
     """A reader of a sound track as runs of consecutive samples.
 
     `reached` is the end of the sound that was read, `ended` says whether the file ends there, and
-    `listed` is the end according to the file's header, which can be trusted if `is_listed`.
+    `listed` is the end according to the header of a container whose header can be trusted.
     """
 
     def __init__(
@@ -166,8 +166,9 @@ class _Reader:
         """The first sample of a frame and its length, if all frames have the same length."""
         self.reached = -math.inf
         self.ended = False
-        self.listed = self.time((stream.start_time or 0) + (stream.duration or 0))
-        self.is_listed = container.format.name == TIMED[0]
+        self.listed = -math.inf
+        if container.format.name == TIMED[0]:
+            self.listed = self.time((stream.start_time or 0) + (stream.duration or 0))
 
     def time(self, pts: int) -> float:
         """Convert a time in the file to seconds on the film's clock."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
@@ -105,9 +105,8 @@ def _write_clip(path: Path, scenes: Sequence[tuple[str, int]], seconds: float) -
     path.parent.mkdir(parents=True, exist_ok=True)
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
     with av.open(path, "w") as container:
-        stream = container.add_stream(codec, rate=FRAMES_PER_SECOND, options={})
+        stream: Any = container.add_stream(codec, rate=FRAMES_PER_SECOND, options={})
         sound = container.add_stream("aac", rate=SOUND_RATE, layout="mono")
-        assert isinstance(stream, VideoStream)
         sound.bit_rate = 32_000
         stream.width = _WIDTH
         stream.height = _HEIGHT
