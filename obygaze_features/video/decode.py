@@ -12,15 +12,13 @@ cannot be detected.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import av
 import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
@@ -30,7 +28,16 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError
-from obygaze_features.video.index import NO_TIME, FrameIndex, index_file, open_video, packets_of
+from obygaze_features.video.index import (
+    NO_TIME,
+    FrameIndex,
+    Numbers,
+    Tick,
+    decode_packet,
+    index_file,
+    open_video,
+    packets_of,
+)
 
 SEEK_PACKETS = 200
 """The number of packets to skip above which seeking is faster than reading on."""
@@ -38,6 +45,8 @@ EMPTY_MPEG4_BYTES = 20
 """The size below which an MPEG-4 packet may stand for a frame that the encoder skipped."""
 MAX_PIXELS = 100_000_000
 """The maximum pixels per picture, unless OBYGAZE_MAX_PIXELS is set; 8K frames have 33 million."""
+Allocate = Callable[[tuple[int, ...]], NDArray[np.uint8]]
+"""A function that returns memory for pictures of a shape."""
 _CHANGED = "does not match its index; it may have changed in the meantime"
 
 
@@ -56,21 +65,16 @@ class Frames:
     """
 
     rgb: NDArray[np.uint8]
-    indices: NDArray[np.int32]
+    indices: Numbers
     times: NDArray[np.float64]
-
-    def take(self, indices: NDArray[np.int32]) -> Frames:
-        """Return the frames with these numbers, in this order."""
-        rows = np.searchsorted(self.indices, indices)
-        return Frames(self.rgb[rows], self.indices[rows], self.times[rows])
 
 
 def decode_frames(
     path: Path,
-    numbers: Sequence[int] | NDArray[np.int32],
+    numbers: Sequence[int] | Numbers,
     *,
     index: FrameIndex | None = None,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = lambda: None,
 ) -> Frames:
     """Decode the frames with these numbers; each is returned once, in ascending order.
 
@@ -90,11 +94,11 @@ def decode_frames(
 
 def decode_parts(
     path: Path,
-    parts: Sequence[NDArray[np.int32]],
+    parts: Sequence[Numbers],
     *,
     index: FrameIndex,
-    tick: Callable[[], None] = lambda: None,
-    allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
+    tick: Tick = lambda: None,
+    allocate: Allocate = lambda shape: np.empty(shape, np.uint8),
 ) -> Iterator[Frames]:
     """Decode frames in parts, in a single pass if the film must be decoded from its start.
 
@@ -105,25 +109,32 @@ def decode_parts(
     last = parts[-1][-1]
     if last >= len(index):
         raise VideoError(path, f"cannot be decoded up to frame {last}; it has {len(index)} frames")
-    for pictures in _fill([_Pictures(path, part, allocate) for part in parts], index, tick):
+    waiting = [_Pictures(path, part, allocate) for part in parts]
+    if index.why_slow is None:
+        filled = _decode_by_time(waiting, index, tick)
+    else:
+        filled = _decode_counting(waiting, index, tick)
+    for pictures in filled:
         yield Frames(pictures.rgb, pictures.numbers, index.times[pictures.numbers])
 
 
-def divide_frames(
-    index: FrameIndex, numbers: NDArray[np.int32], most: int
-) -> list[NDArray[np.int32]]:
+def divide_frames(index: FrameIndex, numbers: Numbers, most: int) -> list[Numbers]:
     """Divide ascending frame numbers into parts of at most `most` frames.
 
     Different processes can decode different parts. If possible, a part begins at a keyframe, so
     that no packet is decoded for two parts.
     """
-    ends, half = [0], most // 2
-    begins = np.arange(len(numbers)) if index.why_slow else _begins(index, numbers)
+    begins: NDArray[Any] = np.arange(len(numbers))
+    if index.why_slow is None:
+        begins = _begins(index, numbers)
     is_start = np.diff(begins, prepend=-1) > 0
+    ends = [0]
     while len(numbers) - ends[-1] > most:
         end = ends[-1] + most
-        starts = np.flatnonzero(is_start[end - half : end + 1])
-        ends.append(end - half + int(starts[-1]) if len(starts) else end)
+        starts = np.flatnonzero(is_start[: end + 1])
+        if starts[-1] >= end - most // 2:
+            end = int(starts[-1])
+        ends.append(end)
     return np.split(numbers, ends[1:])
 
 
@@ -159,26 +170,13 @@ class _Pictures:
     `numbers` are the ascending numbers of the frames; `allocate` returns an array of a given shape.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        numbers: NDArray[np.int32],
-        allocate: Callable[[tuple[int, ...]], NDArray[np.uint8]] | None = None,
-    ) -> None:
-        self.path, self.numbers = path, numbers
-        self._slots = {number: slot for slot, number in enumerate(numbers.tolist())}
-        self._allocate = allocate or (lambda shape: np.empty(shape, np.uint8))
-        self._rgb: NDArray[np.uint8] | None = None
+    def __init__(self, path: Path, numbers: Numbers, allocate: Allocate) -> None:
+        self.path = path
+        self.numbers = numbers
+        self.rgb = np.empty((0, 0, 0, 3), np.uint8)
+        self.slots = {number: slot for slot, number in enumerate(numbers.tolist())}
+        self._allocate = allocate
         self._reformatter = VideoReformatter()
-
-    @property
-    def rgb(self) -> NDArray[np.uint8]:
-        """The pictures, an array ``[T, height, width, 3]``."""
-        assert self._rgb is not None
-        return self._rgb
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._slots
 
     def put(self, number: int, frame: VideoFrame) -> None:
         """Convert a frame to RGB and rotate it upright."""
@@ -187,16 +185,17 @@ class _Pictures:
         lines = np.frombuffer(memoryview(plane), np.uint8).reshape(frame.height, plane.line_size)
         stored = lines[:, : frame.width * 3].reshape(frame.height, frame.width, 3)
         picture = self._upright(stored, frame)
-        if self._rgb is None:
-            self._rgb = self._allocate((len(self._slots), *picture.shape))
-        if picture.shape != self._rgb.shape[1:]:
-            (new_height, new_width, _), (_, height, width, _) = picture.shape, self._rgb.shape
+        if not len(self.rgb):
+            self.rgb = self._allocate((len(self.slots), *picture.shape))
+        if picture.shape != self.rgb.shape[1:]:
+            new_height, new_width, _ = picture.shape
+            _, height, width, _ = self.rgb.shape
             raise VideoError(
                 self.path,
                 f"changes its picture size: frame {number} is "
                 f"{new_width}x{new_height}, but earlier frames are {width}x{height}",
             )
-        self._rgb[self._slots[number]] = picture
+        self.rgb[self.slots[number]] = picture
 
     def _upright(self, stored: NDArray[Any], frame: VideoFrame) -> NDArray[Any]:
         """Apply the frame's display matrix, which maps stored points (x, y) to displayed points."""
@@ -204,58 +203,56 @@ class _Pictures:
             return stored
         matrix: Any = cast(Any, frame.side_data)["DISPLAYMATRIX"]
         a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].tolist()
-        if b == c == 0:
-            right, down = a, d
-        elif a == d == 0:
-            stored, right, down = stored.swapaxes(0, 1), c, b
-        else:
-            raise VideoError(
-                self.path,
-                f"is rotated by {frame.rotation} degrees; only quarter turns are supported",
-            )
-        return stored[:: -1 if down < 0 else 1, :: -1 if right < 0 else 1]
+        if b or c:
+            if a or d:
+                raise VideoError(
+                    self.path,
+                    f"is rotated by {frame.rotation} degrees; only quarter turns are supported",
+                )
+            stored = stored.swapaxes(0, 1)
+            a = c
+            d = b
+        if a < 0:
+            stored = stored[:, ::-1]
+        if d < 0:
+            stored = stored[::-1]
+        return stored
 
 
-def _fill(
-    parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
+def _decode_by_time(
+    parts: Sequence[_Pictures], index: FrameIndex, tick: Tick
 ) -> Iterator[_Pictures]:
-    """Decode the frames of each part, then yield the part."""
-    if index.why_slow is not None:
-        yield from _decode_counting(parts, index, tick)
-        return
+    """Decode the frames of each part, from the start if the film contradicts its index."""
     for pictures in parts:
-        _decode_by_time(pictures, index, tick)
-        yield pictures
-
-
-def _decode_by_time(pictures: _Pictures, index: FrameIndex, tick: Callable[[], None]) -> None:
-    try:
-        _TimedDecoding(pictures, index, tick, fast=True).run(_runs(index, pictures.numbers))
-    except _IndexMismatch:
-        everything = [(0, int(index.positions[pictures.numbers].max()))]
         try:
-            _TimedDecoding(pictures, index, tick, fast=False).run(everything)
-        except _IndexMismatch as problem:
-            raise VideoError(pictures.path, problem) from None
+            _TimedDecoding(pictures, index, tick, fast=True).run(_runs(index, pictures.numbers))
+        except _IndexMismatch:
+            everything = [(0, int(index.positions[pictures.numbers].max()))]
+            try:
+                _TimedDecoding(pictures, index, tick, fast=False).run(everything)
+            except _IndexMismatch as problem:
+                raise VideoError(pictures.path, problem) from None
+        yield pictures
 
 
 class _IndexMismatch(Exception):
     """The error raised if a film does not match its index."""
 
 
-def _runs(index: FrameIndex, numbers: NDArray[np.int32]) -> list[tuple[int, int]]:
+def _runs(index: FrameIndex, numbers: Numbers) -> list[tuple[int, int]]:
     """Return the first and last packet of each piece of the file to decode."""
     runs: list[tuple[int, int]] = []
-    lasts = index.positions[numbers]
-    for first, last in zip(_begins(index, numbers).tolist(), lasts.tolist(), strict=True):
+    firsts = _begins(index, numbers).tolist()
+    lasts = index.positions[numbers].tolist()
+    for first, last in zip(firsts, lasts, strict=True):
         if runs and first <= runs[-1][1]:
-            runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
-        else:
-            runs.append((first, last))
+            first, end = runs.pop()
+            last = max(last, end)
+        runs.append((first, last))
     return runs
 
 
-def _begins(index: FrameIndex, numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+def _begins(index: FrameIndex, numbers: Numbers) -> Numbers:
     """Return the packet from which to decode each frame: the last start that is not shown later."""
     before = np.searchsorted(index.seeks[:, 0], index.pts[numbers], side="right") - 1
     return index.starts[before]
@@ -268,16 +265,19 @@ class _TimedDecoding:
     Otherwise, damaged frames are refused at the end.
     """
 
-    def __init__(
-        self, pictures: _Pictures, index: FrameIndex, tick: Callable[[], None], *, fast: bool
-    ) -> None:
-        self._pictures, self._index, self._tick, self._fast = pictures, index, tick, fast
+    def __init__(self, pictures: _Pictures, index: FrameIndex, tick: Tick, *, fast: bool) -> None:
+        self._pictures = pictures
+        self._index = index
+        self._tick = tick
+        self._fast = fast
         requested = pictures.numbers
         self._stored = np.empty_like(index.pts)
         self._stored[index.positions] = index.pts
         times = index.pts[requested].tolist()
         self._numbers = dict(zip(times, requested.tolist(), strict=True))
-        self._needed = ~index.spare if fast else np.ones(len(index), bool)
+        self._needed = np.ones(len(index), bool)
+        if fast:
+            self._needed = ~index.spare
         self._needed[index.positions[requested]] = True
         self._expected: dict[int, int] = {}
         self._damage: list[int] = []
@@ -285,7 +285,8 @@ class _TimedDecoding:
     def run(self, runs: Sequence[tuple[int, int]]) -> None:
         """Decode from the first to the last packet of each run."""
         with open_video(self._pictures.path) as (container, stream):
-            packets, position = packets_of(container, stream), 0
+            packets = packets_of(container, stream)
+            position = 0
             for first, last in runs:
                 if first - position > SEEK_PACKETS:
                     packets, position = _seek(container, stream, self._index, first)
@@ -303,32 +304,31 @@ class _TimedDecoding:
         last: int,
     ) -> int:
         """Decode a run of packets, starting at `position`; return the position after it."""
-        context, since = stream.codec_context, int(self._stored[first])
+        since = int(self._stored[first])
         for packet in packets:
             self._tick()
-            if packet.pts != self._stored[position]:
+            pts = int(self._stored[position])
+            if packet.pts != pts:
                 raise _IndexMismatch(_CHANGED)
             if position >= first and self._needed[position]:
-                if packet.pts is not None and packet.pts >= since:
-                    self._expected[packet.pts] = position
-                try:
-                    self._take(context.decode(packet), since)
-                except MemoryError:  # may also come from FFmpeg: the worker's limit, not damage
-                    raise
-                except av.FFmpegError:
+                if pts >= since:
+                    self._expected[pts] = position
+                frames = decode_packet(stream, packet)
+                if frames is None:
                     self._damage.append(position)
+                else:
+                    self._take(frames, since)
             position += 1
             if position > last:
                 break
         # Take the frames left in the decoder, then reset it for the next piece.
-        with _damage_suppressed():
-            self._take(context.decode(None), since)
-        context.flush_buffers()
+        self._take(decode_packet(stream, None) or [], since)
+        stream.codec_context.flush_buffers()
         self._damage += self._expected.values()
         self._expected.clear()
         return position
 
-    def _take(self, frames: Iterable[VideoFrame], since: int) -> None:
+    def _take(self, frames: Sequence[VideoFrame], since: int) -> None:
         for frame in frames:
             if frame.pts is None:
                 raise _IndexMismatch("has frames without timestamps")
@@ -337,7 +337,8 @@ class _TimedDecoding:
             if self._fast and frame.interlaced_frame:
                 # Other frames may need one of the frame's fields, which may have been skipped.
                 raise _IndexMismatch("is interlaced")
-            if (position := self._expected.pop(frame.pts, None)) is None:
+            position = self._expected.pop(frame.pts, None)
+            if position is None:
                 raise _IndexMismatch("has frames whose timestamps match no packet")
             if frame.is_corrupt:
                 self._damage.append(position)
@@ -345,25 +346,15 @@ class _TimedDecoding:
                 self._pictures.put(self._numbers[frame.pts], frame)
 
 
-@contextlib.contextmanager
-def _damage_suppressed() -> Iterator[None]:
-    """Suppress FFmpeg's errors, except for lack of memory."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except av.FFmpegError:
-        pass
-
-
-def _refuse_damaged(index: FrameIndex, requested: NDArray[np.int32], damage: Sequence[int]) -> None:
+def _refuse_damaged(index: FrameIndex, requested: Numbers, damage: Sequence[int]) -> None:
     """Raise if a requested frame is missing or may be damaged.
 
     The message names the first damaged frame, requested or not, so that it does not depend on the
     backbone.
     """
     numbers = np.arange(requested[0], len(index), dtype=np.int32)
-    begins, ends = _begins(index, numbers), index.positions[numbers]
+    begins = _begins(index, numbers)
+    ends = index.positions[numbers]
     spoiled = np.zeros(len(numbers), bool)
     for position in damage:
         spoiled |= (begins <= position) & (position <= ends)
@@ -396,100 +387,64 @@ def _seek(
     raise _IndexMismatch("does not support seeking")
 
 
-class _CountedDamage:
-    """The frames that may be damaged, in films whose frames are counted.
-
-    Damage affects all frames up to the next keyframe, and back to the last frame that is not a
-    B-frame: frames in between may refer to the damaged frame or be shown instead of it.
-    """
-
-    def __init__(self) -> None:
-        self.number, self.anchor = -1, 0
-        self._suffering = False
-        self._spoiled: set[int] = set()
-
-    def note(self, frame: VideoFrame) -> int:
-        """Count the next frame, note any damage, and return the frame's number."""
-        self.number += 1
-        if frame.is_corrupt:
-            self._suffering = True
-            self._spoiled.update(range(self.anchor, self.number))
-        elif frame.key_frame:
-            self._suffering = False
-        if self._suffering:
-            self._spoiled.add(self.number)
-        if frame.pict_type != PictureType.B:
-            self.anchor = self.number
-        return self.number
-
-    def refuse(self, pictures: _Pictures, index: FrameIndex) -> None:
-        """Raise if any of the pictures is missing or may be damaged."""
-        spoiled = self._spoiled.union(range(self.number + 1, int(pictures.numbers[-1]) + 1))
-        if not spoiled.isdisjoint(pictures.numbers.tolist()):
-            first = min(lost for lost in spoiled if lost >= pictures.numbers[0])
-            raise VideoError(pictures.path, _describe_damage(first, index))
-
-
 def _decode_counting(
-    parts: Sequence[_Pictures], index: FrameIndex, tick: Callable[[], None]
+    parts: Sequence[_Pictures], index: FrameIndex, tick: Tick
 ) -> Iterator[_Pictures]:
-    """Decode the film once from its start, and identify frames by counting."""
-    last, damage = int(parts[-1].numbers[-1]), _CountedDamage()
-    frames = _frames_in_order(parts[0].path, index, last, tick)
-    ahead: list[tuple[int, VideoFrame]] = []
+    """Decode the film once from its start, and identify frames by counting.
+
+    Any damage up to the last frame refuses the clip.
+    """
+    path = parts[0].path
+    last = int(parts[-1].numbers[-1])
+    frames = enumerate(_frames_in_order(path, index, last, tick))
+    number = -1
+    anchor = 0
     for pictures in parts:
         end = int(pictures.numbers[-1])
-        for number, decoded in ahead:
-            if number in pictures:
-                pictures.put(number, decoded)
-        ahead = [entry for entry in ahead if entry[0] > end]
-        # Continue until a frame after the part proves that later damage cannot affect the part.
-        while pictures is parts[-1] or damage.anchor <= end:
-            frame = next(frames, None)
-            if frame is None:
-                break
-            number = damage.note(frame)
-            if number in pictures:
+        for number, frame in frames:
+            if frame.is_corrupt:
+                # Frames since the last that is not a B-frame may refer to the damaged frame.
+                raise VideoError(path, _describe_damage(anchor, index))
+            if frame.pict_type != PictureType.B:
+                anchor = number
+            if number in pictures.slots:
                 pictures.put(number, frame)
-            elif number > end:
-                ahead.append((number, frame))
-        damage.refuse(pictures, index)
+            if number == end < last:
+                break
+        if number < end:
+            raise VideoError(path, _describe_damage(number + 1, index))
         yield pictures
 
 
-def _frames_in_order(
-    path: Path, index: FrameIndex, last: int, tick: Callable[[], None]
-) -> Iterator[VideoFrame]:
+def _frames_in_order(path: Path, index: FrameIndex, last: int, tick: Tick) -> Iterator[VideoFrame]:
     """Yield the frames in order, up to the first packet that cannot be decoded.
 
     A few frames after `last` may follow, until it is clear whether `last` was damaged. In AVI, each
     packet is a frame, so raise if a non-empty packet gave no frame, which would shift all numbers.
     """
-    fed, received, ended, empty = 0, 0, False, len(index.spare) - len(index)
+    fed = 0
+    received = 0
+    empty = len(index.spare) - len(index)
+    is_end = False
     with open_video(path) as (container, stream):
-        context = stream.codec_context
         for packet in packets_of(container, stream):
             tick()
-            try:
-                frames = context.decode(packet)
-            except MemoryError:
-                raise
-            except av.FFmpegError:
-                ended = True
+            frames = decode_packet(stream, packet)
+            if frames is None:
                 break
             yield from frames
-            fed, received = fed + 1, received + len(frames)
+            is_beyond = received > last
+            fed += 1
+            received += len(frames)
             empty += index.codec == "mpeg4" and packet.size < EMPTY_MPEG4_BYTES
-            if received - len(frames) > last and any(
-                frame.pict_type != PictureType.B for frame in frames
-            ):
-                ended = True
+            if is_beyond and any(frame.pict_type != PictureType.B for frame in frames):
                 break
-        with _damage_suppressed():
-            rest = context.decode(None)
-            received += len(rest)
-            if not ended:
-                yield from rest
+        else:
+            is_end = True
+        rest = decode_packet(stream, None) or []
+        received += len(rest)
+        if is_end:
+            yield from rest
     if index.container == "avi" and received + empty < fed:
         raise VideoError(
             path, "is damaged: some packets decode to no frame, so frames cannot be counted"

@@ -10,7 +10,6 @@ This module also opens films and computes their fingerprints.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 import av
 import av.logging
 import numpy as np
+from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition
@@ -29,13 +29,12 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.errors import VideoError, translate
-from obygaze_features.video.bitstream import (
-    PARSED_CODECS,
-    is_disposable,
-    is_start,
-    nal_length_bytes,
-)
+from obygaze_features.video.bitstream import FRAME_PER_PACKET, is_disposable, nal_length_bytes
 
+Tick = Callable[[], None]
+"""A function that is called at every packet, as a sign of life."""
+Numbers = NDArray[np.int32]
+"""The numbers of frames or of packets, from 0."""
 NO_TIME: int = np.iinfo(np.int64).min
 FINGERPRINT_BYTES = 1 << 20
 MAX_BEYOND_S = 1.0
@@ -44,9 +43,6 @@ TIMED = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 """The containers that store the time of every frame and support seeking to any frame."""
 LISTS = ("concat", "dash", "hls", "image2", "image2pipe", "imf", "rtsp", "sdp")
 """FFmpeg's names of formats that list other files or addresses."""
-_PACKED = re.compile(rb"DivX\d+(b|Build)\d+p")
-"""The marker with which DivX says that a packet may hold two frames, and the next packet none."""
-_MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +79,9 @@ class FrameIndex:
     why_slow: str | None
     times: NDArray[np.float64]
     pts: NDArray[np.int64]
-    positions: NDArray[np.int32]
+    positions: Numbers
     spare: NDArray[np.bool_]
-    starts: NDArray[np.int32]
+    starts: Numbers
     seeks: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -94,24 +90,23 @@ class FrameIndex:
     def span(self, path: Path, start: float | None = None, end: float | None = None) -> range:
         """Return the numbers of the frames with ``start <= time < end``.
 
-        Raise `VideoError` if there are none, or if most of the clip is after the film's end. `path`
-        is used only in messages.
+        Raise `VideoError` if there are none, or if most of the clip is after the film's end.
         """
         # Spans have few digits, but frame times are odd fractions of a second.
-        bounds = np.array([-np.inf if start is None else start, np.inf if end is None else end])
-        first, last = np.searchsorted(self.times, bounds - 1e-6).tolist()
+        begin = 0.0 if start is None else start
         until = self.seconds if end is None else end
-        if first >= last:
+        first = 0
+        last = len(self)
+        if start is not None:
+            first = int(np.searchsorted(self.times, start - 1e-6))
+        if end is not None:
+            last = int(np.searchsorted(self.times, end - 1e-6))
+        is_beyond = until - self.seconds > max(MAX_BEYOND_S, (until - begin) / 2)
+        if first >= last or is_beyond:
             raise VideoError(
                 path,
-                f": no frame from {start or 0:g} s to "
-                f"{until:g} s; the film is {self.seconds:.3f} s long",
-            )
-        if end is not None and end - self.seconds > max(MAX_BEYOND_S, (end - (start or 0)) / 2):
-            raise VideoError(
-                path,
-                f": most of the clip ({start or 0:g} s to {end:g} s) is after the end of the "
-                f"film, which is {self.seconds:.3f} s long; correct the clip's end in the manifest",
+                f": the clip's span ({begin:g} s to {until:g} s) does not fit the film, which is "
+                f"{self.seconds:.3f} s long",
             )
         return range(first, last)
 
@@ -122,16 +117,13 @@ def fingerprint(path: Path, index: FrameIndex | None = None) -> str:
     It has the file's size, duration and frame count (the last two only with an index), and the
     SHA-256 of its first MiB, in this order, as ``key=value`` separated by spaces.
     """
-    with (
-        translate(VideoError, path, "cannot be read: {}", foreign=OSError),
-        path.open("rb") as file,
-    ):
-        head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
-        size = path.stat().st_size
-    fields: dict[str, Any] = {"bytes": size}
+    with translate(VideoError, path, "cannot be read: {}", foreign=OSError):
+        with path.open("rb") as file:
+            head = hashlib.sha256(file.read(FINGERPRINT_BYTES)).hexdigest()
+        fields = [f"bytes={path.stat().st_size}"]
     if index is not None:
-        fields |= {"seconds": f"{index.seconds:.3f}", "frames": len(index)}
-    return " ".join(f"{key}={value}" for key, value in {**fields, "head": head}.items())
+        fields += [f"seconds={index.seconds:.3f}", f"frames={len(index)}"]
+    return " ".join([*fields, f"head={head}"])
 
 
 @contextmanager
@@ -148,10 +140,10 @@ def open_media(path: Path) -> Iterator[InputContainer]:
         try:
             container = av.open(path, metadata_errors="ignore", options=options)
         except av.ArgumentError:
-            reason = (
-                "cannot be decoded: it is damaged or a list of other files; pass the film itself"
-            )
-            raise VideoError(path, reason) from None
+            raise VideoError(
+                path,
+                "cannot be decoded: it is damaged or a list of other files; pass the film itself",
+            ) from None
         with container:
             yield container
 
@@ -191,6 +183,21 @@ def packets_of(container: InputContainer, stream: VideoStream) -> Iterator[Packe
         yield from (packet for packet in container.demux(stream) if packet.size > 0)
 
 
+def decode_packet(
+    stream: VideoStream | AudioStream, packet: Packet[Any] | None
+) -> list[Any] | None:
+    """Return the frames of a packet, or None if it is damaged.
+
+    Without a packet, return the frames that are left in the decoder.
+    """
+    try:
+        return [*stream.decode(packet)]
+    except MemoryError:  # may also come from FFmpeg: the worker's limit, not damage
+        raise
+    except av.FFmpegError:
+        return None
+
+
 def codec_of(stream: VideoStream) -> str:
     """Return the name of the codec, not of the decoder: ``av1``, not ``libdav1d``."""
     return stream.codec_context.codec.canonical_name
@@ -198,25 +205,21 @@ def codec_of(stream: VideoStream) -> str:
 
 @dataclass(frozen=True)
 class _Packets:
-    """The packets of a film, in file order."""
+    """The packets of a film, in file order.
+
+    `starts` are the keyframes. `doubts` says why times may not determine the order of frames: a
+    packet may hold half a frame, or a hidden frame.
+    """
 
     pts: NDArray[np.int64]
     dts: NDArray[np.int64]
     spare: NDArray[np.bool_]
-    starts: list[int]
+    starts: Numbers
     last_duration: int
     doubts: str | None
 
-    @property
-    def have_own_times(self) -> bool:
-        """True unless some packets may hold half a frame, or a hidden frame."""
-        times = np.unique(self.pts)
-        return self.doubts is None and len(times) == len(self.pts) and NO_TIME not in times[:1]
 
-
-def index_file(
-    path: Path, *, tick: Callable[[], None] = lambda: None, decode: bool = True
-) -> FrameIndex:
+def index_file(path: Path, *, tick: Tick = lambda: None, decode: bool = True) -> FrameIndex:
     """Index a film in any format that FFmpeg reads.
 
     If only the decoder knows the order of frames, all frames are decoded to number them. If
@@ -224,35 +227,42 @@ def index_file(
     and fingerprint. `tick` is called at every packet.
     """
     with open_video(path) as (container, stream):
-        with _structure_errors(container) as errors:
+        with _refuse_damaged_structure(path):
             packets = _read_packets(path, container, stream, tick)
-        if errors and container.format.name == "matroska,webm":
-            raise VideoError(path, f"is damaged: {errors[0]}")
+        kind = container.format.name
         rate = stream.average_rate or stream.guessed_rate
         unit, begin = _clock(container, stream)
-        codec, kind = codec_of(stream), container.format.name
+        codec = codec_of(stream)
         picture_bytes = 3 * stream.codec_context.width * stream.codec_context.height
-    why_slow = packets.doubts or _doubts(codec, kind, packets)
-    order = np.argsort(packets.pts, kind="stable").astype(np.int32)
-    pts, starts = packets.pts[order], _clean_starts(packets)
-    if why_slow is not None:
-        order, starts = order[:0], starts[:0]
+
+    why_slow = _format_doubts(codec, kind) or packets.doubts
+    if why_slow is None:
+        positions = np.argsort(packets.pts, kind="stable").astype(np.int32)
+        pts = packets.pts[positions]
+        starts = _clean_starts(packets)
+    else:
+        positions = np.empty(0, np.int32)
+        starts = np.empty(0, np.int32)
         # In AVI, a packet is a frame. In other formats, it may be half a frame or a hidden frame.
         if kind == "avi":
             pts = _packet_times(packets)
-        elif packets.have_own_times and not decode:
+        elif packets.doubts is None and not decode:
             pts = np.sort(packets.pts)
         else:
             pts = _decoded_times(path, tick)
+
     if len(pts) == 0:
         raise VideoError(path, "has no video frames")
-    if pts[0] == NO_TIME or (np.diff(pts) <= 0).any():
-        if not rate:
-            raise VideoError(path, "has neither timestamps nor a frame rate")
-        times, step = np.arange(len(pts)) / float(rate), 1 / float(rate)
-    else:
+    if pts[0] != NO_TIME and (np.diff(pts) > 0).all():
         times = (pts - begin) * unit.numerator / unit.denominator
-        step = float(packets.last_duration * unit) or (float(1 / rate) if rate else 0.0)
+        step = float(packets.last_duration * unit)
+    elif rate:
+        times = np.arange(len(pts)) / float(rate)
+        step = 0.0
+    else:
+        raise VideoError(path, "has neither timestamps nor a frame rate")
+    if rate and not step:
+        step = float(1 / rate)
     return FrameIndex(
         codec=codec,
         container=kind,
@@ -261,7 +271,7 @@ def index_file(
         why_slow=why_slow,
         times=times,
         pts=pts if why_slow is None else pts[:0],
-        positions=order,
+        positions=positions,
         spare=packets.spare,
         starts=starts,
         seeks=np.stack([packets.pts[starts], packets.dts[starts]], axis=1),
@@ -269,82 +279,84 @@ def index_file(
 
 
 @contextmanager
-def _structure_errors(container: InputContainer) -> Iterator[list[str]]:
-    """Collect FFmpeg's error messages about a file's structure during the ``with`` block.
+def _refuse_damaged_structure(path: Path) -> Iterator[None]:
+    """Raise if FFmpeg skips a damaged part of a Matroska file during the ``with`` block.
 
-    FFmpeg skips damaged parts of a Matroska file, and such a message is the only sign of damage.
+    A message is the only sign of it. Damaged frames are found when they are decoded.
     """
-    level, errors = av.logging.get_level(), list[str]()
+    level = av.logging.get_level()
     av.logging.set_level(av.logging.ERROR)
     try:
         with av.logging.Capture() as messages:
-            yield errors
-        # The decoder's messages are ignored: decoding the frames will find that damage.
-        errors += [text.strip() for _, source, text in messages if source == container.format.name]
+            yield
     finally:
         av.logging.set_level(level)
+    for _, source, text in messages:
+        if source == "matroska,webm":
+            raise VideoError(path, f"is damaged: {text.strip()}")
 
 
 def _read_packets(
-    path: Path, container: InputContainer, stream: VideoStream, tick: Callable[[], None]
+    path: Path, container: InputContainer, stream: VideoStream, tick: Tick
 ) -> _Packets:
     pts: list[int] = []
     dts: list[int] = []
     spare: list[bool] = []
     starts: list[int] = []
-    codec, doubts, duration = codec_of(stream), None, 0
-    extradata = stream.codec_context.extradata
-    length_bytes = nal_length_bytes(codec, extradata)
+    doubts = None
+    duration = 0
+    codec = codec_of(stream)
+    length_bytes = nal_length_bytes(codec, stream.codec_context.extradata)
     for packet in packets_of(container, stream):
         tick()
-        data = bytes(packet)
         if packet.is_discard:
             doubts = "an edit list hides part of it"
         elif packet.is_corrupt:
             doubts = doubts or "part of it is damaged"
-        if packet.is_keyframe and is_start(codec, data, length_bytes):
+        if packet.is_keyframe:
             starts.append(len(pts))
-        if not pts and codec == "mpeg4" and _PACKED.search(bytes(extradata or b"") + data):
-            doubts = doubts or "it has two frames in one packet"
         pts.append(NO_TIME if packet.pts is None else packet.pts)
         dts.append(NO_TIME if packet.dts is None else packet.dts)
-        spare.append(is_disposable(codec, data, length_bytes))
+        spare.append(is_disposable(codec, bytes(packet), length_bytes))
         duration = packet.duration or 0
     listed = len(stream.index_entries) if container.format.name == TIMED[0] else 0
     if len(pts) < listed:
         raise VideoError(path, f"is cut short: only {len(pts)} of its {listed} frames were found")
     return _Packets(
-        np.array(pts, np.int64),
-        np.array(dts, np.int64),
-        np.array(spare, bool),
-        starts,
-        duration,
-        doubts,
+        pts=np.array(pts, np.int64),
+        dts=np.array(dts, np.int64),
+        spare=np.array(spare, bool),
+        starts=np.array(starts, np.int32),
+        last_duration=duration,
+        doubts=doubts or _time_doubts(pts, starts),
     )
 
 
-def _doubts(codec: str, kind: str, packets: _Packets) -> str | None:
+def _time_doubts(pts: list[int], starts: list[int]) -> str | None:
     """Return the reason why packets' times do not determine the order of frames, or None."""
-    if kind == "avi":
-        return "AVI does not say when frames are shown"
-    if kind not in TIMED:
-        return f"{kind} cannot seek to every frame"
-    if codec not in PARSED_CODECS:
-        return f"obygaze cannot parse the codec {codec}"
-    if (packets.pts == NO_TIME).any():
-        return "some of its frames have no timestamp"
-    if len(np.unique(packets.pts)) < len(packets.pts):
-        return "some of its frames have the same timestamp"
-    if len(packets.pts) and (packets.starts[:1] != [0] or packets.pts.min() < packets.pts[0]):
+    if NO_TIME in pts or len(set(pts)) < len(pts):
+        return "some of its frames have no timestamp of their own"
+    if pts and (starts[:1] != [0] or min(pts) < pts[0]):
         return "it does not begin with a keyframe"
     return None
 
 
-def _clean_starts(packets: _Packets) -> NDArray[np.int32]:
+def _format_doubts(codec: str, kind: str) -> str | None:
+    """Return the reason why films of this format are decoded from their start, or None."""
+    if kind == "avi":
+        return "AVI does not say when frames are shown"
+    if kind not in TIMED:
+        return f"{kind} cannot seek to every frame"
+    if codec not in FRAME_PER_PACKET:
+        return f"packets of {codec} may hold no frame"
+    return None
+
+
+def _clean_starts(packets: _Packets) -> Numbers:
     """Return the start packets that are shown later than every packet before them."""
-    starts = np.array(packets.starts, np.int32)
     latest = np.maximum.accumulate(packets.pts)
-    clean: NDArray[np.int32] = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
+    starts = packets.starts
+    clean: Numbers = starts[(starts == 0) | (packets.pts[starts] > latest[starts - 1])]
     return clean
 
 
@@ -352,9 +364,9 @@ def _clock(container: InputContainer, stream: VideoStream) -> tuple[Fraction, in
     """Return the stream's time unit, in seconds, and the start of the file in that unit."""
     unit = stream.time_base
     assert unit is not None
-    if container.format.name == "avi" or container.start_time is None:
-        return unit, 0 if container.format.name == "avi" else stream.start_time or 0
-    return unit, round(Fraction(container.start_time, _MICROSECONDS) / unit)
+    if container.format.name == "avi":
+        return unit, 0
+    return unit, round(Fraction(container.start_time or 0, av.time_base) / unit)
 
 
 def _packet_times(packets: _Packets) -> NDArray[np.int64]:
@@ -368,7 +380,7 @@ def _packet_times(packets: _Packets) -> NDArray[np.int64]:
     return np.delete(packets.dts, slice(1, 1 + leading))
 
 
-def _decoded_times(path: Path, tick: Callable[[], None]) -> NDArray[np.int64]:
+def _decoded_times(path: Path, tick: Tick) -> NDArray[np.int64]:
     """Return the times of all frames that the decoder returns."""
     pts: list[int] = []
     with open_video(path) as (container, stream):

@@ -9,12 +9,12 @@ has a voice or, as often, a tone. Most voices say some words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from obygaze_features.common.files import SYNTHETIC, new_folder, write_text
@@ -28,7 +28,8 @@ FRAMES_PER_SECOND = 24
 SOUND_RATE = 24_000
 BITS = 16
 SQUARE = 8
-_WIDTH, _HEIGHT = 160, 120
+_WIDTH = 160
+_HEIGHT = 120
 _LEVELS = ("EN", "S", "HN", "S")
 """The levels of a film's scenes, in a repeating pattern."""
 _WARMTH = {"EN": 0.0, "HN": 0.5, "S": 1.0}
@@ -61,50 +62,60 @@ def write_synthetic_dataset(
         if Path(title).name != title:
             raise UsageError(f"a title must be a file name, without a slash (got {title!r})")
     rows: list[dict[str, object]] = []
-    videos: dict[Path, list[tuple[int, Iterable[NDArray[np.uint8]]]]] = {}
     names = obygaze_scheme().visual_concepts
-    for number in range((len(titles) or films) * scenes):
-        at, scene = divmod(number, scenes)
-        film = safe_id(titles[at]) if titles else f"tt{at + 1:07d}"
-        level = _LEVELS[(scene + (at if titles else 0)) % len(_LEVELS)]
-        media = f"{titles[at]}.mp4" if titles else f"{film}_scene_{scene + 1}.mp4"
-        pictures = draw_clip(level, number, round(seconds * FRAMES_PER_SECOND))
-        videos.setdefault(Path("" if titles else film, media), []).append((number, pictures))
-        row: dict[str, object] = {
-            "id": clip_id(film, scene + 1),
-            "film": film,
-            "media": media,
-            "level": level,
-        }
-        row["concepts"] = [names[(number + n) % len(names)] for n in range(_CONCEPTS[level])]
-        span = {"start": scene * seconds, "end": (scene + 1) * seconds} if titles else {}
-        row["heard"] = "voice" if has_voice(number) else "tone"
-        rows.append({**row, **span, "synthetic": "drawn by a program"})
     with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
         write_text(new / SYNTHETIC, "Drawn by obygaze features demo; nothing was filmed.\n")
-        for path, scenes_of_film in videos.items():
-            (new / "videos" / path).parent.mkdir(parents=True, exist_ok=True)
-            _write_clip(new / "videos" / path, scenes_of_film)
+        videos = new / "videos"
+        for at in range(len(titles) or films):
+            film = safe_id(titles[at]) if titles else f"tt{at + 1:07d}"
+            drawn: list[tuple[str, int]] = []
+            for scene in range(scenes):
+                number = at * scenes + scene
+                level = _LEVELS[(scene + at) % len(_LEVELS)]
+                if not titles:
+                    level = _LEVELS[scene % len(_LEVELS)]
+                drawn.append((level, number))
+                media = f"{film}_scene_{scene + 1}.mp4"
+                concepts = range(number, number + _CONCEPTS[level])
+                row: dict[str, object] = {
+                    "id": clip_id(film, scene + 1),
+                    "film": film,
+                    "media": media,
+                    "level": level,
+                    "concepts": [names[n % len(names)] for n in concepts],
+                    "heard": "voice" if has_voice(number) else "tone",
+                }
+                if titles:
+                    row["media"] = f"{titles[at]}.mp4"
+                    row["start"] = scene * seconds
+                    row["end"] = (scene + 1) * seconds
+                else:
+                    _write_clip(videos / film / media, drawn[-1:], seconds)
+                row["synthetic"] = "drawn by a program"
+                rows.append(row)
             if titles:
-                scene_numbers = [number for number, _ in scenes_of_film]
-                write_text(
-                    new / "videos" / path.with_suffix(".srt"), _subtitles(scene_numbers, seconds)
-                )
+                _write_clip(videos / f"{titles[at]}.mp4", drawn, seconds)
+                write_text(videos / f"{titles[at]}.srt", _subtitles(drawn, seconds))
         write_text(new / "annotations.csv", format_rows(rows))
     return folder / "annotations.csv"
 
 
-def _write_clip(path: Path, scenes: Iterable[tuple[int, Iterable[NDArray[np.uint8]]]]) -> None:
+def _write_clip(path: Path, scenes: Sequence[tuple[str, int]], seconds: float) -> None:
+    """Write a film of scenes, each with a level and a seed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
     with av.open(path, "w") as container:
-        stream = container.add_stream(codec, rate=FRAMES_PER_SECOND, options={})
+        stream: Any = container.add_stream(codec, rate=FRAMES_PER_SECOND, options={})
         sound = container.add_stream("aac", rate=SOUND_RATE, layout="mono")
-        assert isinstance(stream, VideoStream)
         sound.bit_rate = 32_000
-        stream.height, stream.width, stream.pix_fmt = _HEIGHT, _WIDTH, "yuv420p"
-        stream.gop_size, stream.max_b_frames = 12, 2
+        stream.width = _WIDTH
+        stream.height = _HEIGHT
+        stream.pix_fmt = "yuv420p"
+        stream.gop_size = 12
+        stream.max_b_frames = 2
         stream.codec_context.thread_count = 1
-        for seed, pictures in scenes:
+        for level, seed in scenes:
+            pictures = draw_clip(level, seed, round(seconds * FRAMES_PER_SECOND))
             for number, picture in enumerate(pictures):
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
                 tone = av.AudioFrame.from_ndarray(draw_sound(seed, number), "fltp", "mono")
@@ -123,21 +134,27 @@ def draw_sound(seed: int, number: int) -> NDArray[np.float32]:
     count = SOUND_RATE // FRAMES_PER_SECOND
     time = np.arange(number * count, (number + 1) * count) / SOUND_RATE
     pitch = 180 + 10 * (seed % 13)
-    waves = [np.sin(2 * np.pi * pitch * n * time) / n for n in range(1, 9)]
-    sound = sum(waves) * np.sin(np.pi * 4 * time) ** 2 if has_voice(seed) else waves[0]
+    sound = np.sin(2 * np.pi * pitch * time)
+    if has_voice(seed):
+        for overtone in range(2, 9):
+            sound += np.sin(2 * np.pi * pitch * overtone * time) / overtone
+        sound *= np.sin(np.pi * 4 * time) ** 2
     return (0.3 * sound).astype(np.float32)[None]
 
 
-def _subtitles(scenes: Sequence[int], seconds: float) -> str:
+def _subtitles(scenes: Sequence[tuple[str, int]], seconds: float) -> str:
     """Return the words spoken in a film's scenes, as SRT subtitles."""
-    voices = [n for n in scenes if has_voice(n)]
-    words_of = {n: _SAID[at % len(_SAID)] for at, n in enumerate(voices)}
-    lines = [
-        f"{_clock(at * seconds)} --> {_clock((at + 1) * seconds)}\n{words_of[n]}\n"
-        for at, n in enumerate(scenes)
-        if words_of.get(n)
-    ]
-    return "\n".join(f"{number}\n{line}" for number, line in enumerate(lines, 1))
+    blocks: list[str] = []
+    voices = 0
+    for at, (_, seed) in enumerate(scenes):
+        if not has_voice(seed):
+            continue
+        words = _SAID[voices % len(_SAID)]
+        voices += 1
+        if words:
+            span = f"{_clock(at * seconds)} --> {_clock((at + 1) * seconds)}"
+            blocks.append(f"{len(blocks) + 1}\n{span}\n{words}\n")
+    return "\n".join(blocks)
 
 
 def _clock(seconds: float) -> str:
@@ -158,11 +175,13 @@ def draw_clip(
     """Yield the pictures of a clip that looks like a level; each seed gives a different clip."""
     random = np.random.default_rng(seed)
     warmth = np.clip(_WARMTH[level] + random.normal(0, _SPREAD), 0, 1)
-    cool, warm = np.array([40, 70, 150]), np.array([200, 90, 50])
+    cool = np.array([40, 70, 150])
+    warm = np.array([200, 90, 50])
     background = cool + warmth * (warm - cool) + random.normal(0, 8, 3)
     disc = np.array([140, 190, 220]) + warmth * np.array([100, 10, -60])
     radius = height * (0.1 + 0.2 * warmth)
-    phase, turns = random.uniform(0, 2 * np.pi), random.uniform(0.5, 1.5)
+    phase = random.uniform(0, 2 * np.pi)
+    turns = random.uniform(0.5, 1.5)
     y, x = np.mgrid[:height, :width]
     shade = (0.8 + 0.4 * y / height)[..., None]
     empty = (background * shade).clip(0, 255).astype(np.uint8)
@@ -170,7 +189,8 @@ def draw_clip(
         angle = phase + 2 * np.pi * turns * number / count
         centre_x = width / 2 + np.cos(angle) * (width / 2 - radius)
         centre_y = height / 2 + np.sin(angle) * (height / 2 - radius)
+        distance = (x - centre_x) ** 2 + (y - centre_y) ** 2
         picture = empty.copy()
-        picture[(x - centre_x) ** 2 + (y - centre_y) ** 2 < radius**2] = disc.clip(0, 255)
+        picture[distance < radius**2] = disc.clip(0, 255)
         draw_frame_number(picture, number)
         yield picture

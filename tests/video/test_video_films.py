@@ -41,10 +41,10 @@ def test_every_frame_has_its_number(tmp_path, name):
     assert index.seconds == pytest.approx(index.times[-1] + 1 / 24, abs=0.09)
     for count in (1, 3, 8, 100):
         requested = uniform_indices(72, count)
-        frames = decode_frames(path, requested).take(requested)
-        assert frames.indices.tolist() == requested.tolist()
-        assert (frames.times == index.times[requested]).all()
-        assert (frames.rgb == oracle[requested]).all()
+        frames = decode_frames(path, requested)  # each of them once
+        assert frames.indices.tolist() == sorted({*requested.tolist()})
+        assert (frames.times == index.times[frames.indices]).all()
+        assert (frames.rgb == oracle[frames.indices]).all()
     for number in range(0, 72, 14):
         assert (decode_frames(path, [number], index=index).rgb == oracle[number]).all()
 
@@ -105,12 +105,11 @@ def test_a_span_has_the_frames_shown_in_it(tmp_path, name):
         span = index.span(path, start, end)
         assert list(span) == np.flatnonzero(inside).tolist()
         requested = span.start + uniform_indices(len(span), 5)
-        frames = decode_frames(path, requested, index=index).take(requested)
-        assert numbers(frames.rgb) == requested.tolist()
-    with pytest.raises(VideoError, match=rf"{name}: no frame from 7 s to 9 s; "):
-        index.span(path, 7, 9)
-    with pytest.raises(VideoError, match=r"\(0 s to 99 s\) is after the end of the film, which is"):
-        index.span(path, None, 99.0)
+        frames = decode_frames(path, requested, index=index)
+        assert numbers(frames.rgb) == sorted({*requested.tolist()})
+    for start, end in ((7, 9), (7, None), (1.01, 1.02), (None, 99.0)):
+        with pytest.raises(VideoError, match=rf"{name}: the clip's span .* does not fit the film"):
+            index.span(path, start, end)
 
 
 def test_fingerprints_distinguish_films(tmp_path):

@@ -73,66 +73,37 @@ def test_hostile_sound_is_refused_in_little_memory(tmp_path, decoder):
         (tmp_path / "list.mp4", None, "a list of other files"),
         (slow, None, "with 7 samples per second; only 1,000 to 1,000,000"),
         (fast, None, "with 100,000,007 samples per second"),
-        (write_gap(tmp_path / "gap.mkv", 20), None, "more than 12 hours"),
-        (film, 10**9, "more than 12 hours"),
+        (write_gap(tmp_path / "gap.mkv", 20), None, "more than 1 hour"),
+        (film, 10**9, "more than 1 hour"),
     ):
         answer = hear(decoder, path, CLAP, end=end)
         assert reason in answer["error"], answer
         assert "\n" not in answer["error"]
     assert hear(decoder, film, CLAP)["spans"]["48000"][0] == 48_000
-    assert "error" not in hear(decoder, write_gap(tmp_path / "silent.mkv", 11), CLAP)
     assert peak_mib(decoder) < 300
+    assert "error" not in hear(decoder, write_gap(tmp_path / "silent.mkv", 0.99), CLAP)
+    assert peak_mib(decoder) < 1000  # an hour of silence
 
 
 @needs_linux
-def test_long_sound_takes_the_memory_of_its_windows(tmp_path, decoder):
-    """64 windows of 10 seconds from 25 minutes take 123 MB, because they are kept only once."""
-    signal = np.tile(NOISE[:8000], 1500)
-    path = write_wav(tmp_path / "long.wav", 8000, signal)
+def test_long_sound_takes_a_few_times_its_memory(tmp_path, decoder):
+    path = write_wav(tmp_path / "long.wav", 8000, np.tile(NOISE[:8000], 600))
     length, places = hear(decoder, path, CLAP)["spans"]["48000"]
-    assert length == 1500 * 48_000
-    assert peak_mib(decoder) < 300
+    assert length == 600 * 48_000
+    assert peak_mib(decoder) < 100 + 3 * 4 * length / 2**20
     heard = decoder.sound(length, places)
-    windows = CLAP.windows(length)
-    assert (len(windows), windows[-1][1]) == (64, length)
     second = sound.decode_sound(path, 100, 101, [48_000]).samples[48_000]
-    for first, end in windows[1:-1]:
+    for first, end in CLAP.windows(length)[1:-1]:
         np.testing.assert_array_equal(heard[first:end], np.tile(second, 10))
 
 
-@pytest.mark.parametrize(("name", "codec"), [
-    ("exact.wav", "pcm_s16le"), ("clock.mkv", "flac"), ("none.aac", "aac"), ("more.wav", None),
-])  # fmt: skip
-@pytest.mark.parametrize(("start", "end"), [(None, None), (1.5, None), (2.25, 37.5)])
-def test_windows_equal_those_of_the_whole_clip(tmp_path, name, codec, start, end):
-    """The header may have a wrong length, or none."""
-    signal, path = np.concatenate([np.roll(NOISE, n) for n in range(40)]), tmp_path / name
-    if codec:
-        write_sound(path, codec, signal)
-    else:
-        write_wav(path, 48_000, signal, listed=2**31)
-    samplings = [SoundSampling(16_000, 0.5, 0.5, frames=9), SoundSampling(16_000, 3, 2, frames=4)]
-
-    def windows(rate, samples):
-        return [window for sampling in samplings for window in sampling.windows(samples)]
-
-    all_samples = sound.decode_sound(path, start, end, [16_000]).samples[16_000]
-    excerpts = sound.decode_sound(path, start, end, [16_000], windows=windows).excerpts[16_000]
-    assert len(excerpts) == len(all_samples)
-    assert sum(len(piece) for _, piece in excerpts.pieces) < 0.7 * len(all_samples)
-    for sampling in samplings:
-        for first, last in sampling.windows(len(all_samples)):
-            np.testing.assert_array_equal(excerpts[first:last], all_samples[first:last])
-        for key, row in sampling.row(all_samples).items():
-            np.testing.assert_array_equal(sampling.row(excerpts)[key], row)
-
-
-def test_decoding_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
-    path = write_sound(tmp_path / "film.flac", "flac", NOISE)
-    monkeypatch.setattr(sound, "COMPUTING_S", 0)
-    monkeypatch.setattr(sound, "COMPUTING_PER_SECOND", 0)
-    with pytest.raises(VideoError, match=r"film.flac was given up: its sound took"):
-        sound.decode_sound(path, None, None, [16_000])
+@pytest.mark.parametrize(("start", "end"), [(None, None), (0.5, None), (0.25, 1.5)])
+def test_a_header_with_a_wrong_length_changes_nothing(tmp_path, start, end):
+    signal = np.tile(NOISE, 2)
+    right = write_wav(tmp_path / "right.wav", 48_000, signal)
+    wrong = write_wav(tmp_path / "wrong.wav", 48_000, signal, listed=2**31)
+    heard = [sound.decode_sound(path, start, end, [16_000]).samples for path in (right, wrong)]
+    np.testing.assert_array_equal(heard[0][16_000], heard[1][16_000])
 
 
 def test_playlists_of_other_files_are_not_read(tmp_path):
