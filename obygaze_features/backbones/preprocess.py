@@ -82,14 +82,6 @@ class Preprocessing:
     mode: str = "standard"
     transform: Callable[[Tensor], Tensor] | None = None
 
-    def __post_init__(self) -> None:
-        numbers = self.scale, *self.mean, *self.std, self.offset
-        if self.transform and numbers != (1, 0, 0, 0, 1, 1, 1, 0):
-            raise BackboneError(
-                "a transform replaces scale, mean, std and offset. Leave them out, or normalise "
-                "frames without a transform"
-            )
-
     def attributes(self) -> dict[str, Any]:
         """Return the fields as recorded in a store's attributes, with functions by name."""
         fields = asdict(replace(self, transform=None))

@@ -221,7 +221,7 @@ def demo(folder: Path, **options: Any) -> None:
 @click.option("--download", is_flag=True, help="Download them, for a machine without network.")
 @json_option
 def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
-    """List the backbones, or show one with its arrays.
+    """List the backbones, or show one.
 
     NAME is a name from the list; with --download, also a model for `obygaze features
     caption-scores`, or OWNER/NAME on the Hugging Face Hub. Any other checkpoint of a listed family
@@ -265,29 +265,15 @@ def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
         "name": checkpoint.name,
         "takes": checkpoint.sampling.words,
         "from": source,
-        "bytes_per_clip": checkpoint.bytes_per_clip,
+        "licence": checkpoint.credits.get("licence", ""),
     }
 
 
 def _facts(checkpoint: KnownCheckpoint, family: Family) -> dict[str, Any]:
-    hears = any(own.hears for own in family.checkpoints)
-    arrays = [
-        {
-            "array": array.name,
-            "shape": " x ".join(map(str, array.shape)),
-            "dtype": array.dtype,
-            "bytes": array.row_bytes,
-            "only_on_request": array.on_request,
-            "meaning": array.meaning,
-        }
-        for array in checkpoint.arrays
-    ]
     return {
         **_row(checkpoint),
         "title": checkpoint.title,
-        "embeds_images": not hears and (family.embeds_texts or family.embeds_images),
+        "family": family.name,
         "embeds_texts": family.embeds_texts,
-        "how_to_get": checkpoint.how_to_get,
         **checkpoint.credits,
-        "arrays": arrays,
     }

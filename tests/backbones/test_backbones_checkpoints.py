@@ -25,7 +25,6 @@ TYPES = (
     "xclip, vivit, videomae, vjepa2, clip, siglip, dinov2, dinov2_with_registers, "
     "dinov3_vit, clap, audio-spectrogram-transformer, wav2vec2, hubert, obygaze-words$"
 )
-TUBELETS = "vivit.embeddings.patch_embeddings.projection.weight"
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"model_type 'bert'; supported types: {TYPES}"),
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
@@ -35,23 +34,17 @@ SLIPS = [
     ("tiny-clap", processor(truncation="fusion"), "fusion.* Use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
     ("tiny-clap", processor(hop_length="no"), "settings that do not work"),
-    ("tiny-clap", processor(padding="x"), r"padding must be repeatpad, .*got 'x'"),
-    ("tiny-clap", processor(max_length_s=10**5), r"needs .* numbers .* to 11,520,000"),
-    ("tiny-clap", processor(feature_size=10**7), r"needs .* numbers"),
-    ("tiny-clap", processor(sampling_rate=7999), r"sampling_rate must be .*got 7999"),
-    ("tiny-clap", processor(sampling_rate="16000"), "from 8,000 to 192,000 .*got '16000'"),
-    ("tiny-clap", processor(hop_length=-1), r"needs .* numbers"),
-    ("tiny-clap", processor(feature_extractor_type="Other"), "not .* of a ClapFeatureExtractor"),
+    ("tiny-clap", processor(padding="x"), "padding must be repeatpad, repeat or pad"),
+    ("tiny-clap", processor(max_length_s=10**5), r"windows of 100000 s at 16000 samples"),
+    ("tiny-clap", processor(sampling_rate="16000"), "settings that do not work"),
+    ("tiny-clap", processor(feature_extractor_type="Other"), "not the config.* ClapFeat"),
     ("tiny-ast", processor(max_length=90), r"\(90, 16\).* takes \(100, 16\)"),
     ("tiny-vivit",
      lambda folder: edit_json(in_shards(folder) / "model.safetensors.index.json",
                               weight_map={"x": "../elsewhere.safetensors"}),
      "is not an index of weights"),
     ("tiny-vivit", config(num_frames=9),
-     r"config\.json: num_frames must be a multiple .* 2 frames \(got 9\)"),
-    ("tiny-vivit",
-     lambda folder: edit_weights(folder, lambda state: state[TUBELETS][0].fill_(torch.nan)),
-     "different results; .* NaN"),
+     r"config\.json must set a multiple .* 2 frames \(got 9\)"),
     ("tiny-siglip", config(vision_config=SMALL_VISION | {"vision_use_head": False}),
      "has no pooling head"),
     ("tiny-xclip-lsmdc",
@@ -61,9 +54,9 @@ SLIPS = [
         {"clip.visual.positional_embedding": torch.zeros(16, 64)})),
      "impossible sizes for an X-CLIP: 15 patches"),
     ("tiny-xclip-lsmdc", lambda folder: touch(folder, "pytorch_model.bin.4"),
-     r"2 checkpoints; choose .*bin.0 \.\.\. "),
+     "no config.json, and 2 files pytorch_model.bin.N"),
     ("tiny-xclip-lsmdc", lambda folder: (folder / "pytorch_model.bin.0").unlink(),
-     "no config.json, no pytorch_model.bin.N"),
+     "no config.json, and 0 files"),
 ]  # fmt: skip
 
 
@@ -106,7 +99,7 @@ def test_a_hostile_pickle_runs_no_code(copy, tmp_path, name):
     ("PATH", {"device": "cuda:99"}, "device 'cuda:99' cannot be used.* this machine has cpu"),
     ("../mine=PATH", {}, "'../mine' is not a valid store name"),
     ("tiny-vivid", {}, "neither a path .*; did you mean tiny-vivit"),
-    ("mine=nowhere/tiny", {}, "folder nowhere/tiny does not exist, and nowhere/tiny is not in the"),
+    ("mine=nowhere/tiny", {}, "nowhere/tiny is not in the Hub's cache"),
 ])  # fmt: skip
 def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, options, facts):
     monkeypatch.chdir(tmp_path)

@@ -9,12 +9,9 @@ from typing import Any
 
 from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
-from obygaze_features.backbones.image_families import clip_arrays, dino_arrays, siglip_arrays
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
-from obygaze_features.backbones.sound_families import ast_arrays, speech_arrays
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
-from obygaze_features.backbones.video_families import videomae_arrays, vjepa2_arrays
 from obygaze_features.backbones.weights import write_random_weights
 from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
@@ -230,22 +227,18 @@ SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_ra
 EIGHT = {**SMALL_VISION, "num_frames": 8}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
-#: name -> the writer, its sizes and, for tiny checkpoints, their arrays.
+#: name -> the writer and its sizes.
 _WRITERS: dict[str, tuple[Any, ...]] = {
-    "tiny-clip": (write_clip, [SMALL_VISION, 32], clip_arrays(32, 16, 32)),
-    "tiny-siglip": (write_siglip, [SMALL_VISION], siglip_arrays(16, 32)),
-    "tiny-videomae": (write_videomae, [EIGHT],
-                      videomae_arrays(4, 16, 32, finetuned=True)),
-    "tiny-vjepa2": (write_vjepa2, [TINY_VJEPA2], vjepa2_arrays(4, 16, 32, finetuned=False)),
-    "tiny-dinov2": (write_dino, [TINY_DINOV2], dino_arrays(16, 32)),
-    "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"],
-                                   dino_arrays(16, 32, 4)),
-    "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"], dino_arrays(16, 32, 4)),
-    **{f"tiny-{kind.lower()}": (write_network, [kind, *rest], arrays)
-       for kind, arrays, *rest in (
-           ("AST", ast_arrays(32), "ForAudioClassification", TINY_AST, AST_STEPS),
-           ("Wav2Vec2", speech_arrays(64), "ForCTC", TINY_SPEECH, SPEECH_STEPS),
-           ("Hubert", speech_arrays(64), "Model", TINY_SPEECH, SPEECH_STEPS))},
+    "tiny-clip": (write_clip, [SMALL_VISION, 32]),
+    "tiny-siglip": (write_siglip, [SMALL_VISION]),
+    "tiny-videomae": (write_videomae, [EIGHT]),
+    "tiny-vjepa2": (write_vjepa2, [TINY_VJEPA2]),
+    "tiny-dinov2": (write_dino, [TINY_DINOV2]),
+    "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"]),
+    "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"]),
+    "tiny-ast": (write_network, ["AST", "ForAudioClassification", TINY_AST, AST_STEPS]),
+    "tiny-wav2vec2": (write_network, ["Wav2Vec2", "ForCTC", TINY_SPEECH, SPEECH_STEPS]),
+    "tiny-hubert": (write_network, ["Hubert", "Model", TINY_SPEECH, SPEECH_STEPS]),
     # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
     "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
@@ -265,10 +258,10 @@ SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
 HEARING = {"tiny-ast": SECOND, "tiny-wav2vec2": SPEECH, "tiny-hubert": SPEECH}
 
 
-def _card(name: str, write: Any, sizes: Sequence[Any], arrays: Any = ()) -> KnownCheckpoint:
+def _card(name: str, write: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
     sampling = HEARING.get(name) or Sampling(8 if name in VIDEO else 32)
     return KnownCheckpoint(
-        name, "", sampling, arrays, write=lambda folder, seed: write(folder, seed, *sizes)
+        name, "", sampling, write=lambda folder, seed: write(folder, seed, *sizes)
     )
 
 
