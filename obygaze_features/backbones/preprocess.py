@@ -149,43 +149,55 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     if not isinstance(config, dict):
         raise BackboneError(f"{path} must hold a JSON object with a processor's configuration")
     kind = str(config.get("image_processor_type", ""))
-    # Only this processor has an offset, which is on by default.
-    vivit = kind.startswith("Vivit")
-    normalised = config.get("do_normalize", True)
-    with translate(
-        BackboneError, path, "has no usable value for {}", foreign=(KeyError, TypeError)
-    ):
+    resample = 3 if kind.startswith(_BICUBIC) else 2
+    scale = 1 / 255
+    offset = False
+    if kind.startswith("Vivit"):  # only this processor has an offset, which is on by default
+        scale = 1 / 127.5
+        offset = config.get("offset", True)
+    preprocessing = Preprocessing(None, "bilinear", (0, 0))
+    with translate(BackboneError, path, "has no usable value for {}"):
         edge, crop = _geometry(config, path)
-        preprocessing = Preprocessing(
+        preprocessing = replace(
+            preprocessing,
             shortest_edge=edge,
-            filter=_FILTERS[config.get("resample", 3 if kind.startswith(_BICUBIC) else 2)],
+            filter=_FILTERS[config.get("resample", resample)],
             crop=crop,
-            scale=config.get("rescale_factor", 1 / 127.5 if vivit else 1 / 255),
-            mean=tuple(config["image_mean"]) if normalised else (0.0, 0.0, 0.0),
-            std=tuple(config["image_std"]) if normalised else (1.0, 1.0, 1.0),
-            offset=float(vivit and config.get("offset", True)),
-            squash=AUTHOR_SQUASH if mode == "author" else None,
-            mode=mode,
+            scale=config.get("rescale_factor", scale),
+            offset=float(offset),
         )
+        if config.get("do_normalize", True):
+            mean = tuple(config["image_mean"])
+            preprocessing = replace(preprocessing, mean=mean, std=tuple(config["image_std"]))
         _require_numbers(preprocessing, path)
-        return preprocessing
+    if mode == "author":
+        preprocessing = replace(preprocessing, squash=AUTHOR_SQUASH)
+    return replace(preprocessing, mode=mode)
 
 
 def _require_numbers(own: Preprocessing, path: Path) -> None:
     """Raise `BackboneError` if sizes are impossible, or if values such as means are not numbers."""
-    edges = (*own.crop, *([] if own.shortest_edge is None else [own.shortest_edge]))
-    if not all(type(edge) is int and 0 < edge <= MAX_EDGE for edge in edges):
-        raise BackboneError(f"{path}: sizes must be from 1 to {MAX_EDGE} pixels (got {edges})")
-    for name, values in (("mean", own.mean), ("std", own.std), ("factor", (own.scale,))):
-        is_number = all(isinstance(v, int | float) and abs(v) < MAX_SCALE for v in values)
-        if not is_number or len(values) not in (1, 3) or (name != "mean" and not all(values)):
-            raise BackboneError(f"{path}: {name} needs a usable number per channel (got {values})")
+    edges = [*own.crop, own.shortest_edge or max(own.crop)]
+    for edge in edges:
+        if type(edge) is not int or not 0 < edge <= MAX_EDGE or edge > edges[-1]:
+            raise BackboneError(
+                f"{path}: frames and crops must be from 1 to {MAX_EDGE} pixels, and crops within "
+                f"the frames (got {edges})"
+            )
+    factors = (*own.std, own.scale)
+    for number in (*own.mean, *factors):
+        if not isinstance(number, int | float) or not abs(number) < MAX_SCALE:
+            raise BackboneError(f"{path}: a mean, std or factor is no usable number ({number})")
+    if not all(factors) or len(own.mean) not in (1, 3) or len(own.std) not in (1, 3):
+        raise BackboneError(f"{path}: std and factor cannot be 0, and mean and std need 3 numbers")
 
 
 def processor_file(checkpoint: Path) -> Path:
     """Return the file of a checkpoint's image processor or, if it has none, video processor."""
-    video = checkpoint / VIDEO_CONFIG
-    return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
+    for name in (CONFIG, VIDEO_CONFIG):
+        if (checkpoint / name).is_file():
+            return checkpoint / name
+    return checkpoint / CONFIG
 
 
 def resize_and_crop(
@@ -228,11 +240,10 @@ def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
         size = (short, long) if height <= width else (long, short)
     if size != (height, width):
         pixels = _resize(pixels, size, preprocessing.filter, antialias=True)
-    rows, columns = (
-        slice(start := _margin(side - crop, preprocessing.middle), start + crop)
-        for side, crop in zip(size, preprocessing.crop, strict=True)
-    )
-    return pixels[..., rows, columns]
+    top = _margin(size[0] - preprocessing.crop[0], preprocessing.middle)
+    left = _margin(size[1] - preprocessing.crop[1], preprocessing.middle)
+    height, width = preprocessing.crop
+    return pixels[..., top : top + height, left : left + width]
 
 
 def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool) -> Tensor:
@@ -290,27 +301,25 @@ def _margin(excess: int, middle: str) -> int:
 def _geometry(config: Mapping[str, Any], path: Path) -> tuple[int | None, tuple[int, int]]:
     """Return the shortest edge (None if both sides are set) and the size of the crop."""
     size = config["size"]
-    has_both_sides = isinstance(size, Mapping) and "height" in size
-    steps = ("do_resize", "do_rescale", *(() if has_both_sides else ("do_center_crop",)))
-    if off := [step for step in steps if not config.get(step, True)]:
+    crops = config.get("do_center_crop", True)
+    is_usual = config.get("do_resize", True) and config.get("do_rescale", True)
+    edge: int | None = None
+    if isinstance(size, Mapping) and "height" in size:
+        crop = _sides(size)
+        is_usual = is_usual and not (crops and _sides(config.get("crop_size", size)) != crop)
+    else:
+        edge = size["shortest_edge"] if isinstance(size, Mapping) else size
+        crop = _sides(config.get("crop_size", edge))
+        is_usual = is_usual and crops
+    if not is_usual:
         raise BackboneError(
-            f"{path} disables {' and '.join(off)}, which is not supported. Pass your own "
+            f"{path} does not resize, crop and rescale frames in the usual way. Pass your own "
             "transform: Backbone.from_torch(net, transform=...)"
         )
-    if has_both_sides:
-        sides = _sides(size)
-        if config.get("do_center_crop", True) and _sides(config.get("crop_size", size)) != sides:
-            raise BackboneError(
-                f"{path} scales to {sides[0]}x{sides[1]} and then crops, which is not supported. "
-                "Pass your own transform: Backbone.from_torch(net, transform=...)"
-            )
-        return None, sides
-    edge = size["shortest_edge"] if isinstance(size, Mapping) else size
-    height, width = _sides(config.get("crop_size", edge))
-    if max(height, width) > edge:
-        raise BackboneError(f"{path}: the crop {height}x{width} is larger than the frames ({edge})")
-    return edge, (height, width)
+    return edge, crop
 
 
-def _sides(size: int | Mapping[str, int]) -> tuple[int, int]:
-    return (size["height"], size["width"]) if isinstance(size, Mapping) else (size, size)
+def _sides(size: Any) -> tuple[int, int]:
+    if isinstance(size, Mapping):
+        return size["height"], size["width"]
+    return size, size

@@ -233,14 +233,16 @@ def test_the_clip_rule_equals_torchvision(size):
 
 @pytest.mark.parametrize(("changes", "facts"), [
     ({"image_mean": None}, "image_mean"),
-    ({"crop_size": 64}, "the crop 64x64 is larger"),
-    ({"image_mean": ["x", "x", "x"]}, "mean needs a usable number"),
-    ({"image_mean": [float("nan")] * 3}, "mean needs a usable number"),
-    ({"image_std": [0, 0, 0]}, "std needs a usable number"),
+    ({"crop_size": 64}, "crops within the frames"),
+    ({"image_mean": ["x", "x", "x"]}, "no usable number"),
+    ({"image_mean": [float("nan")] * 3}, "no usable number"),
+    ({"image_std": [0, 0, 0]}, "std and factor cannot be 0"),
+    ({"image_std": [1, 1]}, "mean and std need 3 numbers"),
     ({"size": {"shortest_edge": 2**31}}, "from 1 to 4096 pixels"),
     ({"crop_size": 0}, "from 1 to 4096 pixels"),
     ({"resample": 5}, "no usable value for 5"),
-    ({"size": {"height": 48, "width": 48}}, "scales to 48x48 and then crops"),
+    ({"do_rescale": False}, "not resize, crop and rescale"),
+    ({"size": {"height": 48, "width": 48}}, "not resize, crop and rescale"),
 ])  # fmt: skip
 def test_an_unknown_configuration_is_refused(tmp_path, changes, facts):
     with pytest.raises(BackboneError, match=facts):
