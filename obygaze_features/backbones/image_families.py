@@ -158,7 +158,7 @@ def load_dino(model: str, path: Path, mode: str) -> Backbone:
 
     The input has the size that the checkpoint's processor sets, not the size used in training.
     """
-    network, fields = load_folder(path, mode, model, size=None)
+    network, fields = load_folder(path, mode, model, any_size=True)
     config = network.config
     height, width = fields["preprocessing"].crop
     patches = (height // config.patch_size) * (width // config.patch_size)

@@ -22,8 +22,6 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
-VIDEO_CONFIG = "video_preprocessor_config.json"
-"""The name of the configuration file if the processor only takes videos."""
 MODES = ("standard", "author")
 AUTHOR_SQUASH = (224, 224)
 """The size to which the authors of ObyGaze12 resized every frame, ignoring aspect ratios."""
@@ -108,7 +106,7 @@ class Preprocessing:
         expected = (size, size) if isinstance(size, int) else tuple(size)
         if self.crop != expected:
             raise BackboneError(
-                f"{processor_file(checkpoint)} crops to {self.crop[0]}x{self.crop[1]}, "
+                f"{checkpoint / CONFIG} crops to {self.crop[0]}x{self.crop[1]}, "
                 f"but according to config.json the network takes {expected[0]}x{expected[1]}. "
                 "Use the processor file of the same checkpoint"
             )
@@ -129,7 +127,7 @@ CLIP_TORCHVISION = Preprocessing(
 
 
 def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
-    """Read the preprocessing from a checkpoint's `processor_file`.
+    """Read the preprocessing from a checkpoint's ``preprocessor_config.json``.
 
     Unless ``do_normalize`` is false, the file must have a mean and a standard deviation, because
     the defaults of transformers' processor classes may differ from the values used in training.
@@ -144,7 +142,7 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     """
     if mode not in MODES:
         raise UsageError(f"unknown preprocessing mode {mode!r}; use {' or '.join(MODES)}")
-    path = processor_file(checkpoint)
+    path = checkpoint / CONFIG
     config = read_json(path, BackboneError)
     if not isinstance(config, dict):
         raise BackboneError(f"{path} must hold a JSON object with a processor's configuration")
@@ -190,14 +188,6 @@ def _require_numbers(own: Preprocessing, path: Path) -> None:
             raise BackboneError(f"{path}: a mean, std or factor is no usable number ({number})")
     if not all(factors) or len(own.mean) not in (1, 3) or len(own.std) not in (1, 3):
         raise BackboneError(f"{path}: std and factor cannot be 0, and mean and std need 3 numbers")
-
-
-def processor_file(checkpoint: Path) -> Path:
-    """Return the file of a checkpoint's image processor or, if it has none, video processor."""
-    for name in (CONFIG, VIDEO_CONFIG):
-        if (checkpoint / name).is_file():
-            return checkpoint / name
-    return checkpoint / CONFIG
 
 
 def resize_and_crop(

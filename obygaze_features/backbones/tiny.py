@@ -109,7 +109,7 @@ def write_clap(folder: Path, seed: int) -> None:
 
 
 def video_processor(size: int) -> dict[str, Any]:
-    """Return the processor configuration of X-CLIP and VideoMAE for input of `size` pixels."""
+    """Return the processor configuration of X-CLIP for input of `size` pixels."""
     return {
         "image_processor_type": "VideoMAEImageProcessor",
         "do_resize": True,

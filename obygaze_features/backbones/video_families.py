@@ -1,24 +1,21 @@
-"""X-CLIP, ViViT, VideoMAE and V-JEPA 2 in Hugging Face format, which take whole clips.
+"""X-CLIP and ViViT in Hugging Face format, which take whole clips.
 
-ViViT, VideoMAE and V-JEPA 2 cut a clip into tubelets, each 2 frames x 16 pixels x 16 pixels.
+ViViT cuts a clip into tubelets, each 2 frames x 16 pixels x 16 pixels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import Backbone, Family, KnownCheckpoint, published
 from obygaze_features.backbones.image_families import make_text_tower
-from obygaze_features.backbones.network_config import tensor_shapes
 from obygaze_features.backbones.pools import pool_specs, pool_tokens
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.tiny import write_vivit, write_xclip
-from obygaze_features.backbones.weights import load_folder, weight_files
-from obygaze_features.common.package import need
+from obygaze_features.backbones.weights import load_folder
 from obygaze_features.errors import BackboneError
 from obygaze_features.store import ArraySpec
 
@@ -94,75 +91,44 @@ def load_xclip(path: Path, mode: str) -> Backbone:
     )
 
 
-def tubelet_backbone(
-    network: Any,
-    fields: Mapping[str, Any],
-    frames: int,
-    depth: int,
-    tokens: int,
-    *,
-    native: str = "",
-    head: Any = None,
-    pool: Callable[[Tensor, Tensor], Tensor] | None = None,
-) -> Backbone:
-    """Make a backbone from a network that turns clips into tokens.
-
-    Parameters
-    ----------
-    network, fields
-        The network, and the fields of the `Backbone` that `load_folder` returns.
-    frames, depth
-        The number of frames in a clip, and in a tubelet.
-    tokens
-        The number of tokens, including a class token.
-    native, head, pool
-        For a network without a class token, the clip's embedding: its description, and a function
-        that computes it from the tokens and their mean, using `head`. Otherwise the embedding is
-        the class token, which comes first.
-    """
-    from torch.nn import ModuleList
-
-    if frames < 1 or depth < 1 or frames % depth:
+def load_vivit(path: Path, mode: str) -> Backbone:
+    """Load a ViViT model (Arnab et al., 2021) with joint attention over space and time."""
+    # Leave out the pooler, which was never trained, and the classifier.
+    network, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
+    config = network.config
+    frames = config.num_frames
+    depth = config.tubelet_size[0]
+    if frames < 1 or frames % depth:
         raise BackboneError(
-            f"{fields['weights'][0].parent}: config.json must set a multiple of the tubelet's "
-            f"{depth} frames (got {frames})"
+            f"{path / 'config.json'}: num_frames must be a multiple of the tubelet's {depth} "
+            f"frames (got {frames})"
         )
     compute_otherwise_on_gpus(network)
     steps = frames // depth
-    width = network.config.hidden_size
-    first = 0 if pool else 1
-    order = "moment by moment" if pool else "the class token first"
+    width = config.hidden_size
+    tubelets = network.embeddings.patch_embeddings.num_patches
+    count = tubelets + 1
+    of_moment = f"mean of each moment's {tubelets // steps} tubelets"
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        output = network(pixels).last_hidden_state
-        tokens = output.float()
-        arrays = {
+        tokens = network(pixels).last_hidden_state.float()
+        return {
             **pool_tokens(tokens, names),
-            "frames": tokens[:, first:].unflatten(1, (steps, -1)).mean(2),
+            "native": tokens[:, 0],
+            "cls": tokens[:, 0],
+            "frames": tokens[:, 1:].unflatten(1, (steps, -1)).mean(2),
             "tokens": tokens,
         }
-        if pool:
-            arrays["native"] = pool(output, tokens.mean(1))
-        else:
-            arrays["native"] = arrays["cls"] = tokens[:, 0]
-        return arrays
 
-    if pool:
-        vectors = [ArraySpec.named("native", (width,), f"clip embedding: {native}")]
-    else:
-        vectors = [
-            ArraySpec.named("native", (width,), "class token after the last layer norm"),
-            ArraySpec.named("cls", (width,), "class token, the same as `native`"),
-        ]
-    moment = f"mean of each moment's {(tokens - first) // steps} tubelets"
     return Backbone(
-        module=ModuleList([network, head]) if head else network,
+        module=network,
         sampling=Sampling(frames),
         arrays=(
-            *vectors,
-            *pool_specs(width, f"all {tokens:,} tokens"),
-            ArraySpec.named("frames", (steps, width), moment),
-            ArraySpec.named("tokens", (tokens, width), f"all tokens, {order}"),
+            ArraySpec.named("native", (width,), "class token after the last layer norm"),
+            ArraySpec.named("cls", (width,), "class token, the same as `native`"),
+            *pool_specs(width, f"all {count:,} tokens"),
+            ArraySpec.named("frames", (steps, width), of_moment),
+            ArraySpec.named("tokens", (count, width), "all tokens, the class token first"),
         ),
         encode_clips=encode_clips,
         **fields,
@@ -209,77 +175,6 @@ def _by_device(
     return on_gpu(values) if values.is_cuda else on_cpu(values)
 
 
-def load_vivit(path: Path, mode: str) -> Backbone:
-    """Load a ViViT model (Arnab et al., 2021) with joint attention over space and time."""
-    # Leave out the pooler, which was never trained, and the classifier.
-    model, fields = load_folder(path, mode, "VivitModel", add_pooling_layer=False)
-    config = model.config
-    tokens = model.embeddings.patch_embeddings.num_patches + 1
-    return tubelet_backbone(model, fields, config.num_frames, config.tubelet_size[0], tokens)
-
-
-def load_trunk(
-    path: Path, mode: str, model: str, head: str, **options: Any
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Load a network without its classifier; return it, its part called `head`, and its fields.
-
-    The part is None if the network is not fine-tuned. Only the names of the weights tell if the
-    network is fine-tuned, because ``config.json`` may have been copied from the pretrained network.
-    """
-    need("transformers", extra="extract")
-    for name in tensor_shapes(weight_files(path)):
-        if name.startswith(("classifier.", f"{head}.")):
-            model = f"{model}ForVideoClassification"
-            classifier, fields = load_folder(path, mode, model, **options)
-            return classifier.base_model, getattr(classifier, head), fields
-    network, fields = load_folder(path, mode, f"{model}Model", **options)
-    return network, None, fields
-
-
-def load_videomae(path: Path, mode: str) -> Backbone:
-    """Load a VideoMAE model (Tong et al., 2022), pretrained or fine-tuned."""
-    need("transformers", extra="extract")
-    options: dict[str, Any] = {}
-    for name in tensor_shapes(weight_files(path)):
-        # The trunk only has a last layer norm if the classifier does not pool tokens by their mean.
-        if name.removeprefix("videomae.") == "layernorm.weight":
-            options["use_mean_pooling"] = False
-    model, norm, fields = load_trunk(path, mode, "VideoMAE", "fc_norm", **options)
-    config = model.config
-    return tubelet_backbone(
-        model,
-        fields,
-        config.num_frames,
-        config.tubelet_size,
-        model.embeddings.num_patches,
-        native="`mean`, after the classifier's layer norm" if norm else "the same as `mean`",
-        head=norm,
-        pool=lambda output, mean: norm(mean) if norm else mean,
-    )
-
-
-def load_vjepa2(path: Path, mode: str) -> Backbone:
-    """Load a V-JEPA 2 model (Assran et al., 2025), pretrained or fine-tuned."""
-    model, pooler, fields = load_trunk(path, mode, "VJEPA2", "pooler", size="crop_size")
-    config = model.config
-    # The processor always sets this edge, ignoring its configuration.
-    edge = config.crop_size * 256 // 224
-    fields["preprocessing"] = replace(fields["preprocessing"], shortest_edge=edge)
-    frames, depth = config.frames_per_clip, config.tubelet_size
-    tokens = frames // depth * (config.crop_size // config.patch_size) ** 2
-    how = "tokens, pooled by the classifier's attention"
-    return tubelet_backbone(
-        model.encoder,  # without the predictor, which predicts the tokens of masked tubelets
-        fields,
-        frames,
-        depth,
-        tokens,
-        native=how if pooler else "the same as `mean`",
-        head=pooler,
-        pool=lambda output, mean: pooler(output) if pooler else mean,
-    )
-
-
 TINY_XCLIP = KnownCheckpoint(
     "tiny-xclip", "a small X-CLIP with random weights", Sampling(8), write=write_xclip
 )
@@ -289,6 +184,4 @@ TINY_VIVIT = KnownCheckpoint(
 FAMILIES = (
     Family("xclip", "xclip", (*published("xclip"), TINY_XCLIP), load_xclip, embeds_texts=True),
     Family("vivit", "vivit", (*published("vivit"), TINY_VIVIT), load_vivit),
-    Family("videomae", "videomae", published("videomae"), load_videomae),
-    Family("vjepa2", "vjepa2", published("vjepa2"), load_vjepa2),
 )

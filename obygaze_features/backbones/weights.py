@@ -117,12 +117,11 @@ def load_network(path: Path, model: str, **options: Any) -> tuple[Any, dict[str,
 
 
 def load_folder(
-    path: Path, mode: str, model: str, *, size: str | None = "image_size", **options: Any
+    path: Path, mode: str, model: str, *, any_size: bool = False, **options: Any
 ) -> tuple[Any, dict[str, Any]]:
     """Load a network as in `load_network`, and the preprocessing of its frames.
 
-    `size` is the name of the setting for the network's input size; None if the network takes any
-    size.
+    With `any_size`, the processor may crop to another size than that in ``config.json``.
     """
     need("transformers", extra="extract")
     from obygaze_features.backbones.preprocess import read_preprocessing
@@ -130,8 +129,8 @@ def load_folder(
     preprocessing = read_preprocessing(path, mode)
     network, fields = load_network(path, model, **options)
     settings = getattr(network.config, "vision_config", network.config)
-    if size:
-        preprocessing.check_size(getattr(settings, size), path)
+    if not any_size:
+        preprocessing.check_size(settings.image_size, path)
     return network, {"preprocessing": preprocessing, **fields}
 
 

@@ -23,9 +23,9 @@ from obygaze_features.backbones.preprocess import (
 )
 from obygaze_features.backbones.tiny import video_processor
 from obygaze_features.errors import BackboneError, UsageError
-from tests.backbones.conftest import edit_json, processed
+from tests.backbones.conftest import processed
 from tests.kit.files import write
-from tests.kit.models import SMALL_VISION, TINY_VJEPA2, write_dino, write_vjepa2
+from tests.kit.models import SMALL_VISION, write_dino
 
 SHAPE = {"size": {"shortest_edge": 48}, "crop_size": {"height": 32, "width": 40}}
 VIDEOMAE = video_processor(32) | SHAPE
@@ -95,15 +95,11 @@ def test_pixels_equal_those_of_the_processor(tmp_path, size, kind):
 def test_recorded_processors_are_followed(tmp_path, number):
     """DINOv3's processor resizes floats instead of bytes: less than one level of 255 apart."""
     write_dino(tmp_path / "dinov3", 5, SMALL_VISION | {"image_size": 24}, "DINOv3ViT")
-    write_vjepa2(tmp_path / "vjepa2", 5, TINY_VJEPA2 | {"crop_size": 24})
-    # V-JEPA 2's processor does not read this size; the recorded one was given it too.
-    edit_json(tmp_path / "vjepa2/video_preprocessor_config.json", size={"shortest_edge": 40})
-    for name, edge in (("dinov3", None), ("vjepa2", 27)):
-        rule = of.load_backbone(tmp_path / name, "cpu").preprocessing
-        assert (rule.shortest_edge, rule.crop, rule.filter) == (edge, (24, 24), "bilinear")
-        expected = torch.from_numpy(RECORDED[f"{name}_{number}"]).float()
-        values = rule.apply(torch.from_numpy(RECORDED[f"frames_{number}"]))
-        torch.testing.assert_close(values, expected, atol=0.02, rtol=0)
+    rule = of.load_backbone(tmp_path / "dinov3", "cpu").preprocessing
+    assert (rule.shortest_edge, rule.crop, rule.filter) == (None, (24, 24), "bilinear")
+    expected = torch.from_numpy(RECORDED[f"dinov3_{number}"]).float()
+    values = rule.apply(torch.from_numpy(RECORDED[f"frames_{number}"]))
+    torch.testing.assert_close(values, expected, atol=0.02, rtol=0)
 
 
 def test_unstated_settings_are_the_processors_defaults(tmp_path):

@@ -85,26 +85,6 @@ def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
     write_sentence_tokenizer(folder, vocabulary, merges)
 
 
-def write_videomae(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = True) -> None:
-    """Write a VideoMAE, with a classifier or before fine-tuning."""
-    model = "ForVideoClassification" if finetuned else "ForPreTraining"
-    processor = video_processor(sizes.get("image_size", 224))
-    sizes = {**sizes, "use_mean_pooling": finetuned}
-    write_network(folder, seed, "VideoMAE", model, sizes, processor)
-
-
-def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = False) -> None:
-    """Write a V-JEPA 2, pretrained or with the attention and classifier from fine-tuning."""
-    side = sizes.get("crop_size", 256)
-    processor = video_processor(side)
-    del processor["image_processor_type"]
-    processor["video_processor_type"] = "VJEPA2VideoProcessor"
-    processor["size"] = {"shortest_edge": side * 256 // 224}
-    model = "ForVideoClassification" if finetuned else "Model"
-    write_network(folder, seed, "VJEPA2", model, sizes, processor)
-    (folder / "preprocessor_config.json").rename(folder / "video_preprocessor_config.json")
-
-
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
     """Write a DINOv2, a DINOv2 with registers (``Dinov2WithRegisters``), or a DINOv3."""
     # DINOv2 was trained at 518 pixels, and its processor crops to 224.
@@ -205,12 +185,6 @@ def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: M
     write_text(folder / "tokenizer_config.json", to_json(config))
 
 
-TINY_VJEPA2: Sizes = {
-    "crop_size": 32, "patch_size": 8, "frames_per_clip": 8, "hidden_size": 32, "mlp_ratio": 2,
-    "num_hidden_layers": 2, "num_attention_heads": 2, "num_pooler_layers": 1,
-    "pred_hidden_size": 24, "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1,
-    "pred_num_mask_tokens": 2,
-}  # fmt: skip
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
@@ -224,15 +198,12 @@ TINY_AST = {**SMALL, "max_length": 100, "num_mel_bins": 16}
 AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
 CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
-EIGHT = {**SMALL_VISION, "num_frames": 8}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
 #: name -> the writer and its sizes.
 _WRITERS: dict[str, tuple[Any, ...]] = {
     "tiny-clip": (write_clip, [SMALL_VISION, 32]),
     "tiny-siglip": (write_siglip, [SMALL_VISION]),
-    "tiny-videomae": (write_videomae, [EIGHT]),
-    "tiny-vjepa2": (write_vjepa2, [TINY_VJEPA2]),
     "tiny-dinov2": (write_dino, [TINY_DINOV2]),
     "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"]),
     "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"]),
@@ -247,19 +218,16 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "random-clip": (write_clip, [{}, 512]),
     "random-dinov2": (write_dino, [{"image_size": 518}]),
     **{f"random-{name}": (write, [{}]) for name, write in (
-        ("vivit", tiny.write_vivit), ("siglip", write_siglip), ("videomae", write_videomae),
-        ("vjepa2", write_vjepa2),
+        ("vivit", tiny.write_vivit), ("siglip", write_siglip),
     )},
 }  # fmt: skip
-VIDEO = ("tiny-videomae", "tiny-vjepa2")
-"""Networks of eight frames; the others take 32."""
 
 SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
 HEARING = {"tiny-ast": SECOND, "tiny-wav2vec2": SPEECH, "tiny-hubert": SPEECH}
 
 
 def _card(name: str, write: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
-    sampling = HEARING.get(name) or Sampling(8 if name in VIDEO else 32)
+    sampling = HEARING.get(name) or Sampling(32)
     return KnownCheckpoint(
         name, "", sampling, write=lambda folder, seed: write(folder, seed, *sizes)
     )
