@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.network_config import check_size, loading, read_config
-from obygaze_features.common.files import SYNTHETIC, new_folder, read_json, write_text
+from obygaze_features.common.files import new_folder, read_json
 from obygaze_features.common.package import cache_folder, need
 from obygaze_features.common.text import sha256_of_text
 from obygaze_features.errors import BackboneError, OutputExists, translate
@@ -207,8 +207,6 @@ def read_tokenizer(
             f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); download the checkpoint "
             "again (obygaze features backbones NAME --download)"
         )
-    if (folder / "spiece.model").is_file():
-        need("sentencepiece", extra="extract")
     with translate(BackboneError, folder, ": the tokenizer cannot be read: {}"), quiet():
         tokenizer = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
@@ -242,18 +240,11 @@ def sha256_of_module(module: Any) -> str:
 
 
 def write_random_weights(
-    write: Callable[[Path, int], None], folder: Path, *, seed: int = 0, overwrite: bool = False
+    write: Callable[[Path, int], None], folder: Path, *, seed: int = 0
 ) -> None:
-    """Write a checkpoint with random weights into a new folder, using `KnownCheckpoint.write`.
-
-    With `overwrite`, an earlier checkpoint is replaced. The same seed gives the same weights.
-    """
-    with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
-        write_text(new / SYNTHETIC, "Random weights by obygaze.\n")
-        with translate(BackboneError, folder, "cannot be written: {}"):
-            write(new, seed)
-        for path in new.iterdir():
-            path.chmod(new.stat().st_mode & 0o666)  # safetensors: only for the owner
+    """Write a checkpoint with random weights into a new folder, using `KnownCheckpoint.write`."""
+    with new_folder(folder) as new, translate(BackboneError, folder, "cannot be written: {}"):
+        write(new, seed)
 
 
 def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path:

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from obygaze_features.backbones.backbone import (
     RANDOM_WEIGHTS_NOTE,
     Backbone,
@@ -42,8 +40,6 @@ SYNTHETIC_TENSOR = "synthetic"
 """The name of a tensor that marks checkpoints with random weights."""
 FRAMES_PER_SECOND = 1.0
 MIXER_EPS = 1e-12
-TINY = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
-"""The sizes of the network ``tiny-xclip-lsmdc``."""
 
 
 def load(path: Path, mode: str) -> Backbone:
@@ -66,7 +62,7 @@ def load(path: Path, mode: str) -> Backbone:
     with translate(BackboneError, file, wrong):
         sizes = _network_sizes(state, file)
         with torch.device("meta"):
-            network = _make_network(sizes, positions=len(state[f"{POSITIONS}.weight"]))
+            network = make_network(sizes, positions=len(state[f"{POSITIONS}.weight"]))
         _load_weights(network, state, file)
     frames = sizes["frames"]
     dim = sizes["dim"]
@@ -153,7 +149,7 @@ def _count_layers(state: dict[str, Tensor], prefix: str) -> int:
     return sum(name.startswith(prefix) and name.endswith(".ln_1.weight") for name in state)
 
 
-def _make_network(sizes: Mapping[str, int], positions: int) -> ModuleDict:
+def make_network(sizes: Mapping[str, int], positions: int) -> ModuleDict:
     """Make the network; its weights are named as in the state dict."""
     from torch.nn import Embedding, ModuleDict
 
@@ -188,44 +184,9 @@ def _load_weights(network: ModuleDict, state: dict[str, Tensor], file: Path) -> 
     network.load_state_dict(weights, assign=True)
 
 
-def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int] = TINY) -> None:
-    """Write a state dict of X-CLIP by Ma et al., with a single tensor for the text tower."""
-    torch = need("torch", extra="extract")
-    network = _make_network({**sizes, "temporal_layers": 4}, positions=77)
-    random = np.random.default_rng(seed)
-    state: dict[str, Any] = {
-        "clip.logit_scale": torch.tensor(4.6),
-        SYNTHETIC_TENSOR: torch.ones(()),
-    }
-    for name, weights in network.state_dict().items():
-        if "ln_" in name:
-            state[name] = torch.full_like(weights, float(name.endswith("weight")))
-            continue
-        values = torch.from_numpy(random.standard_normal(weights.shape, np.float32))
-        is_matrix = weights.ndim > 1 and "embedding" not in name
-        if POSITIONS in name:
-            values *= 0.05
-        elif weights.ndim > 1:
-            values *= 0.5 / math.sqrt(weights[0].numel())
-        else:
-            values *= 0.5 / math.sqrt(len(weights))
-        # Published checkpoints have CLIP's matrices in float16.
-        state[name] = values.half() if name.startswith(VISION) and is_matrix else values
-    state[FRAME_WEIGHTS] = torch.eye(12)
-    torch.save(state, folder / "pytorch_model.bin.0")
-
-
-SAMPLING = Sampling(12, FRAMES_PER_SECOND)
-CHECKPOINTS = (
-    KnownCheckpoint(
-        "xclip-lsmdc", "X-CLIP of Ma et al., trained on LSMDC: the paper's second X-CLIP", SAMPLING
-    ),
-    KnownCheckpoint(
-        "tiny-xclip-lsmdc",
-        "a small X-CLIP like Ma et al.'s, with random weights",
-        SAMPLING,
-        write=write_xclip_lsmdc,
-    ),
+CHECKPOINT = KnownCheckpoint(
+    "xclip-lsmdc",
+    "X-CLIP of Ma et al., trained on LSMDC: the paper's second X-CLIP",
+    Sampling(12, FRAMES_PER_SECOND),
 )
-
-FAMILY = Family("xclip-lsmdc", None, CHECKPOINTS, load)
+FAMILY = Family("xclip-lsmdc", None, (CHECKPOINT,), load)

@@ -128,7 +128,7 @@ def test_names_come_from_the_user_or_the_folder(checkpoints, tmp_path, monkeypat
         if "tiny-vivit" in str(spec):
             same = of.load_backbone(vivit, "cpu").about["weights_sha256"]
             assert about["weights_sha256"] == same
-    assert len(list((tmp_path / "cache").rglob("SYNTHETIC.txt"))) == 1
+    assert len(list((tmp_path / "cache").rglob("config.json"))) == 1
     # A folder of this name takes precedence over a known checkpoint.
     shutil.copytree(lsmdc, tmp_path / "vivit")
     assert of.load_backbone("mine=vivit", "cpu").about["family"] == "xclip-lsmdc"

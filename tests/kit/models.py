@@ -1,19 +1,21 @@
 """Networks with random weights for the tests: small ones of every family, and full-size ones.
 
-The package itself ships `tiny-xclip`, `tiny-vivit`, `tiny-clap` and `tiny-xclip-lsmdc`.
+The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-clap`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny
+import numpy as np
+
+from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny, xclip_lsmdc
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
 from obygaze_features.backbones.weights import write_random_weights
-from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
 
 Sizes = Mapping[str, Any]
@@ -99,6 +101,34 @@ def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> N
                       "size": {"height": side, "width": side}, "do_center_crop": None,
                       "crop_size": None}  # fmt: skip
     write_network(folder, seed, kind, "Model", sizes, processor)
+
+
+def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None:
+    """Write a state dict of X-CLIP by Ma et al., with a single tensor for the text tower."""
+    import torch
+
+    network = xclip_lsmdc.make_network({**sizes, "temporal_layers": 4}, positions=77)
+    random = np.random.default_rng(seed)
+    state: dict[str, Any] = {
+        "clip.logit_scale": torch.tensor(4.6),
+        xclip_lsmdc.SYNTHETIC_TENSOR: torch.ones(()),
+    }
+    for name, weights in network.state_dict().items():
+        if "ln_" in name:
+            state[name] = torch.full_like(weights, float(name.endswith("weight")))
+            continue
+        values = torch.from_numpy(random.standard_normal(weights.shape, np.float32))
+        is_matrix = weights.ndim > 1 and "embedding" not in name
+        if xclip_lsmdc.POSITIONS in name:
+            values *= 0.05
+        elif weights.ndim > 1:
+            values *= 0.5 / math.sqrt(weights[0].numel())
+        else:
+            values *= 0.5 / math.sqrt(len(weights))
+        # Published checkpoints have CLIP's matrices in float16.
+        state[name] = values.half() if name.startswith(xclip_lsmdc.VISION) and is_matrix else values
+    state[xclip_lsmdc.FRAME_WEIGHTS] = torch.eye(12)
+    torch.save(state, folder / "pytorch_model.bin.0")
 
 
 def write_gpt2(folder: Path, seed: int) -> None:
@@ -199,6 +229,7 @@ AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
 CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
+TINY_LSMDC = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
 #: name -> the writer and its sizes.
 _WRITERS: dict[str, tuple[Any, ...]] = {
@@ -214,6 +245,7 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
     "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
     "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
+    "tiny-xclip-lsmdc": (write_xclip_lsmdc, [TINY_LSMDC]),
     "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
     "random-clip": (write_clip, [{}, 512]),
     "random-dinov2": (write_dino, [{"image_size": 518}]),
@@ -223,11 +255,16 @@ _WRITERS: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
-HEARING = {"tiny-ast": SECOND, "tiny-wav2vec2": SPEECH, "tiny-hubert": SPEECH}
+SAMPLINGS = {
+    "tiny-xclip-lsmdc": Sampling(12, 1.0),
+    "tiny-ast": SECOND,
+    "tiny-wav2vec2": SPEECH,
+    "tiny-hubert": SPEECH,
+}
 
 
 def _card(name: str, write: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
-    sampling = HEARING.get(name) or Sampling(32)
+    sampling = SAMPLINGS.get(name) or Sampling(32)
     return KnownCheckpoint(
         name, "", sampling, write=lambda folder, seed: write(folder, seed, *sizes)
     )
