@@ -126,6 +126,11 @@ class Backbone:
     about: Mapping[str, Any] = field(default_factory=dict)
     for_clips: bool = True
 
+    def __post_init__(self) -> None:
+        for file in self.weights:
+            if not Path(file).is_file():
+                raise BackboneError(f"weights must be a tuple of files ({file} is not a file)")
+
     @staticmethod
     def from_torch(
         net: Module,

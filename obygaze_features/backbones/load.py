@@ -20,7 +20,13 @@ from obygaze_features.backbones.registry import known_checkpoints
 from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
-from obygaze_features.common.plugins import OBJECT, load_object, plugin_at
+from obygaze_features.common.plugins import (
+    OBJECT,
+    describe_error,
+    load_object,
+    package_of,
+    plugin_at,
+)
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import CREDITS
@@ -119,7 +125,11 @@ def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbo
     """Return the backbone that a user's function or class makes."""
     if not callable(make):
         raise BackboneError(f"{origin} is not a function or class that makes a Backbone")
-    backbone = make(mode) if signature(make).parameters else make()
+    try:
+        backbone = make(mode) if signature(make).parameters else make()
+    except Exception as problem:  # the user's code may raise anything
+        reason = describe_error(problem, [package_of(make.__module__)])
+        raise BackboneError(f"{name or make} cannot be made: {reason}") from problem
     if not isinstance(backbone, Backbone):
         raise BackboneError(f"{name or make} makes a {type(backbone).__name__}, not a Backbone")
     return _with_origin(backbone, name or backbone.name, origin)

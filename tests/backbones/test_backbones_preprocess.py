@@ -265,3 +265,14 @@ def test_weights_are_named_by_text_or_path(tmp_path):
         for kind in (str, Path)
     }
     assert digests == {hashlib.sha256(file.read_bytes()).hexdigest()}
+
+
+@pytest.mark.parametrize("weights", [("nope.onnx",), "nope.onnx", (3,)])
+def test_wrong_weights_are_one_line_with_file_and_line(weights):
+    own = of.Backbone.from_torch(torch.nn.Flatten(), frames=2, size=4)
+
+    def make():
+        return replace(own, weights=weights)
+
+    with pytest.raises(BackboneError, match=r"make cannot be made: .*_preprocess\.py:\d+\)$"):
+        of.load_backbone(make, "cpu")
