@@ -265,7 +265,7 @@ def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
         "name": checkpoint.name,
         "takes": checkpoint.sampling.words,
         "from": source,
-        "licence": checkpoint.credits.get("licence", ""),
+        "licence": checkpoint.credits.get("licence"),
     }
 
 
