@@ -83,15 +83,17 @@ class Preprocessing:
     def attributes(self) -> dict[str, Any]:
         """Return the fields as recorded in a store's attributes, with functions by name."""
         fields = asdict(replace(self, transform=None))
-        words = " ".join(repr(self.transform).split()) if self.transform else ""
-        fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
-        return {name: value for name, value in fields.items() if value or name != "transform"}
+        del fields["transform"]
+        if self.transform:
+            words = " ".join(repr(self.transform).split())
+            fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
+        return fields
 
     @property
     def geometry(self) -> Hashable:
         """The settings that affect `resize_and_crop`."""
-        sizes = self.shortest_edge, self.crop, self.squash
-        return *sizes, self.filter, self.middle, id(self.transform)
+        sizes = (self.shortest_edge, self.crop, self.squash)
+        return (sizes, self.filter, self.middle, id(self.transform))
 
     def at(self, size: int) -> Preprocessing:
         """Return the same preprocessing for a different input size."""
@@ -101,18 +103,18 @@ class Preprocessing:
         """Turn frames, uint8 ``[T,H,W,3]``, into the network's input ``[T,3,h,w]``."""
         return normalise(resize_and_crop(frames, self), self)
 
-    def check_size(self, size: int | tuple[int, ...] | list[int], checkpoint: Path) -> None:
+    def check_size(self, size: int | Sequence[int], checkpoint: Path) -> None:
         """Raise `BackboneError` unless the crop has the size that a checkpoint's network takes."""
         expected = (size, size) if isinstance(size, int) else tuple(size)
         if self.crop != expected:
             raise BackboneError(
-                f"{checkpoint / CONFIG} crops to {self.crop[0]}x{self.crop[1]}, "
-                f"but according to config.json the network takes {expected[0]}x{expected[1]}. "
-                "Use the processor file of the same checkpoint"
+                f"{checkpoint / CONFIG} crops to {self.crop}, but according to config.json the "
+                f"network takes {expected}. Use the processor file of the same checkpoint"
             )
 
 
-MAX_EDGE, MAX_SCALE = 4096, 1e6
+MAX_EDGE = 4096
+MAX_SCALE = 1e6
 """Limits for a checkpoint's settings: the pixels of an edge, and values such as means."""
 CLIP_TORCHVISION = Preprocessing(
     shortest_edge=224,
@@ -147,30 +149,23 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     if not isinstance(config, dict):
         raise BackboneError(f"{path} must hold a JSON object with a processor's configuration")
     kind = str(config.get("image_processor_type", ""))
-    resample = 3 if kind.startswith(_BICUBIC) else 2
-    scale = 1 / 255
-    offset = False
-    if kind.startswith("Vivit"):  # only this processor has an offset, which is on by default
-        scale = 1 / 127.5
-        offset = config.get("offset", True)
-    preprocessing = Preprocessing(None, "bilinear", (0, 0))
-    with translate(BackboneError, path, "has no usable value for {}"):
-        edge, crop = _geometry(config, path)
-        preprocessing = replace(
-            preprocessing,
-            shortest_edge=edge,
-            filter=_FILTERS[config.get("resample", resample)],
-            crop=crop,
-            scale=config.get("rescale_factor", scale),
-            offset=float(offset),
-        )
-        if config.get("do_normalize", True):
-            mean = tuple(config["image_mean"])
-            preprocessing = replace(preprocessing, mean=mean, std=tuple(config["image_std"]))
-        _require_numbers(preprocessing, path)
+    fields: dict[str, Any] = {"mode": mode, "scale": 1 / 255}
     if mode == "author":
-        preprocessing = replace(preprocessing, squash=AUTHOR_SQUASH)
-    return replace(preprocessing, mode=mode)
+        fields["squash"] = AUTHOR_SQUASH
+    with translate(BackboneError, path, "has no usable value for {}"):
+        if kind.startswith("Vivit"):  # only this processor has an offset, which is on by default
+            fields["scale"] = 1 / 127.5
+            fields["offset"] = float(config.get("offset", True))
+        if "rescale_factor" in config:
+            fields["scale"] = config["rescale_factor"]
+        if config.get("do_normalize", True):
+            fields["mean"] = tuple(config["image_mean"])
+            fields["std"] = tuple(config["image_std"])
+        filter_number = config.get("resample", 3 if kind.startswith(_BICUBIC) else 2)
+        edge, crop = _geometry(config, path)
+        preprocessing = Preprocessing(edge, _FILTERS[filter_number], crop, **fields)
+        _require_numbers(preprocessing, path)
+        return preprocessing
 
 
 def _require_numbers(own: Preprocessing, path: Path) -> None:

@@ -30,7 +30,7 @@ SLIPS = [
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ("tiny-xclip", lambda folder: write(folder / "preprocessor_config.json", "[]"),
      "must hold a JSON object with a processor's configuration"),
-    ("tiny-xclip", processor(crop_size=16), "crops to 16x16, .* takes 32x32"),
+    ("tiny-xclip", processor(crop_size=16), r"crops to \(16, 16\), .* takes \(32, 32\)"),
     ("tiny-clap", processor(truncation="fusion"), "fusion.* Use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
     ("tiny-clap", processor(hop_length="no"), "settings that do not work"),
