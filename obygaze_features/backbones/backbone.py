@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from obygaze_features.backbones.preprocess import Preprocessing
+    from obygaze_features.backbones.weights import Tokenizer
 
 RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
 """The value of ``synthetic`` in the configuration of a checkpoint with random weights."""
@@ -258,11 +259,12 @@ class Backbone:
         return isinstance(self.sampling, SoundSampling)
 
     @cached_property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer for texts, loaded on first use."""
         self.check_reads(texts=True)
-        assert self.text_tower
-        return self.text_tower.load_tokenizer()
+        assert self.text_tower is not None
+        tokenizer: Tokenizer = self.text_tower.load_tokenizer()
+        return tokenizer
 
     def check_reads(self, *, texts: bool = False, images: bool = False) -> None:
         """Raise `UsageError` if `texts` or `images` are requested and cannot be read."""

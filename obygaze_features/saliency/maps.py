@@ -280,7 +280,7 @@ class GradCamModel:
     def cuts(self, text: str) -> bool:
         """Return True if a text is too long for the network, which reads only its start."""
         tokenizer = self.backbone.tokenizer
-        return bool(tokenizer.count([text])[0] > tokenizer.max_tokens)
+        return tokenizer.count([text])[0] > tokenizer.max_tokens
 
 
 def load_grad_cam_model(spec: str | Path, device: str | None = None) -> GradCamModel:
