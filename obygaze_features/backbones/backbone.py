@@ -272,7 +272,7 @@ class Backbone:
         if texts and not self.text_tower:
             unread.append("texts")
         if images and not self.encode_images:
-            unread.append("single images")
+            unread.append("images")
         if unread:
             raise UsageError(
                 f"{self.name} does not read {' and '.join(unread)}. Choose another backbone; this "
