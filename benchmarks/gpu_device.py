@@ -268,7 +268,7 @@ def batches(bench: Bench) -> Iterator[Result]:
     counts = (1, CLIPS_PER_BATCH) if bench.small else (1, 2, 4, CLIPS_PER_BATCH, 16, 32)
     largest = counts[-1]
     ceilings = {precision: _product_rate(bench, precision) for precision in LIMITS}
-    for name in bench.parts([*bench.three, f"{bench.size}-vjepa2"]):
+    for name in bench.parts(bench.three):
         exact = bench.backbone(name)
         tera, clips = _operations(exact) / 1e12, make_input(exact, largest)
         for precision, ceiling in ceilings.items():
@@ -294,7 +294,7 @@ def stages(bench: Bench) -> Iterator[Result]:
     """Measure each step of a batch other than its forward pass separately."""
     frames = bench.noise(FRAMES)
     on_device = frames.to(bench.device)
-    for name in bench.parts([*bench.three, f"{bench.size}-vjepa2"]):
+    for name in bench.parts(bench.three):
         backbone = bench.backbone(name)
         pixels, present = (part.to(bench.device) for part in make_input(backbone, CLIPS_PER_BATCH))
         resized = torch.zeros(pixels.shape, dtype=torch.uint8, device=bench.device)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 RANDOM_WEIGHTS_NOTE = "random weights, trained on nothing"
 """The value of ``synthetic`` in the configuration of a checkpoint with random weights."""
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 """The mean and standard deviation of ImageNet's pixels for each channel."""
 NO_CLIPS = Sampling(0)
 """The sampling of backbones that only read texts."""
@@ -41,14 +42,15 @@ class TextTower:
     modules
         The modules with the weights, which are moved to the device on first use.
     encode
-        A function that maps token ids (a tokenizer's output) to embeddings ``[B,D]``.
+        A function that maps token ids (a tokenizer's output) to arrays, such as ``native``, the
+        embeddings ``[B,D]``.
     load_tokenizer
         A function that reads the checkpoint's tokenizer.
     """
 
     modules: Sequence[Module]
-    encode: Callable[[Mapping[str, Tensor]], Tensor]
-    load_tokenizer: Callable[[], Tokenizer]
+    encode: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+    load_tokenizer: Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Backbone:
         false for padding, and the names of the requested arrays. It returns these arrays, and
         possibly others. It sets the tokens of padding to NaN.
     weights
-        The weight files.
+        The paths of the weight files.
     config
         The checkpoint's configuration.
     embedding
@@ -125,6 +127,11 @@ class Backbone:
     about: Mapping[str, Any] = field(default_factory=dict)
     for_clips: bool = True
 
+    def __post_init__(self) -> None:
+        for file in self.weights:
+            if not Path(file).is_file():
+                raise BackboneError(f"weights must be a tuple of files ({file} is not a file)")
+
     @staticmethod
     def from_torch(
         net: Module,
@@ -134,12 +141,9 @@ class Backbone:
         mean: Sequence[float] = IMAGENET_MEAN,
         std: Sequence[float] = IMAGENET_STD,
         transform: Callable[[Tensor], Tensor] | Preprocessing | None = None,
-        name: str = "",
+        layout: str = "BCHW",
         layer: str | None = None,
-        layout: str | None = None,
-        licence: str = "",
-        citation: str = "",
-        paper: str = "",
+        **stated: str,
     ) -> Backbone:
         """Make a backbone from a torch module, which is switched to ``eval()``.
 
@@ -160,37 +164,29 @@ class Backbone:
         transform
             A function that replaces these steps and maps a frame, uint8 ``[3,H,W]``, to the
             network's input ``[3,h,w]``.
-        name
-            The name of the store (default: the name of the network's class).
+        layout
+            The layout of the network's input: single frames as ``BCHW``, or clips as ``BTCHW`` or
+            ``BCTHW``.
         layer
             The layer whose output to use, such as ``blocks.10``, named as in
             ``net.named_modules()``.
-        layout
-            The layout of the network's input: clips as ``BTCHW`` or ``BCTHW``, or single frames as
-            ``BCHW`` (default: the first of these that the network accepts).
-        licence, citation, paper
-            The credits for the weights, which the store records.
+        stated
+            The `name` of the store (default: the name of the network's class), and the `licence`,
+            `citation` and `paper` of the weights, which the store records.
 
         Examples
         --------
         ::
 
-            Backbone.from_torch(net, frames=16, size=224, name="mine")
+            Backbone.from_torch(resnet, frames=16, size=224, name="mine")
             Backbone.from_torch(vit, layer="blocks.10", transform=transform)
+            Backbone.from_torch(r3d, layout="BCTHW", licence="MIT")
         """
-        from obygaze_features.backbones.own import make_preprocessing, wrap_module
+        from obygaze_features.backbones.own import make_preprocessing, read_module
 
-        return wrap_module(
-            net,
-            make_preprocessing(size, mean, std, transform),
-            frames=frames,
-            name=name,
-            layer=layer,
-            layout=layout,
-            licence=licence,
-            citation=citation,
-            paper=paper,
-        )
+        preprocessing = make_preprocessing(size, mean, std, transform)
+        fields = read_module(net, preprocessing, frames, layout, layer)
+        return Backbone(**{"name": type(net).__name__, **fields, **stated})
 
     def embed_clips(self, pixels: Tensor, present: Tensor) -> dict[str, Tensor]:
         """Embed a batch of clips; return a float32 tensor ``[B, ...]`` for each of `arrays`.
@@ -212,24 +208,28 @@ class Backbone:
 
     def embed_images(self, pixels: Tensor) -> Tensor:
         """Embed preprocessed images ``[B,3,h,w]`` as float32 ``[B,D]``, without normalising."""
-        spec, encode = self.image_text_embedding(), self.encode_images
-        assert encode
-        return self._encode(len(pixels), (spec,), lambda: {spec.name: encode(pixels)})[spec.name]
+        self.check_reads(images=True)
+        encode = self.encode_images
+        spec = self.embedding
+        assert encode is not None
+        assert spec is not None
+        return self._encode(len(pixels), [spec], lambda: {spec.name: encode(pixels)})[spec.name]
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts as float32 ``[B,D]``, in the same space as images or sound."""
-        tokens, spec = self.tokenizer(texts), self.image_text_embedding()
-        tower = self._loaded_text_tower
-
-        def encode() -> dict[str, Tensor]:
-            ids = {name: values.to(self.device) for name, values in tokens.items()}
-            return {spec.name: tower.encode(ids)}
-
-        return self._encode(len(texts), (spec,), encode)[spec.name]
+        return self.embed_text_arrays(texts)["native"]
 
     def embed_text_arrays(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Embed texts; return the arrays that a store of texts has."""
-        return {self.image_text_embedding().name: self.embed_texts(texts)}
+        tokens = self.tokenizer(texts)
+        tower = self.text_tower
+        assert tower is not None
+        assert self.embedding is not None
+        for module in tower.modules:
+            move_to_device(module, self.device, self.name)
+        ids = {name: values.to(self.device) for name, values in tokens.items()}
+        specs = [self.embedding] if self.for_clips else self.arrays
+        return self._encode(len(texts), specs, lambda: tower.encode(ids))
 
     def _encode(
         self, count: int, specs: Sequence[ArraySpec], encode: Callable[[], Mapping[str, Tensor]]
@@ -237,19 +237,21 @@ class Backbone:
         """Run `encode` on `count` inputs, and check the shapes of its outputs."""
         import torch
 
-        kind = torch.device(self.device).type
-        with torch.inference_mode(), arithmetic(kind, self.precision):
+        arrays = {}
+        with torch.inference_mode(), arithmetic(self.device, self.precision):
             outputs = encode()
             for spec in specs:
                 if spec.name not in outputs:
                     raise BackboneError(f"{self.name} does not return the array {spec.name}")
-                shape = tuple(outputs[spec.name].shape)
-                if shape != (count, *spec.shape):
+                values = outputs[spec.name]
+                expected = (count, *spec.shape)
+                if values.shape != expected:
+                    shape = tuple(values.shape)
                     raise BackboneError(
-                        f"{self.name}: {spec.name} has shape {shape}, expected "
-                        f"{(count, *spec.shape)}"
+                        f"{self.name}: {spec.name} has shape {shape}, expected {expected}"
                     )
-            return {spec.name: outputs[spec.name].float() for spec in specs}
+                arrays[spec.name] = values.float()
+        return arrays
 
     @property
     def hears(self) -> bool:
@@ -259,53 +261,40 @@ class Backbone:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer for texts, loaded on first use."""
-        self.check_reads_texts()
-        assert self.text_tower
-        return self.text_tower.load_tokenizer()
+        self.check_reads(texts=True)
+        assert self.text_tower is not None
+        tokenizer: Tokenizer = self.text_tower.load_tokenizer()
+        return tokenizer
 
-    def image_text_embedding(self) -> ArraySpec:
-        """Return the array for images and texts; raise `UsageError` if the backbone has none."""
-        if self.embedding is None:
-            raise self._reads_no("texts or single images")
-        return self.embedding
-
-    def check_reads_texts(self) -> None:
-        """Raise `UsageError` if the backbone does not read texts."""
-        self.image_text_embedding()
-        if self.text_tower is None:
-            raise self._reads_no("texts, only images")
-
-    def _reads_no(self, inputs: str) -> UsageError:
-        return UsageError(
-            f"{self.name} does not read {inputs}. Choose another backbone; this command lists "
-            "all of them: obygaze features backbones"
-        )
+    def check_reads(self, *, texts: bool = False, images: bool = False) -> None:
+        """Raise `UsageError` if `texts` or `images` are requested and cannot be read."""
+        unread = []
+        if texts and not self.text_tower:
+            unread.append("texts")
+        if images and not self.encode_images:
+            unread.append("images")
+        if unread:
+            raise UsageError(
+                f"{self.name} does not read {' and '.join(unread)}. Choose another backbone; this "
+                "command lists all of them: obygaze features backbones"
+            )
 
     def for_images_and_texts(self, *, texts: bool = False, images: bool = False) -> Backbone:
-        """Return a copy of the backbone that computes only the array for images and texts.
+        """Return a copy of the backbone that computes only the arrays of images and texts.
 
         Raises `UsageError` if `texts` or `images` are requested and the backbone cannot read them.
         """
-        if texts:
-            self.check_reads_texts()
-        if images and self.embedding and not self.encode_images:
-            raise self._reads_no("images")
-        return self.with_changes(arrays=(self.image_text_embedding(),), for_clips=False)
+        self.check_reads(texts=texts, images=images)
+        if not self.for_clips:
+            return self
+        assert self.embedding is not None
+        return self.with_changes(arrays=(self.embedding,), for_clips=False)
 
     def with_changes(self, **changes: Any) -> Backbone:
         """Return a copy with changed fields. `dataclasses.replace` would not support subclasses."""
         clone = copy(self)
-        for name in ("tokenizer", "_loaded_text_tower"):
-            vars(clone).pop(name, None)
         vars(clone).update(changes)
         return clone
-
-    @cached_property
-    def _loaded_text_tower(self) -> TextTower:
-        assert self.text_tower
-        for module in self.text_tower.modules:
-            move_to_device(module, self.device, self.name)
-        return self.text_tower
 
 
 @dataclass(frozen=True)
@@ -320,15 +309,11 @@ class KnownCheckpoint:
         A one-line description.
     sampling
         The rule that samples frames of a clip or windows of its sound; `NO_CLIPS` for text models.
-    arrays
-        All arrays that a store can have.
     repository
-        The repository on the Hugging Face Hub.
+        The repository on the Hugging Face Hub, if it is there.
     write
         For checkpoints with random weights, a function that writes the checkpoint into an empty
         folder, given a seed.
-    how_to_get
-        Instructions for users, if the checkpoint is not on the Hub and has no random weights.
     credits
         The entries of `CREDITS` that are known.
     """
@@ -336,43 +321,25 @@ class KnownCheckpoint:
     name: str
     title: str
     sampling: Sampling | SoundSampling = NO_CLIPS
-    arrays: tuple[ArraySpec, ...] = ()
     repository: str | None = None
     write: Callable[[Path, int], None] | None = None
-    how_to_get: str = ""
     credits: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def hears(self) -> bool:
-        """True if the checkpoint takes the sound of a clip rather than its frames."""
-        return isinstance(self.sampling, SoundSampling)
 
-    @property
-    def bytes_per_clip(self) -> int:
-        """The bytes per clip in a store, without arrays that are only stored on request."""
-        return sum(spec.row_bytes for spec in self.arrays if not spec.on_request)
-
-
-def published(
-    family: str, arrays: Callable[..., tuple[ArraySpec, ...]] = lambda: ()
-) -> tuple[KnownCheckpoint, ...]:
-    """Return a family's checkpoints from ``published.toml``.
-
-    `arrays` returns a checkpoint's arrays, given its ``sizes`` in this file.
-    """
+def published(family: str) -> tuple[KnownCheckpoint, ...]:
+    """Return a family's checkpoints from ``published.toml``."""
     tables = _read_published()
-    shared = tables["credits"].get(family, {})
-    return tuple(
-        KnownCheckpoint(
-            row["name"],
-            row["title"],
-            SoundSampling(*row["sound"]) if "sound" in row else Sampling(row.get("frames", 0)),
-            arrays(**row.get("sizes", {})),
-            row["repository"],
-            credits={key: row[key] for key in CREDITS if key in row},
+    checkpoints = []
+    for row in tables[family]:
+        facts = tables["credits"].get(family, {}) | row
+        sampling: Sampling | SoundSampling = Sampling(facts.get("frames", 0))
+        if "sound" in facts:
+            sampling = SoundSampling(*facts["sound"])
+        credit = {key: facts[key] for key in CREDITS if key in facts}
+        checkpoints.append(
+            KnownCheckpoint(row["name"], row["title"], sampling, row["repository"], credits=credit)
         )
-        for row in (shared | row for row in tables[family])
-    )
+    return tuple(checkpoints)
 
 
 @cache
@@ -396,8 +363,6 @@ class Family:
         A function that returns the backbone for a checkpoint's path and a preprocessing mode.
     embeds_texts
         True if the family also embeds texts. Unless it is an audio family, it also embeds images.
-    embeds_images
-        True if the family also embeds images, but no texts.
     """
 
     name: str
@@ -405,4 +370,3 @@ class Family:
     checkpoints: tuple[KnownCheckpoint, ...]
     load: Callable[[Path, str], Backbone]
     embeds_texts: bool = False
-    embeds_images: bool = False

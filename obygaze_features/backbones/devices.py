@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from obygaze_features.common.package import need, usable_cores, usable_memory
 from obygaze_features.common.text import first_line
-from obygaze_features.errors import BackboneError, UsageError
+from obygaze_features.errors import BackboneError, UsageError, translate
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -29,7 +29,6 @@ _OUT_OF_MEMORY = re.compile(
     "(CUBLAS|CUDNN)_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
 )
 """A pattern for messages of CUDA, its libraries and other allocators when memory runs out."""
-_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:(G)i?B?|(M)i?B?)", re.IGNORECASE)
 
 
 def check_precision(precision: str) -> None:
@@ -46,20 +45,18 @@ def choose_device(device: str | None) -> str:
     """
     torch = need("torch", extra="extract")
     if device is None:
+        device = "cpu"
         if torch.cuda.is_available():
             device = "cuda"
-        else:
-            device = "mps" if torch.backends.mps.is_available() else "cpu"
+        elif torch.backends.mps.is_available():
+            device = "mps"
     if device == "cuda":
         with contextlib.suppress(Exception):  # if CUDA cannot start, try_device reports the reason
             device = f"cuda:{torch.cuda.current_device()}"
     if reason := try_device(device):
-        # For an unknown name, torch lists every kind of device that exists.
-        details = "" if reason.startswith("Expected one of") else f" ({reason})"
         raise BackboneError(
-            f"the device {device!r} cannot be used{details}; this machine has "
-            f"{', '.join(_devices())}. Choose another, such as --device cpu; for details, run: "
-            "obygaze doctor"
+            f"the device {device!r} cannot be used ({reason}). Choose another, such as --device "
+            "cpu; for details, run: obygaze doctor"
         )
     return device
 
@@ -79,27 +76,23 @@ def try_device(device: str) -> str:
     return ""
 
 
-def _devices() -> list[str]:
-    """Return the devices of this machine."""
-    import torch
-
-    cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    return ["cpu", *cuda, *(["mps"] if torch.backends.mps.is_available() else [])]
-
-
 def describe_device(device: str) -> str:
     """Describe a device; for a GPU, include versions and settings that can change results."""
     if not device.startswith("cuda"):
         return device
     import torch
 
-    kernels = ("flash", "mem_efficient", "math")
-    used = [name for name in kernels if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()]
-    driver = re.search(r"\d+\.[\d.]+", DRIVER.read_text()) if DRIVER.is_file() else None
+    used = []
+    for kernel in ("flash", "mem_efficient", "math"):
+        if getattr(torch.backends.cuda, f"{kernel}_sdp_enabled")():
+            used.append(kernel)
+    driver = "unknown"
+    if DRIVER.is_file() and (found := re.search(r"\d+\.[\d.]+", DRIVER.read_text())):
+        driver = found[0]
     return (
-        f"{device} ({torch.cuda.get_device_name(device)}, "
-        f"driver {driver[0] if driver else 'unknown'}, CUDA {torch.version.cuda}, "
-        f"cuDNN {torch.backends.cudnn.version()}, attention by {' or '.join(used)})"
+        f"{device} ({torch.cuda.get_device_name(device)}, driver {driver}, "
+        f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, "
+        f"attention by {' or '.join(used)})"
     )
 
 
@@ -138,19 +131,9 @@ def _tf32(allow: bool) -> Iterator[None]:
     """Allow or forbid TF32 in the ``with`` block, and restore the caller's setting afterwards."""
     import torch
 
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    if not hasattr(matmul, "fp32_precision"):  # before torch 2.9
-        precision, allowed = torch.get_float32_matmul_precision(), cudnn.allow_tf32
-        torch.set_float32_matmul_precision("high" if allow else "highest")
-        cudnn.allow_tf32 = allow
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(precision)
-            cudnn.allow_tf32 = allowed
-        return
+    backends = torch.backends
     # `allow_tf32` cannot even be read once a caller has used these.
-    switches = matmul, cudnn.conv, cudnn.rnn
+    switches = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
     before = [switch.fp32_precision for switch in switches]
     for switch in switches:
         switch.fp32_precision = "tf32" if allow else "ieee"
@@ -168,29 +151,29 @@ def _same_kernels() -> Iterator[None]:
     """Disable cuDNN features that make results vary: its autotuned convolutions and attention."""
     import torch
 
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
-    before = cudnn.benchmark, cuda.cudnn_sdp_enabled()
+    cuda = torch.backends.cuda
+    cudnn = torch.backends.cudnn
+    benchmark = cudnn.benchmark
+    attention = cuda.cudnn_sdp_enabled()
     cudnn.benchmark = False
     cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        cudnn.benchmark = before[0]
-        cuda.enable_cudnn_sdp(before[1])
+        cudnn.benchmark = benchmark
+        cuda.enable_cudnn_sdp(attention)
 
 
 def limit_gpu_memory(device: str, limit: str) -> None:
-    """Limit the GPU memory of this process (``20GB``, ``800MB``). Batches shrink to fit."""
+    """Limit the GPU memory of this process, in gigabytes (``20GB``). Batches shrink to fit."""
     import torch
 
-    match = _BYTES.fullmatch(limit.strip())
-    if not match:
-        raise UsageError(f"--max-gpu-memory must be a size such as 20GB or 800MB (got {limit!r})")
+    with translate(UsageError, "--max-gpu-memory", "must be a size such as 20GB"):
+        gigabytes = float(limit.removesuffix("GB"))
     if torch.device(device).type != "cuda":
         raise UsageError(f"--max-gpu-memory needs a CUDA device (got {device})")
-    size = float(match[1]) * (2**30 if match[2] else 2**20)
     total = torch.cuda.get_device_properties(device).total_memory
-    limit_gpu_share(device, min(1.0, size / total))
+    limit_gpu_share(device, min(1.0, gigabytes * 2**30 / total))
 
 
 def limit_gpu_share(device: str, share: float) -> None:
@@ -203,9 +186,10 @@ def limit_gpu_share(device: str, share: float) -> None:
 
 def is_out_of_memory(problem: BaseException) -> bool:
     """Return True if an error means that memory ran out, by its type or message."""
-    # Compare the name, because torch.OutOfMemoryError only exists since torch 2.5.
-    is_known = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
-    return is_known or bool(_OUT_OF_MEMORY.search(str(problem)))
+    import torch
+
+    known = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(problem, known) or bool(_OUT_OF_MEMORY.search(str(problem)))
 
 
 def is_asynchronous_error(problem: BaseException) -> bool:
@@ -265,8 +249,7 @@ def spare_memory(device: str) -> int:
     if torch.device(device).type != "cuda":
         return usable_memory()
     free, total = torch.cuda.mem_get_info(device)
-    read_share = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # torch 2.8
-    share: float = read_share(device) if read_share else 1.0
+    share = torch.cuda.get_per_process_memory_fraction(device)
     allowed = int(share * total) - int(torch.cuda.memory_reserved(device))
     return max(0, min(int(free), allowed))
 

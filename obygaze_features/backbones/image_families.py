@@ -21,26 +21,8 @@ from obygaze_features.store.arrays import pool_mean
 if TYPE_CHECKING:
     from torch import Tensor
 
-SAMPLING = Sampling(32)
-"""The sampling of the paper's X-CLIP and ViViT, which lets all these backbones share frames."""
-
-
-def frame_arrays(
-    dim: int, meaning: str, tokens: int, width: int, order: str
-) -> tuple[ArraySpec, ...]:
-    """Return the arrays of a network that embeds each frame separately.
-
-    `meaning` describes the embedding, which has `dim` numbers. A frame has `tokens` tokens of width
-    `width`, in the order that `order` describes.
-    """
-    frames = SAMPLING.frames
-    all_tokens = f"all tokens, {tokens} a frame, {order}"
-    return (
-        ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
-        *pool_specs(dim, "`frames`", mean=", the same as `native`"),
-        ArraySpec.named("frames", (frames, dim), meaning),
-        ArraySpec.named("tokens", (frames * tokens, width), all_tokens),
-    )
+FRAMES = 32
+"""The frames of the paper's X-CLIP and ViViT, so that all these backbones share frames."""
 
 
 def make_text_tower(
@@ -51,37 +33,60 @@ def make_text_tower(
     `unused` is the number of positions that never hold tokens.
     """
     config = model.config
+    modules = [model]
+    if project:
+        modules.append(project)
 
-    def encode(tokens: Mapping[str, Tensor]) -> Tensor:
-        embedded: Tensor = model(**tokens).pooler_output
-        return project(embedded) if project else embedded
+    def encode(tokens: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        embedded = model(**tokens).pooler_output
+        if project:
+            embedded = project(embedded)
+        return {"native": embedded}
 
     def load_tokenizer() -> Tokenizer:
         longest = config.max_position_embeddings - unused
         return read_tokenizer(path, longest, config.vocab_size, padding)
 
-    return TextTower([model, project] if project else [model], encode, load_tokenizer)
+    return TextTower(modules, encode, load_tokenizer)
 
 
 def frame_backbone(
     vision: Any,
     fields: Mapping[str, Any],
-    project: Any,
-    text_tower: TextTower | None,
-    arrays: tuple[ArraySpec, ...],
-    meaning: str,
+    *,
+    dim: int,
+    frame: str,
+    tokens: int,
+    order: str,
+    image: str,
+    project: Any = None,
+    text_tower: TextTower | None = None,
 ) -> Backbone:
     """Make a backbone from a vision tower that embeds each frame of a clip separately.
 
-    `fields` come from `load_folder`. `project` maps the tower's embedding into the space that
-    images and texts share. `meaning` describes the embedding of an image or a text.
+    Parameters
+    ----------
+    vision, fields
+        The tower and the fields of the `Backbone` that `load_folder` returns.
+    dim, frame
+        The size of a frame's embedding, and its description.
+    tokens, order
+        The number of tokens per frame, and the description of their order.
+    image
+        The description of the embedding of an image or a text.
+    project
+        A module that maps the tower's embedding into the space that images and texts share.
+    text_tower
+        The part that reads texts.
     """
-    from torch.nn import ModuleDict
+    from torch.nn import Identity, ModuleDict
+
+    project = project or Identity()
 
     def encode_clips(pixels: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
         output = vision(pixels.flatten(0, 1))
-        frames = project(output.pooler_output).float().unflatten(0, (-1, SAMPLING.frames))
-        tokens = output.last_hidden_state.unflatten(0, (-1, SAMPLING.frames)).flatten(1, 2)
+        frames = project(output.pooler_output).float().unflatten(0, (-1, FRAMES))
+        tokens = output.last_hidden_state.unflatten(0, (-1, FRAMES)).flatten(1, 2)
         native = pool_mean(frames)
         return {"native": native, "frames": frames, "tokens": tokens, **pool_tokens(frames, names)}
 
@@ -90,12 +95,18 @@ def frame_backbone(
         embedded: Tensor = project(vision(pixels).pooler_output)
         return embedded
 
+    every_token = (FRAMES * tokens, vision.config.hidden_size)
     return Backbone(
         module=ModuleDict({"vision": vision, "project": project}),
-        sampling=SAMPLING,
-        arrays=arrays,
+        sampling=Sampling(FRAMES),
+        arrays=(
+            ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
+            *pool_specs(dim, "`frames`", mean=", the same as `native`"),
+            ArraySpec.named("frames", (FRAMES, dim), frame),
+            ArraySpec.named("tokens", every_token, f"all tokens, {tokens} a frame, {order}"),
+        ),
         encode_clips=encode_clips,
-        embedding=ArraySpec.named("native", arrays[0].shape, meaning),
+        embedding=ArraySpec.named("native", (dim,), image),
         encode_images=encode_images,
         text_tower=text_tower,
         per_frame=True,
@@ -103,31 +114,21 @@ def frame_backbone(
     )
 
 
-def clip_arrays(dim: int, patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return CLIP's arrays, given the patches per frame, their width and the embedding's width."""
-    order = "class token first, neither normalised nor projected"
-    return frame_arrays(dim, "projected class token of each frame", 1 + patches, width, order)
-
-
 def load_clip(path: Path, mode: str) -> Backbone:
     """Load a CLIP model (Radford et al., 2021), possibly an OpenCLIP checkpoint."""
     model, fields = load_folder(path, mode, "CLIPModel")
     settings = model.config.vision_config
-    patches = (settings.image_size // settings.patch_size) ** 2
     return frame_backbone(
         model.vision_model,
         fields,
-        model.visual_projection,
-        make_text_tower(path, model.text_model, model.text_projection),
-        clip_arrays(model.config.projection_dim, patches, settings.hidden_size),
-        "projected class token of an image, or end token of a text",
+        dim=model.config.projection_dim,
+        frame="projected class token of each frame",
+        tokens=1 + (settings.image_size // settings.patch_size) ** 2,
+        order="class token first, neither normalised nor projected",
+        image="projected class token of an image, or end token of a text",
+        project=model.visual_projection,
+        text_tower=make_text_tower(path, model.text_model, model.text_projection),
     )
-
-
-def siglip_arrays(patches: int, width: int) -> tuple[ArraySpec, ...]:
-    """Return SigLIP's arrays (no class token), given the patches per frame and their width."""
-    meaning = "embedding of each frame: its tokens, pooled by attention"
-    return frame_arrays(width, meaning, patches, width, "after the last layer norm")
 
 
 def load_siglip(path: Path, mode: str) -> Backbone:
@@ -136,29 +137,20 @@ def load_siglip(path: Path, mode: str) -> Backbone:
     SigLIP 2 at a fixed resolution has the same layout and the same ``model_type``.
     """
     model, fields = load_folder(path, mode, "SiglipModel")
-    from torch.nn import Identity
-
     settings = model.config.vision_config
     if not getattr(settings, "vision_use_head", True):  # transformers 4.57 lacks this setting
         raise BackboneError(f"{path} has no pooling head, so it cannot embed frames")
-    patches = (settings.image_size // settings.patch_size) ** 2
     return frame_backbone(
         model.vision_model,
         fields,
-        Identity(),
+        dim=settings.hidden_size,
+        frame="embedding of each frame: its tokens, pooled by attention",
+        tokens=(settings.image_size // settings.patch_size) ** 2,
+        order="after the last layer norm",
+        image="pooled tokens of an image, or projected last token of a text",
         # SigLIP was trained on padded texts.
-        make_text_tower(path, model.text_model, padding="max_length"),
-        siglip_arrays(patches, settings.hidden_size),
-        "pooled tokens of an image, or projected last token of a text",
+        text_tower=make_text_tower(path, model.text_model, padding="max_length"),
     )
-
-
-def dino_arrays(patches: int, width: int, registers: int = 0) -> tuple[ArraySpec, ...]:
-    """Return DINO's arrays, given the patches per frame, their width and the register count."""
-    order = "class token first, " + (f"then {registers} registers, " if registers else "")
-    meaning = "class token of each frame, after the last layer norm"
-    tokens = 1 + registers + patches
-    return frame_arrays(width, meaning, tokens, width, f"{order}after the last layer norm")
 
 
 def load_dino(model: str, path: Path, mode: str) -> Backbone:
@@ -166,27 +158,33 @@ def load_dino(model: str, path: Path, mode: str) -> Backbone:
 
     The input has the size that the checkpoint's processor sets, not the size used in training.
     """
-    network, fields = load_folder(path, mode, model, size=None)
-    from torch.nn import Identity
-
+    network, fields = load_folder(path, mode, model, any_size=True)
     config = network.config
-    height, width = (side // config.patch_size for side in fields["preprocessing"].crop)
+    height, width = fields["preprocessing"].crop
+    patches = (height // config.patch_size) * (width // config.patch_size)
     registers = getattr(config, "num_register_tokens", 0)
-    arrays = dino_arrays(height * width, config.hidden_size, registers)
-    return frame_backbone(network, fields, Identity(), None, arrays, "class token of an image")
+    order = "class token first, "
+    if registers:
+        order += f"then {registers} registers, "
+    return frame_backbone(
+        network,
+        fields,
+        dim=config.hidden_size,
+        frame="class token of each frame, after the last layer norm",
+        tokens=1 + registers + patches,
+        order=order + "after the last layer norm",
+        image="class token of an image",
+    )
+
+
+def _dino(name: str, model_type: str, model: str) -> Family:
+    return Family(name, model_type, published(name), partial(load_dino, model))
 
 
 FAMILIES = (
-    Family("clip", "clip", published("clip", clip_arrays), load_clip, embeds_texts=True),
-    Family("siglip", "siglip", published("siglip", siglip_arrays), load_siglip, embeds_texts=True),
-    *(
-        Family(
-            name, kind, published(name, dino_arrays), partial(load_dino, model), embeds_images=True
-        )
-        for name, kind, model in (
-            ("dinov2", "dinov2", "Dinov2Model"),
-            ("dinov2-with-registers", "dinov2_with_registers", "Dinov2WithRegistersModel"),
-            ("dinov3", "dinov3_vit", "DINOv3ViTModel"),
-        )
-    ),
+    Family("clip", "clip", published("clip"), load_clip, embeds_texts=True),
+    Family("siglip", "siglip", published("siglip"), load_siglip, embeds_texts=True),
+    _dino("dinov2", "dinov2", "Dinov2Model"),
+    _dino("dinov2-with-registers", "dinov2_with_registers", "Dinov2WithRegistersModel"),
+    _dino("dinov3", "dinov3_vit", "DINOv3ViTModel"),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,14 @@ from obygaze_features.backbones.devices import check_precision, choose_device, m
 from obygaze_features.backbones.registry import known_checkpoints
 from obygaze_features.backbones.resample import resample
 from obygaze_features.backbones.sampling import Sampling
-from obygaze_features.backbones.weights import Tokenizer, sha256_of_files, sha256_of_module
-from obygaze_features.common.plugins import OBJECT, load_object, package_of, package_versions
+from obygaze_features.backbones.weights import sha256_of_files, sha256_of_module
+from obygaze_features.common.plugins import (
+    OBJECT,
+    describe_error,
+    load_object,
+    package_of,
+    package_versions,
+)
 from obygaze_features.errors import BackboneError, UsageError
 from obygaze_features.store import ArraySpec
 from obygaze_features.store.format import CREDITS
@@ -68,26 +73,21 @@ def load_backbone(
     if backbone.for_clips:
         backbone = resample(backbone, sampling, track)
     move_to_device(backbone.module, device, backbone.name)
-    return backbone.with_changes(
-        arrays=choose_arrays(backbone.arrays, arrays, backbone.name),
-        device=device,
-        precision=precision,
-    )
+    chosen = choose_arrays(backbone.arrays, arrays, backbone.name)
+    return backbone.with_changes(arrays=chosen, device=device, precision=precision)
 
 
 def _load_named(spec: str, mode: str) -> Backbone:
     """Load the backbone for a name, a path, ``timm:NAME`` or ``module:make``."""
     name, target = split_name(spec)
     if target.startswith("timm:"):
-        from obygaze_features.backbones.own import load_timm
+        from obygaze_features.backbones.timm_models import load_timm
 
         name = name or target.removeprefix("timm:").replace("@", "-")
         return _with_origin(load_timm(target, mode), name, target)
     is_checkpoint = target in known_checkpoints() or Path(target).exists()
     if OBJECT.fullmatch(target) and not is_checkpoint:
         make = load_object(target, BackboneError)
-        if not callable(make):
-            raise BackboneError(f"{target} is not a function or class that makes a Backbone")
         return _make(make, name or target.partition(":")[2], target, mode)
     return _load(resolve_backbone(spec), mode)
 
@@ -96,44 +96,40 @@ def _load(checkpoint: Checkpoint, mode: str) -> Backbone:
     """Load the backbone of a checkpoint with its family's loader."""
     family = family_of(checkpoint.path)
     backbone = family.load(checkpoint.path, mode)
-    if text_tower := backbone.text_tower:
-        read_tokenizer = text_tower.load_tokenizer
-
-        def load_tokenizer() -> Tokenizer:
-            checkpoint.fetch_tokenizer()
-            return read_tokenizer()
-
-        text_tower = replace(text_tower, load_tokenizer=load_tokenizer)
-    if card := known_checkpoints().get(checkpoint.known_name or ""):
-        backbone = backbone.with_changes(**card.credits)
-    about = _about(backbone, checkpoint.known_name or checkpoint.name, family.name)
-    return backbone.with_changes(
-        name=checkpoint.name,
-        text_tower=text_tower,
-        about=about | {"revision": checkpoint.revision},
-    )
+    known_name = checkpoint.known_name or checkpoint.name
+    if checkpoint.known_name:
+        backbone = backbone.with_changes(**known_checkpoints()[known_name].credits)
+    about = _about(backbone, known_name, family.name)
+    about["revision"] = checkpoint.revision
+    return backbone.with_changes(name=checkpoint.name, about=about)
 
 
 def _take(source: Any, mode: str) -> Backbone:
     """Return the backbone for an object passed to `load_backbone`."""
     from torch.nn import Module
 
-    if isinstance(source, Module) and hasattr(source, "transform"):
-        source = Backbone.from_torch(source, transform=source.transform)
     if isinstance(source, Backbone):
         return _with_origin(source, source.name, "own")
-    if callable(source) and not isinstance(source, Module):
-        return _make(source, getattr(source, "__name__", ""), "own", mode)
-    raise UsageError(
-        "a backbone must be a name, NAME=PATH, 'module:function', a Backbone, a function that "
-        f"makes one, or a torch module with a transform (got a {type(source).__name__}). "
-        "Wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
-    )
+    if isinstance(source, Module) and hasattr(source, "transform"):
+        return _take(Backbone.from_torch(source, transform=source.transform), mode)
+    if isinstance(source, Module) or not callable(source):
+        raise UsageError(
+            "a backbone must be a name, NAME=PATH, 'module:function', a Backbone, a function that "
+            f"makes one, or a torch module with a transform (got a {type(source).__name__}). "
+            "Wrap any other module: of.Backbone.from_torch(net, frames=, size=)"
+        )
+    return _make(source, getattr(source, "__name__", ""), "own", mode)
 
 
 def _make(make: Callable[..., Any], name: str, origin: str, mode: str) -> Backbone:
     """Return the backbone that a user's function or class makes."""
-    backbone = make(mode) if signature(make).parameters else make()
+    if not callable(make):
+        raise BackboneError(f"{origin} is not a function or class that makes a Backbone")
+    try:
+        backbone = make(mode) if signature(make).parameters else make()
+    except Exception as problem:  # the user's code may raise anything
+        reason = describe_error(problem)
+        raise BackboneError(f"{name or make} cannot be made: {reason}") from problem
     if not isinstance(backbone, Backbone):
         raise BackboneError(f"{name or make} makes a {type(backbone).__name__}, not a Backbone")
     return _with_origin(backbone, name or backbone.name, origin)
@@ -151,28 +147,38 @@ def _with_origin(backbone: Backbone, name: str, origin: str) -> Backbone:
 
 def _about(backbone: Backbone, name: str, family: str) -> dict[str, Any]:
     """Return the facts about a backbone that its store records."""
-    files, module = backbone.weights, backbone.module
-    return {
+    if backbone.weights:
+        digest = sha256_of_files(backbone.weights)
+    else:
+        digest = sha256_of_module(backbone.module)
+    about = {
         "name": name,
         "family": family,
         "revision": None,
-        "weights_sha256": sha256_of_files(files) if files else sha256_of_module(module),
+        "weights_sha256": digest,
         "config": dict(backbone.config),
-        **{key: getattr(backbone, key) for key in CREDITS if getattr(backbone, key)},
     }
+    for key in CREDITS:
+        if getattr(backbone, key):
+            about[key] = getattr(backbone, key)
+    return about
 
 
 def choose_arrays(
     available: tuple[ArraySpec, ...], requested: Sequence[str] | None, name: str
 ) -> tuple[ArraySpec, ...]:
     """Return the requested arrays; raise `UsageError` if there are none or if one is unknown."""
-    names = [spec.name for spec in available]
     if requested is None:
         return tuple(spec for spec in available if not spec.on_request)
-    pairs = [entry.rpartition(":") for entry in requested]
-    chosen = [array for owner, _, array in pairs if owner in ("", name)]
+    by_name = {spec.name: spec for spec in available}
+    chosen = set()
+    for entry in requested:
+        owner, _, array = entry.rpartition(":")
+        if owner not in ("", name):
+            continue
+        if array not in by_name:
+            raise UsageError(f"{name} has no array {array!r}; it has {', '.join(by_name)}")
+        chosen.add(array)
     if not chosen:
-        raise UsageError(f"no array of {name} was requested; it has {', '.join(names)}")
-    if unknown := [array for array in chosen if array not in names]:
-        raise UsageError(f"{name} has no array {unknown[0]!r}; it has {', '.join(names)}")
+        raise UsageError(f"no array of {name} was requested; it has {', '.join(by_name)}")
     return tuple(spec for spec in available if spec.name in chosen)

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 def pool_specs(width: int, tokens: str, **notes: str) -> tuple[ArraySpec, ...]:
     """Return the specs of all arrays pooled from `tokens`, with a note for each name in `notes`."""
-    return tuple(
-        ArraySpec.named(name, (width,), f"{entry.title} over {tokens}{notes.get(name, '')}")
-        for name, entry in ARRAYS.items()
-        if entry.pool
-    )
+    specs = []
+    for name, entry in ARRAYS.items():
+        if entry.pool:
+            meaning = f"{entry.title} over {tokens}" + notes.get(name, "")
+            specs.append(ArraySpec.named(name, (width,), meaning))
+    return tuple(specs)
 
 
 def pool_tokens(
@@ -28,34 +29,32 @@ def pool_tokens(
 
     The mask ``[B,T,1]`` is false for padding.
     """
-    return {
-        name: entry.pool(tokens, mask)
-        for name, entry in ARRAYS.items()
-        if name in names and entry.pool
-    }
+    arrays = {}
+    for name, entry in ARRAYS.items():
+        if name in names and entry.pool:
+            arrays[name] = entry.pool(tokens, mask)
+    return arrays
 
 
 def clip_by_clip(
-    embed_tokens: Callable[[Tensor], Mapping[str, Tensor]], pools: Mapping[str, Pooling]
+    embed_tokens: Callable[[Tensor], Tensor], pools: Mapping[str, Pooling]
 ) -> Callable[..., Any]:
     """Make `Backbone.encode_clips` from a function that embeds one clip's frames or windows.
 
-    `embed_tokens` returns a token per frame or window, without padding, for each array in `pools`.
-    The functions in `pools` pool these tokens. The array `frames` has the tokens of `native`.
+    `embed_tokens` returns a token per frame or window, without padding. The array `frames` has
+    these tokens, and the functions in `pools` pool them.
     """
     import torch
 
-    def embed_clip(clip: Tensor, rows: int) -> dict[str, Tensor]:
-        tokens = embed_tokens(clip)
-        arrays = {name: pool(tokens[name], None) for name, pool in pools.items()}
-        arrays["frames"] = clip.new_full((rows, *arrays["native"].shape), torch.nan)
-        arrays["frames"][: len(tokens["native"])] = tokens["native"]
-        return arrays
-
     def encode_clips(inputs: Tensor, present: Tensor, names: frozenset[str]) -> dict[str, Tensor]:
-        counts = present.sum(1).tolist()
-        rows = inputs.shape[1]
-        clips = [embed_clip(clip[:n], rows) for clip, n in zip(inputs, counts, strict=True)]
-        return {name: torch.stack([clip[name] for clip in clips]) for name in clips[0]}
+        arrays: dict[str, list[Tensor]] = {name: [] for name in (*pools, "frames")}
+        for clip, count in zip(inputs, present.sum(1).tolist(), strict=True):
+            tokens = embed_tokens(clip[:count])
+            for name, pool in pools.items():
+                arrays[name].append(pool(tokens, None))
+            frames = clip.new_full((len(clip), *tokens.shape[1:]), torch.nan)
+            frames[:count] = tokens
+            arrays["frames"].append(frames)
+        return {name: torch.stack(rows) for name, rows in arrays.items()}
 
     return encode_clips

@@ -22,8 +22,6 @@ from obygaze_features.common.plugins import one_line
 from obygaze_features.errors import BackboneError, UsageError, translate
 
 CONFIG = "preprocessor_config.json"
-VIDEO_CONFIG = "video_preprocessor_config.json"
-"""The name of the configuration file if the processor only takes videos."""
 MODES = ("standard", "author")
 AUTHOR_SQUASH = (224, 224)
 """The size to which the authors of ObyGaze12 resized every frame, ignoring aspect ratios."""
@@ -82,26 +80,20 @@ class Preprocessing:
     mode: str = "standard"
     transform: Callable[[Tensor], Tensor] | None = None
 
-    def __post_init__(self) -> None:
-        numbers = self.scale, *self.mean, *self.std, self.offset
-        if self.transform and numbers != (1, 0, 0, 0, 1, 1, 1, 0):
-            raise BackboneError(
-                "a transform replaces scale, mean, std and offset. Leave them out, or normalise "
-                "frames without a transform"
-            )
-
     def attributes(self) -> dict[str, Any]:
         """Return the fields as recorded in a store's attributes, with functions by name."""
         fields = asdict(replace(self, transform=None))
-        words = " ".join(repr(self.transform).split()) if self.transform else ""
-        fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
-        return {name: value for name, value in fields.items() if value or name != "transform"}
+        del fields["transform"]
+        if self.transform:
+            words = " ".join(repr(self.transform).split())
+            fields["transform"] = re.sub(" at 0x[0-9a-f]+", "", words)
+        return fields
 
     @property
     def geometry(self) -> Hashable:
         """The settings that affect `resize_and_crop`."""
-        sizes = self.shortest_edge, self.crop, self.squash
-        return *sizes, self.filter, self.middle, id(self.transform)
+        sizes = (self.shortest_edge, self.crop, self.squash)
+        return (sizes, self.filter, self.middle, id(self.transform))
 
     def at(self, size: int) -> Preprocessing:
         """Return the same preprocessing for a different input size."""
@@ -111,18 +103,18 @@ class Preprocessing:
         """Turn frames, uint8 ``[T,H,W,3]``, into the network's input ``[T,3,h,w]``."""
         return normalise(resize_and_crop(frames, self), self)
 
-    def check_size(self, size: int | tuple[int, ...] | list[int], checkpoint: Path) -> None:
+    def check_size(self, size: int | Sequence[int], checkpoint: Path) -> None:
         """Raise `BackboneError` unless the crop has the size that a checkpoint's network takes."""
         expected = (size, size) if isinstance(size, int) else tuple(size)
         if self.crop != expected:
             raise BackboneError(
-                f"{processor_file(checkpoint)} crops to {self.crop[0]}x{self.crop[1]}, "
-                f"but according to config.json the network takes {expected[0]}x{expected[1]}. "
-                "Use the processor file of the same checkpoint"
+                f"{checkpoint / CONFIG} crops to {self.crop}, but according to config.json the "
+                f"network takes {expected}. Use the processor file of the same checkpoint"
             )
 
 
-MAX_EDGE, MAX_SCALE = 4096, 1e6
+MAX_EDGE = 4096
+MAX_SCALE = 1e6
 """Limits for a checkpoint's settings: the pixels of an edge, and values such as means."""
 CLIP_TORCHVISION = Preprocessing(
     shortest_edge=224,
@@ -137,7 +129,7 @@ CLIP_TORCHVISION = Preprocessing(
 
 
 def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessing:
-    """Read the preprocessing from a checkpoint's `processor_file`.
+    """Read the preprocessing from a checkpoint's ``preprocessor_config.json``.
 
     Unless ``do_normalize`` is false, the file must have a mean and a standard deviation, because
     the defaults of transformers' processor classes may differ from the values used in training.
@@ -152,48 +144,45 @@ def read_preprocessing(checkpoint: Path, mode: str = "standard") -> Preprocessin
     """
     if mode not in MODES:
         raise UsageError(f"unknown preprocessing mode {mode!r}; use {' or '.join(MODES)}")
-    path = processor_file(checkpoint)
+    path = checkpoint / CONFIG
     config = read_json(path, BackboneError)
     if not isinstance(config, dict):
         raise BackboneError(f"{path} must hold a JSON object with a processor's configuration")
     kind = str(config.get("image_processor_type", ""))
-    # Only this processor has an offset, which is on by default.
-    vivit = kind.startswith("Vivit")
-    normalised = config.get("do_normalize", True)
-    with translate(
-        BackboneError, path, "has no usable value for {}", foreign=(KeyError, TypeError)
-    ):
+    fields: dict[str, Any] = {"mode": mode, "scale": 1 / 255}
+    if mode == "author":
+        fields["squash"] = AUTHOR_SQUASH
+    with translate(BackboneError, path, "has no usable value for {}"):
+        if kind.startswith("Vivit"):  # only this processor has an offset, which is on by default
+            fields["scale"] = 1 / 127.5
+            fields["offset"] = float(config.get("offset", True))
+        if "rescale_factor" in config:
+            fields["scale"] = config["rescale_factor"]
+        if config.get("do_normalize", True):
+            fields["mean"] = tuple(config["image_mean"])
+            fields["std"] = tuple(config["image_std"])
+        filter_number = config.get("resample", 3 if kind.startswith(_BICUBIC) else 2)
         edge, crop = _geometry(config, path)
-        preprocessing = Preprocessing(
-            shortest_edge=edge,
-            filter=_FILTERS[config.get("resample", 3 if kind.startswith(_BICUBIC) else 2)],
-            crop=crop,
-            scale=config.get("rescale_factor", 1 / 127.5 if vivit else 1 / 255),
-            mean=tuple(config["image_mean"]) if normalised else (0.0, 0.0, 0.0),
-            std=tuple(config["image_std"]) if normalised else (1.0, 1.0, 1.0),
-            offset=float(vivit and config.get("offset", True)),
-            squash=AUTHOR_SQUASH if mode == "author" else None,
-            mode=mode,
-        )
+        preprocessing = Preprocessing(edge, _FILTERS[filter_number], crop, **fields)
         _require_numbers(preprocessing, path)
         return preprocessing
 
 
 def _require_numbers(own: Preprocessing, path: Path) -> None:
     """Raise `BackboneError` if sizes are impossible, or if values such as means are not numbers."""
-    edges = (*own.crop, *([] if own.shortest_edge is None else [own.shortest_edge]))
-    if not all(type(edge) is int and 0 < edge <= MAX_EDGE for edge in edges):
-        raise BackboneError(f"{path}: sizes must be from 1 to {MAX_EDGE} pixels (got {edges})")
-    for name, values in (("mean", own.mean), ("std", own.std), ("factor", (own.scale,))):
-        is_number = all(isinstance(v, int | float) and abs(v) < MAX_SCALE for v in values)
-        if not is_number or len(values) not in (1, 3) or (name != "mean" and not all(values)):
-            raise BackboneError(f"{path}: {name} needs a usable number per channel (got {values})")
-
-
-def processor_file(checkpoint: Path) -> Path:
-    """Return the file of a checkpoint's image processor or, if it has none, video processor."""
-    video = checkpoint / VIDEO_CONFIG
-    return video if video.is_file() and not (checkpoint / CONFIG).is_file() else checkpoint / CONFIG
+    edges = [*own.crop, own.shortest_edge or max(own.crop)]
+    for edge in edges:
+        if type(edge) is not int or not 0 < edge <= MAX_EDGE or edge > edges[-1]:
+            raise BackboneError(
+                f"{path}: frames and crops must be from 1 to {MAX_EDGE} pixels, and crops within "
+                f"the frames (got {edges})"
+            )
+    factors = (*own.std, own.scale)
+    for number in (*own.mean, *factors):
+        if not isinstance(number, int | float) or not abs(number) < MAX_SCALE:
+            raise BackboneError(f"{path}: a mean, std or factor is no usable number ({number})")
+    if not all(factors) or len(own.mean) not in (1, 3) or len(own.std) not in (1, 3):
+        raise BackboneError(f"{path}: std and factor cannot be 0, and mean and std need 3 numbers")
 
 
 def resize_and_crop(
@@ -236,11 +225,10 @@ def _resize_and_crop(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:
         size = (short, long) if height <= width else (long, short)
     if size != (height, width):
         pixels = _resize(pixels, size, preprocessing.filter, antialias=True)
-    rows, columns = (
-        slice(start := _margin(side - crop, preprocessing.middle), start + crop)
-        for side, crop in zip(size, preprocessing.crop, strict=True)
-    )
-    return pixels[..., rows, columns]
+    top = _margin(size[0] - preprocessing.crop[0], preprocessing.middle)
+    left = _margin(size[1] - preprocessing.crop[1], preprocessing.middle)
+    height, width = preprocessing.crop
+    return pixels[..., top : top + height, left : left + width]
 
 
 def _resize(pixels: Tensor, size: tuple[int, int], mode: str, *, antialias: bool) -> Tensor:
@@ -298,27 +286,25 @@ def _margin(excess: int, middle: str) -> int:
 def _geometry(config: Mapping[str, Any], path: Path) -> tuple[int | None, tuple[int, int]]:
     """Return the shortest edge (None if both sides are set) and the size of the crop."""
     size = config["size"]
-    has_both_sides = isinstance(size, Mapping) and "height" in size
-    steps = ("do_resize", "do_rescale", *(() if has_both_sides else ("do_center_crop",)))
-    if off := [step for step in steps if not config.get(step, True)]:
+    crops = config.get("do_center_crop", True)
+    is_usual = config.get("do_resize", True) and config.get("do_rescale", True)
+    edge: int | None = None
+    if isinstance(size, Mapping) and "height" in size:
+        crop = _sides(size)
+        is_usual = is_usual and not (crops and _sides(config.get("crop_size", size)) != crop)
+    else:
+        edge = size["shortest_edge"] if isinstance(size, Mapping) else size
+        crop = _sides(config.get("crop_size", edge))
+        is_usual = is_usual and crops
+    if not is_usual:
         raise BackboneError(
-            f"{path} disables {' and '.join(off)}, which is not supported. Pass your own "
+            f"{path} does not resize, crop and rescale frames in the usual way. Pass your own "
             "transform: Backbone.from_torch(net, transform=...)"
         )
-    if has_both_sides:
-        sides = _sides(size)
-        if config.get("do_center_crop", True) and _sides(config.get("crop_size", size)) != sides:
-            raise BackboneError(
-                f"{path} scales to {sides[0]}x{sides[1]} and then crops, which is not supported. "
-                "Pass your own transform: Backbone.from_torch(net, transform=...)"
-            )
-        return None, sides
-    edge = size["shortest_edge"] if isinstance(size, Mapping) else size
-    height, width = _sides(config.get("crop_size", edge))
-    if max(height, width) > edge:
-        raise BackboneError(f"{path}: the crop {height}x{width} is larger than the frames ({edge})")
-    return edge, (height, width)
+    return edge, crop
 
 
-def _sides(size: int | Mapping[str, int]) -> tuple[int, int]:
-    return (size["height"], size["width"]) if isinstance(size, Mapping) else (size, size)
+def _sides(size: Any) -> tuple[int, int]:
+    if isinstance(size, Mapping):
+        return size["height"], size["width"]
+    return size, size

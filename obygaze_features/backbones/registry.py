@@ -19,10 +19,11 @@ _MODULES = (
 @cache
 def families() -> tuple[Family, ...]:
     """Return all families."""
-    modules = [vars(import_module(f"obygaze_features.backbones.{name}")) for name in _MODULES]
-    return tuple(
-        family for module in modules for family in module.get("FAMILIES") or (module["FAMILY"],)
-    )
+    found: list[Family] = []
+    for name in _MODULES:
+        module = vars(import_module(f"obygaze_features.backbones.{name}"))
+        found.extend(module.get("FAMILIES") or [module["FAMILY"]])
+    return tuple(found)
 
 
 @cache

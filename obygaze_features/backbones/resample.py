@@ -37,32 +37,33 @@ def resample(backbone: Backbone, sampling: Sampling | None, track: int | None = 
             "Add --sampling '2 fps', or extract this backbone in a separate run without --frames"
         )
     encode = backbone.encode_images
-    if not encode or not backbone.per_frame:
+    if not encode or not backbone.per_frame or not backbone.embedding:
         raise UsageError(
             f"{backbone.name} takes whole clips, so it cannot take frames at a rate. Leave out "
             "--sampling, and divide long clips into spans; or use a backbone of single frames, "
             "such as CLIP"
         )
-    shape = backbone.image_text_embedding().shape
-    pools: dict[str, Pooling] = {"native": pool_mean}
-    for spec in backbone.arrays:
-        if spec.entry and spec.entry.pool and spec.shape == shape:
-            pools[spec.name] = spec.entry.pool
 
-    def embed_frames(clip: Tensor) -> dict[str, Tensor]:
+    def embed_frames(clip: Tensor) -> Tensor:
         steps = [encode(step) for step in clip.split(FRAMES_PER_STEP)]
-        return dict.fromkeys(pools, torch.cat(steps).float())
+        return torch.cat(steps).float()
 
-    vectors = [spec for spec in backbone.arrays if spec.name in pools]
-    frames = ArraySpec.named(
-        "frames", (sampling.frames, *shape), "embedding of each frame", padded=True
-    )
+    shape = backbone.embedding.shape
+    pools: dict[str, Pooling] = {}
+    arrays = []
+    for spec in backbone.arrays:
+        if spec.name == "native":
+            pools["native"] = pool_mean
+        elif spec.entry and spec.entry.pool and spec.shape == shape:
+            pools[spec.name] = spec.entry.pool
+        else:
+            continue
+        arrays.append(replace(spec, meaning=f"pooled over frames: {spec.meaning}"))
+    frames = (sampling.frames, *shape)
+    arrays.append(ArraySpec.named("frames", frames, "embedding of each frame", padded=True))
     return backbone.with_changes(
         sampling=sampling,
-        arrays=(
-            *(replace(spec, meaning=f"pooled over frames: {spec.meaning}") for spec in vectors),
-            frames,
-        ),
+        arrays=tuple(arrays),
         encode_clips=clip_by_clip(embed_frames, pools),
         mask_on_cpu=True,
     )
@@ -72,18 +73,21 @@ def _resample_sound(
     backbone: Backbone, own: SoundSampling, sampling: Sampling | None, track: int | None
 ) -> Backbone:
     """Return an audio backbone with the requested track and maximum number of windows."""
-    heard = replace(own, track=track) if track else own
-    if not sampling:
-        return backbone.with_changes(sampling=heard)
-    if sampling.rate:
+    if sampling and sampling.rate:
         raise UsageError(
             f"{backbone.name}: --sampling is for frames, but this backbone takes windows of "
             f"{own.window:g} s of sound; extract it without --sampling"
         )
+    heard = own
+    if track:
+        heard = replace(heard, track=track)
+    if not sampling:
+        return backbone.with_changes(sampling=heard)
     heard = replace(heard, frames=sampling.frames)
-    arrays = tuple(
-        replace(spec, shape=(heard.frames, *spec.shape[1:])) if spec.padded else spec
-        for spec in backbone.arrays
-    )
+    arrays = []
+    for spec in backbone.arrays:
+        if spec.padded:
+            spec = replace(spec, shape=(heard.frames, *spec.shape[1:]))
+        arrays.append(spec)
     preprocessing = replace(backbone.preprocessing, sampling=heard)
-    return backbone.with_changes(sampling=heard, preprocessing=preprocessing, arrays=arrays)
+    return backbone.with_changes(sampling=heard, preprocessing=preprocessing, arrays=tuple(arrays))

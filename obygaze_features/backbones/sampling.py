@@ -65,8 +65,10 @@ class Sampling:
 
     def row(self, numbers: list[int], times: list[float]) -> dict[str, NDArray[Any]]:
         """Return a clip's ``frame_index`` and ``frame_time``, padded with -1 and NaN."""
-        index, time = np.full(self.frames, -1, np.int32), np.full(self.frames, np.nan)
-        index[: len(numbers)], time[: len(times)] = numbers, times
+        index = np.full(self.frames, -1, np.int32)
+        index[: len(numbers)] = numbers
+        time = np.full(self.frames, np.nan)
+        time[: len(times)] = times
         return {"frame_index": index, "frame_time": time}
 
 

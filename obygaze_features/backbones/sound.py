@@ -122,8 +122,8 @@ class SoundSampling:
 
     def windows(self, samples: int) -> list[tuple[int, int]]:
         """Return the windows of a clip as (start, end) in samples, with `end` exclusive."""
-        size, stride = (max(1, round(s * self.rate)) for s in (self.window, self.stride))
-        size = min(size, samples)
+        size = min(samples, max(1, round(self.window * self.rate)))
+        stride = max(1, round(self.stride * self.rate))
         starts = np.array([*range(0, samples - size, stride), samples - size])
         if len(starts) > self.frames:
             starts = starts[np.linspace(0, len(starts) - 1, self.frames, dtype=int)]
@@ -178,15 +178,18 @@ class SoundPreprocessing:
         import torch
 
         extract = _make_extractor(self.extractor, json.dumps(dict(self.settings)))
-        rate, size = self.sampling.rate, round(self.sampling.window * self.sampling.rate)
-        padding = {"padding": "max_length", "max_length": size, "return_attention_mask": True}
+        rate = self.sampling.rate
+        options: dict[str, Any] = {"sampling_rate": rate}
+        if self.masked:
+            size = round(self.sampling.window * rate)
+            options |= {"padding": "max_length", "max_length": size, "return_attention_mask": True}
         windows = []
         for first, end in self.sampling.windows(len(sound)):
             window = np.zeros(max(end - first, round(SHORTEST_S * rate)), np.float32)
             window[: end - first] = sound[first:end]
             # Absurd samples overflow, and the store then refuses the result.
             with np.errstate(all="ignore"):
-                output = extract(window, sampling_rate=rate, **(padding if self.masked else {}))
+                output = extract(window, **options)
             values = np.atleast_2d(output[extract.model_input_names[0]][0])
             if self.masked:
                 values = np.concatenate([values, np.atleast_2d(output["attention_mask"][0])])

@@ -6,7 +6,7 @@ torchaudio is installed, so that results do not depend on torchaudio.
 
 from __future__ import annotations
 
-import math
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
@@ -21,8 +21,7 @@ from obygaze_features.backbones.pools import clip_by_clip
 from obygaze_features.backbones.sampling import MAX_FRAMES
 from obygaze_features.backbones.sound import SoundPreprocessing, SoundSampling
 from obygaze_features.backbones.tiny import write_clap
-from obygaze_features.backbones.weights import load_model, weight_files
-from obygaze_features.common.files import read_json
+from obygaze_features.backbones.weights import load_network
 from obygaze_features.common.package import need
 from obygaze_features.errors import BackboneError, translate
 from obygaze_features.store import ArraySpec
@@ -34,108 +33,115 @@ if TYPE_CHECKING:
 CONFIG = "preprocessor_config.json"
 WINDOWS_PER_STEP = 8
 """The number of windows in one forward pass."""
-SIZES = ("feature_size", "num_mel_bins", "fft_window_size")
-RATES = range(8_000, 192_001)
-"""The sampling rates that a checkpoint may request."""
-MOST = 60 * RATES[-1]
-"""The maximum number of values in a window, in its spectrum, or in its filters."""
-DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "ClapFeatureExtractor": {
-        "sampling_rate": 48_000, "feature_size": 64, "fft_window_size": 1024, "hop_length": 480,
-        "max_length_s": 10, "frequency_min": 0.0, "frequency_max": 14_000.0,
-        "padding": "repeatpad", "truncation": "fusion",
-    },
-    "ASTFeatureExtractor": {
-        "sampling_rate": 16_000, "num_mel_bins": 128, "max_length": 1024, "do_normalize": True,
-        "mean": -4.2677393, "std": 4.5689974,
-    },
-    "Wav2Vec2FeatureExtractor": {
-        "sampling_rate": 16_000, "padding_value": 0.0, "do_normalize": True,
-    },
-}  # fmt: skip
-"""The settings that affect each extractor's output, with the defaults of its class."""
+MOST_SAMPLES = 60 * 192_000
+"""The maximum number of samples in a window."""
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "ClapFeatureExtractor": (
+        "sampling_rate",
+        "feature_size",
+        "fft_window_size",
+        "hop_length",
+        "max_length_s",
+        "frequency_min",
+        "frequency_max",
+        "padding",
+        "truncation",
+    ),
+    "ASTFeatureExtractor": (
+        "sampling_rate",
+        "num_mel_bins",
+        "max_length",
+        "do_normalize",
+        "mean",
+        "std",
+    ),
+    "Wav2Vec2FeatureExtractor": ("sampling_rate", "padding_value", "do_normalize"),
+}
+"""The settings that affect each extractor's output."""
 AST_HOP = 160
 """The hop length of AST's spectrogram in samples."""
 SPEECH_WINDOW_S = 10
+SHORT = np.zeros(1, np.float32)
+"""A sound that shows the shape of the input."""
 
 
-def sound_arrays(meaning: str, dim: int) -> tuple[ArraySpec, ...]:
-    """Return the arrays of a network that embeds each window of sound as `dim` numbers."""
-    return (
-        ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
-        ArraySpec.named("frames", (MAX_FRAMES, dim), f"{meaning} of each window", padded=True),
-    )
-
-
-def load_sound(
-    path: Path, model: str, extractor: str, window: Callable[[Any], float],
-    *, masked: bool = False, **options: Any,
-) -> tuple[Any, dict[str, Any], Callable[..., Backbone]]:  # fmt: skip
-    """Load an audio model of transformers; return it, its settings, and a maker of its `Backbone`.
-
-    The maker takes the network, a function that embeds windows of sound (``[W,...]`` to ``[W,D]``),
-    the arrays, and further fields. Its argument `takes` is the shape of a window, for networks that
-    take only one shape.
+def read_extractor(
+    path: Path, extractor: str, seconds: Callable[[Any], float], *, masked: bool = False
+) -> SoundPreprocessing:
+    """Return the preprocessing of a checkpoint.
 
     Parameters
     ----------
-    path, model, options
-        The folder, the name of the model's class, and its options, as for `load_model`.
+    path
+        The checkpoint's folder.
     extractor, masked
         See `SoundPreprocessing`.
-    window
-        A function that returns the seconds per window, given the settings.
+    seconds
+        A function that returns the seconds per window, given the extractor's settings.
     """
+    transformers = need("transformers", extra="extract")
     file = path / CONFIG
-    listed = read_json(file, BackboneError)
-    if not isinstance(listed, dict) or listed.get("feature_extractor_type", extractor) != extractor:
-        raise BackboneError(f"{file} is not the JSON configuration of a {extractor}")
-    settings = {name: listed.get(name, default) for name, default in DEFAULTS[extractor].items()}
-    with translate(BackboneError, file, "has settings that do not work together: {}"):
-        rate, seconds = settings["sampling_rate"], window(settings)
-        if not isinstance(rate, int) or rate not in RATES:
-            reason = f": sampling_rate must be from {RATES[0]:,} to {RATES[-1]:,} (got {rate!r})"
-            raise BackboneError(file, reason)
-        samples, hop = float(seconds) * rate, settings.get("hop_length", 160)
-        sizes = [settings[name] for name in SIZES if name in settings]
-        largest = max(samples, math.prod(sizes), *(samples / hop * size for size in sizes))
-        if not 0 < min(samples, hop, *sizes) <= largest <= MOST:
-            reason = f"needs {largest:.3g} numbers per window; this must be from 1 to {MOST:,}"
-            raise BackboneError(file, reason)
-        sampling = SoundSampling(rate, seconds, seconds)
+    with (
+        translate(BackboneError, file, "has settings that do not work together: {}"),
+        warnings.catch_warnings(action="ignore"),  # some of AST's filters cover no frequency
+    ):
+        read = getattr(transformers, extractor).from_pretrained(path, local_files_only=True)
+        if getattr(read, "feature_extractor_type", extractor) != extractor:
+            raise BackboneError(f"{file} is not the configuration of a {extractor}")
+        settings = {name: getattr(read, name) for name in SETTINGS[extractor]}
+        rate = settings["sampling_rate"]
+        window = seconds(settings)
+        if not isinstance(rate, int) or not 0 < window * rate <= MOST_SAMPLES:
+            raise BackboneError(f"{file}: windows of {window} s at {rate} samples per second")
+        sampling = SoundSampling(rate, window, window)
         preprocessing = SoundPreprocessing(sampling, extractor, settings, masked)
-        shape = tuple(preprocessing.inputs(np.zeros(1, np.float32)).shape[1:])
-    files, config = weight_files(path), read_json(path / "config.json", BackboneError)
-    network_class = getattr(need("transformers", extra="extract"), model)
-
-    def make_backbone(
-        network: Any, embed: Callable[[Tensor], Tensor], arrays: tuple[ArraySpec, ...],
-        *, takes: tuple[int, ...] = shape, **more: Any,
-    ) -> Backbone:  # fmt: skip
-        import torch
-
-        if shape != takes:
-            raise BackboneError(
-                f"{file} makes input of shape {shape}, but according to config.json the "
-                f"network takes {takes}"
-            )
-
-        def embed_windows(clip: Tensor) -> dict[str, Tensor]:
-            steps = [embed(step) for step in clip.split(WINDOWS_PER_STEP)]
-            return {"native": torch.cat(steps).float()}
-
-        encode = clip_by_clip(embed_windows, {"native": pool_mean})
-        return Backbone(
-            network, sampling, preprocessing, arrays, encode, files, config,
-            mask_on_cpu=True, **more,
-        )  # fmt: skip
-
-    return load_model(network_class, path, files, **options), settings, make_backbone
+        preprocessing.inputs(SHORT)
+    return preprocessing
 
 
-clap_arrays = partial(sound_arrays, "projected embedding, not normalised,")
-ast_arrays = partial(sound_arrays, "mean of the two class tokens, after the last layer norm,")
-speech_arrays = partial(sound_arrays, "mean of the last hidden states")
+def sound_backbone(
+    network: Any,
+    fields: Mapping[str, Any],
+    preprocessing: SoundPreprocessing,
+    embed: Callable[[Tensor], Tensor],
+    dim: int,
+    meaning: str,
+    *,
+    takes: tuple[int, ...] | None = None,
+    **more: Any,
+) -> Backbone:
+    """Make a backbone from a network that embeds each window of sound as `dim` numbers.
+
+    `embed` maps windows ``[W,...]`` to embeddings ``[W,D]``, which `meaning` describes. `takes` is
+    the shape of a window, for networks that take only one shape. `fields` are from `load_network`.
+    """
+    import torch
+
+    shape = tuple(preprocessing.inputs(SHORT).shape[1:])
+    if takes and shape != takes:
+        file = fields["weights"][0].with_name(CONFIG)
+        raise BackboneError(
+            f"{file} makes input of shape {shape}, but according to config.json the network takes "
+            f"{takes}"
+        )
+
+    def embed_windows(clip: Tensor) -> Tensor:
+        steps = [embed(step) for step in clip.split(WINDOWS_PER_STEP)]
+        return torch.cat(steps).float()
+
+    return Backbone(
+        module=network,
+        sampling=preprocessing.sampling,
+        preprocessing=preprocessing,
+        arrays=(
+            ArraySpec.named("native", (dim,), "clip embedding: mean over `frames`"),
+            ArraySpec.named("frames", (MAX_FRAMES, dim), f"{meaning} of each window", padded=True),
+        ),
+        encode_clips=clip_by_clip(embed_windows, {"native": pool_mean}),
+        mask_on_cpu=True,
+        **fields,
+        **more,
+    )
 
 
 def load_clap(path: Path, mode: str) -> Backbone:
@@ -145,44 +151,55 @@ def load_clap(path: Path, mode: str) -> Backbone:
     """
     from torch.nn import ModuleDict
 
-    model, settings, make_backbone = load_sound(
-        path, "ClapModel", "ClapFeatureExtractor", itemgetter("max_length_s")
-    )
-    audio, text = model.config.audio_config, model.config.text_config
+    preprocessing = read_extractor(path, "ClapFeatureExtractor", itemgetter("max_length_s"))
+    settings = preprocessing.settings
+    model, fields = load_network(path, "ClapModel")
+    audio = model.config.audio_config
+    text = model.config.text_config
     if audio.enable_fusion or settings["truncation"] != "rand_trunc":
         raise BackboneError(
             f"{path} is a CLAP with feature fusion, which takes random parts of long sound. Use a "
             "checkpoint without fusion, such as laion/clap-htsat-unfused"
         )
-    if (padding := settings["padding"]) not in ("repeatpad", "repeat", "pad"):
-        raise BackboneError(path, f": padding must be repeatpad, repeat or pad (got {padding!r})")
-    frames = settings["max_length_s"] * settings["sampling_rate"] // settings["hop_length"] + 1
+    if settings["padding"] not in ("repeatpad", "repeat", "pad"):
+        raise BackboneError(f"{path}: padding must be repeatpad, repeat or pad")
+    samples = settings["max_length_s"] * settings["sampling_rate"]
     most_frames = audio.spec_size * (audio.spec_size // audio.num_mel_bins)
-    hear, project = model.audio_model, model.audio_projection
-    arrays = clap_arrays(audio.projection_dim)
+    frames = min(samples // settings["hop_length"] + 1, most_frames)
+    hear = model.audio_model
+    project = model.audio_projection
+    dim = audio.projection_dim
     # As in RoBERTa, the first positions are for padding.
     unused = text.pad_token_id + 1
-    return make_backbone(
+    return sound_backbone(
         ModuleDict({"hear": hear, "project": project}),
+        fields,
+        preprocessing,
         lambda windows: project(hear(windows).pooler_output),
-        arrays,
-        takes=(1, min(frames, most_frames), audio.num_mel_bins),
-        embedding=ArraySpec.named("native", arrays[0].shape, "projected embedding of a text"),
+        dim,
+        "projected embedding, not normalised,",
+        takes=(1, frames, audio.num_mel_bins),
+        embedding=ArraySpec.named("native", (dim,), "projected embedding of a text"),
         text_tower=make_text_tower(path, model.text_model, model.text_projection, unused=unused),
     )
 
 
 def load_ast(path: Path, mode: str) -> Backbone:
     """Load an Audio Spectrogram Transformer (AST, Gong et al., 2021), without its classifier."""
-    model, _, make_backbone = load_sound(
-        path, "ASTModel", "ASTFeatureExtractor",
+    preprocessing = read_extractor(
+        path,
+        "ASTFeatureExtractor",
         lambda settings: settings["max_length"] * AST_HOP / settings["sampling_rate"],
-    )  # fmt: skip
+    )
+    model, fields = load_network(path, "ASTModel")
     config = model.config
-    return make_backbone(
+    return sound_backbone(
         model,
+        fields,
+        preprocessing,
         lambda windows: model(windows).pooler_output,
-        ast_arrays(config.hidden_size),
+        config.hidden_size,
+        "mean of the two class tokens, after the last layer norm,",
         takes=(config.max_length, config.num_mel_bins),
     )
 
@@ -193,31 +210,29 @@ def load_speech(model: str, path: Path, mode: str) -> Backbone:
     These networks take raw samples, scaled to zero mean and unit variance in each window. A clip
     that is shorter than a window is not padded.
     """
+    preprocessing = read_extractor(
+        path, "Wav2Vec2FeatureExtractor", lambda settings: SPEECH_WINDOW_S, masked=True
+    )
     # Without masking, the network needs no mask vector, which some checkpoints lack.
-    network, _, make_backbone = load_sound(
-        path, model, "Wav2Vec2FeatureExtractor", lambda _: SPEECH_WINDOW_S, masked=True,
-        mask_time_prob=0.0, mask_feature_prob=0.0,
-    )  # fmt: skip
+    network, fields = load_network(path, model, mask_time_prob=0.0, mask_feature_prob=0.0)
 
     def embed(windows: Tensor) -> Tensor:
         samples = int(windows[0, 1].sum())  # all windows of a clip have the same length
         states: Tensor = network(windows[:, 0, :samples]).last_hidden_state
         return states.mean(1)
 
-    return make_backbone(network, embed, speech_arrays(network.config.hidden_size))
+    dim = network.config.hidden_size
+    return sound_backbone(
+        network, fields, preprocessing, embed, dim, "mean of the last hidden states"
+    )
 
 
 TINY_CLAP = KnownCheckpoint(
-    "tiny-clap", "a small CLAP with random weights", SoundSampling(16_000, 1, 1), clap_arrays(32),
-    write=write_clap,
-)  # fmt: skip
+    "tiny-clap", "a small CLAP with random weights", SoundSampling(16_000, 1, 1), write=write_clap
+)
 FAMILIES = (
-    Family(
-        "clap", "clap", (*published("clap", clap_arrays), TINY_CLAP), load_clap, embeds_texts=True
-    ),
-    Family("ast", "audio-spectrogram-transformer", published("ast", ast_arrays), load_ast),
-    *(
-        Family(name, name, published(name, speech_arrays), partial(load_speech, model))
-        for name, model in (("wav2vec2", "Wav2Vec2Model"), ("hubert", "HubertModel"))
-    ),
+    Family("clap", "clap", (*published("clap"), TINY_CLAP), load_clap, embeds_texts=True),
+    Family("ast", "audio-spectrogram-transformer", published("ast"), load_ast),
+    Family("wav2vec2", "wav2vec2", published("wav2vec2"), partial(load_speech, "Wav2Vec2Model")),
+    Family("hubert", "hubert", published("hubert"), partial(load_speech, "HubertModel")),
 )

@@ -109,7 +109,7 @@ def write_clap(folder: Path, seed: int) -> None:
 
 
 def video_processor(size: int) -> dict[str, Any]:
-    """Return the processor configuration of X-CLIP and VideoMAE for input of `size` pixels."""
+    """Return the processor configuration of X-CLIP for input of `size` pixels."""
     return {
         "image_processor_type": "VideoMAEImageProcessor",
         "do_resize": True,
@@ -159,8 +159,10 @@ def byte_letters() -> list[str]:
 def clip_vocabulary() -> dict[str, int]:
     """Return a small CLIP vocabulary: bytes, bytes at the end of a word, merges, special tokens."""
     letters = byte_letters()
-    ends = [f"{letter}</w>" for letter in letters]
-    tokens = [*letters, *ends, *(left + right for left, right in _clip_merges()), *_START_END]
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters)]
+    for left, right in _clip_merges():
+        tokens.append(left + right)
+    tokens.extend(_START_END)
     return {token: number for number, token in enumerate(dict.fromkeys(tokens))}
 
 
@@ -169,9 +171,11 @@ def write_clip_tokenizer(folder: Path, max_tokens: int) -> None:
     start, end = _START_END
     special = {"bos_token": start, "eos_token": end, "unk_token": end, "pad_token": end}
     config = {"tokenizer_class": "CLIPTokenizer", "model_max_length": max_tokens, **special}
-    merges = [f"{left} {right}" for left, right in _clip_merges()]
+    merges = ["#version: 0.2"]
+    for left, right in _clip_merges():
+        merges.append(f"{left} {right}")
     write_text(folder / "vocab.json", to_json(clip_vocabulary()))
-    write_text(folder / "merges.txt", "\n".join(["#version: 0.2", *merges]) + "\n")
+    write_text(folder / "merges.txt", "\n".join(merges) + "\n")
     write_text(folder / "special_tokens_map.json", to_json(special))
     write_text(folder / "tokenizer_config.json", to_json(config))
 
@@ -179,7 +183,8 @@ def write_clip_tokenizer(folder: Path, max_tokens: int) -> None:
 def clip_text_config() -> dict[str, Any]:
     """Return the configuration of a small text tower for `clip_vocabulary`."""
     vocabulary = clip_vocabulary()
-    start, end = (vocabulary[token] for token in _START_END)
+    start = vocabulary[_START_END[0]]
+    end = vocabulary[_START_END[1]]
     return {
         **SMALL,
         "vocab_size": len(vocabulary),
@@ -195,5 +200,8 @@ def _clip_merges() -> list[tuple[str, str]]:
     merges = []
     for word in WORDS.split():
         letters = [*word[:-1], f"{word[-1]}</w>"]
-        merges += [("".join(letters[:end]), letters[end]) for end in range(1, len(letters))]
+        start = letters[0]
+        for letter in letters[1:]:
+            merges.append((start, letter))
+            start += letter
     return list(dict.fromkeys(merges))

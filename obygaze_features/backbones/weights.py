@@ -8,14 +8,13 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.network_config import check_size, loading, read_config
-from obygaze_features.common.files import SYNTHETIC, new_folder, read_json, write_text
+from obygaze_features.common.files import new_folder, read_json
 from obygaze_features.common.package import cache_folder, need
-from obygaze_features.common.text import join_some, sha256_of_text
+from obygaze_features.common.text import sha256_of_text
 from obygaze_features.errors import BackboneError, OutputExists, translate
 
 if TYPE_CHECKING:
@@ -26,21 +25,11 @@ WEIGHT_FILES = (
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 )
 """The names of a single weight file and of an index of several, in order of preference."""
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.json",
-    "merges.txt",
-    "vocab.txt",
-    "spiece.model",
-)
-"""The files that a tokenizer may have. A checkpoint has some of them."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "vocab.txt")
+RANDOM_WEIGHTS = "random-weights-4"
+"""The cache's folder of random weights. Change it when they change, so old ones are not used."""
 _LOADING = threading.Lock()
 """A lock for loading networks, because transformers then patches its classes for all threads."""
-GENERATION = 4
-"""The version of the random weights. Increase it when they change, so old caches are not used."""
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
@@ -49,15 +38,16 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
         if (folder / single).is_file():
             return (folder / single,)
         if (folder / index).is_file():
-            files = tuple(folder / name for name in shard_names(folder / index))
-            if missing := [file.name for file in files if not file.is_file()]:
-                raise BackboneError(f"{folder} lacks {missing[0]}, which is listed in {index}")
+            files = tuple(folder / name for name in _shard_names(folder / index))
+            for file in files:
+                if not file.is_file():
+                    raise BackboneError(f"{folder} lacks {file.name}, which is listed in {index}")
             return files
     names = " or ".join(single for single, _ in WEIGHT_FILES)
     raise BackboneError(f"{folder} has no weights ({names}); check that all files were copied")
 
 
-def shard_names(index: Path) -> list[str]:
+def _shard_names(index: Path) -> list[str]:
     """Return the files listed in an index of weights, which must all be in its folder."""
     content = read_json(index, BackboneError)
     try:
@@ -77,11 +67,14 @@ def load_model(model_class: Any, folder: Path, files: Sequence[Path], **options:
     torch = need("torch", extra="extract")
 
     config = read_config(model_class.config_class, folder, files)
-    for name in [name for name in options if hasattr(config, name)]:
-        setattr(config, name, options.pop(name))
+    for name in list(options):
+        if hasattr(config, name):
+            setattr(config, name, options.pop(name))
     with _LOADING, loading(folder), quiet():
-        check_size(partial(model_class, **options), config, folder, files)
-    with _LOADING, loading(folder), quiet():  # misfits are reported below, in one line
+        with torch.device("meta"):  # only shapes, which take no memory
+            network = model_class(config, **options)
+        check_size(network, folder, files)
+        # Misfits are reported below, in one line.
         model, report = model_class.from_pretrained(
             folder,
             config=config,
@@ -107,30 +100,38 @@ def refuse_misfit(
     for problem, names in (("are missing", missing), ("have the wrong shape", mismatched)):
         if keys := sorted(names):
             raise BackboneError(
-                f"{where} does not fit {network}: some of its weights {problem} "
-                f"({join_some(keys, 1)})"
+                f"{where} does not fit {network}: some of its weights {problem} ({keys[0]})"
             )
 
 
-def load_folder(
-    path: Path, mode: str, model: str, *, size: str | None = "image_size", **options: Any
-) -> tuple[Any, dict[str, Any]]:
+def load_network(path: Path, model: str, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Load a transformers model from a folder, given the name of its class.
 
-    Also returns the fields of the `Backbone` that follow from the folder's files. `size` is the
-    name of the setting for the network's input size; None if the network takes any size.
+    Also returns the fields of the `Backbone` that follow from the folder's files.
     """
     transformers = need("transformers", extra="extract")
+    files = weight_files(path)
+    network = load_model(getattr(transformers, model), path, files, **options)
+    config = read_json(path / "config.json", BackboneError)
+    return network, {"weights": files, "config": config}
+
+
+def load_folder(
+    path: Path, mode: str, model: str, *, any_size: bool = False, **options: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Load a network as in `load_network`, and the preprocessing of its frames.
+
+    With `any_size`, the processor may crop to another size than that in ``config.json``.
+    """
+    need("transformers", extra="extract")
     from obygaze_features.backbones.preprocess import read_preprocessing
 
-    files = weight_files(path)
     preprocessing = read_preprocessing(path, mode)
-    network = load_model(getattr(transformers, model), path, files, **options)
+    network, fields = load_network(path, model, **options)
     settings = getattr(network.config, "vision_config", network.config)
-    if size:
-        preprocessing.check_size(getattr(settings, size), path)
-    config = read_json(path / "config.json", BackboneError)
-    return network, {"preprocessing": preprocessing, "weights": files, "config": config}
+    if not any_size:
+        preprocessing.check_size(settings.image_size, path)
+    return network, {"preprocessing": preprocessing, **fields}
 
 
 @contextlib.contextmanager
@@ -194,11 +195,6 @@ class Tokenizer:
         }
 
 
-def has_tokenizer(folder: Path) -> bool:
-    """Return True if a checkpoint folder has a vocabulary."""
-    return any((folder / name).is_file() for name in _VOCABULARIES)
-
-
 def read_tokenizer(
     folder: Path, max_tokens: int, vocabulary_size: int, padding: str = "longest"
 ) -> Tokenizer:
@@ -206,13 +202,11 @@ def read_tokenizer(
     need("transformers", extra="extract")
     from transformers import AutoTokenizer
 
-    if not has_tokenizer(folder):
+    if not any((folder / name).is_file() for name in _VOCABULARIES):
         raise BackboneError(
-            f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); copy it from where the "
-            "checkpoint is published"
+            f"{folder} has no tokenizer ({' or '.join(_VOCABULARIES)}); download the checkpoint "
+            "again (obygaze features backbones NAME --download)"
         )
-    if (folder / "spiece.model").is_file():
-        need("sentencepiece", extra="extract")
     with translate(BackboneError, folder, ": the tokenizer cannot be read: {}"), quiet():
         tokenizer = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
@@ -246,28 +240,16 @@ def sha256_of_module(module: Any) -> str:
 
 
 def write_random_weights(
-    write: Callable[[Path, int], None], folder: Path, *, seed: int = 0, overwrite: bool = False
+    write: Callable[[Path, int], None], folder: Path, *, seed: int = 0
 ) -> None:
-    """Write a checkpoint with random weights into a new folder, using `KnownCheckpoint.write`.
-
-    With `overwrite`, an earlier checkpoint is replaced. The same seed gives the same weights.
-    """
-    from safetensors import SafetensorError
-
-    with new_folder(folder, overwrite=overwrite, marker=SYNTHETIC, allow_missing=True) as new:
-        write_text(new / SYNTHETIC, "Random weights by obygaze.\n")
-        remedy = "free some space and run the same command again"
-        with translate(
-            BackboneError, folder, f"cannot be written: {{}}; {remedy}", foreign=SafetensorError
-        ):
-            write(new, seed)
-        for path in new.iterdir():
-            path.chmod(new.stat().st_mode & 0o666)  # safetensors: only for the owner
+    """Write a checkpoint with random weights into a new folder, using `KnownCheckpoint.write`."""
+    with new_folder(folder) as new, translate(BackboneError, folder, "cannot be written: {}"):
+        write(new, seed)
 
 
 def cached_random_weights(name: str, write: Callable[[Path, int], None]) -> Path:
     """Return a checkpoint with random weights in the user's cache; write it on first use."""
-    folder = cache_folder(f"random-weights-{GENERATION}") / name
+    folder = cache_folder(RANDOM_WEIGHTS) / name
     if not folder.is_dir():
         # If several processes start together, one writes it and the others read it.
         with contextlib.suppress(OutputExists):

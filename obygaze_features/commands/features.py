@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,7 +217,7 @@ def demo(folder: Path, **options: Any) -> None:
 @click.option("--download", is_flag=True, help="Download them, for a machine without network.")
 @json_option
 def backbones(names: tuple[str, ...], download: bool, as_json: bool) -> None:
-    """List the backbones, or show one with its arrays.
+    """List the backbones, or show one.
 
     NAME is a name from the list; with --download, also a model for `obygaze features
     caption-scores`, or OWNER/NAME on the Hugging Face Hub. Any other checkpoint of a listed family
@@ -254,7 +253,7 @@ def _row(checkpoint: KnownCheckpoint) -> dict[str, Any]:
         "name": checkpoint.name,
         "takes": checkpoint.sampling.words,
         "from": source,
-        "bytes_per_clip": checkpoint.bytes_per_clip,
+        "licence": checkpoint.credits.get("licence"),
     }
 
 
@@ -262,13 +261,10 @@ def _facts(checkpoint: KnownCheckpoint) -> dict[str, Any]:
     from obygaze_features.backbones import families
 
     [family] = [family for family in families() if checkpoint in family.checkpoints]
-    sees = family.embeds_texts or family.embeds_images
     return {
         **_row(checkpoint),
         "title": checkpoint.title,
-        "embeds_images": sees and not checkpoint.hears,
+        "family": family.name,
         "embeds_texts": family.embeds_texts,
-        "how_to_get": checkpoint.how_to_get,
         **checkpoint.credits,
-        "arrays": [asdict(array) for array in checkpoint.arrays],
     }

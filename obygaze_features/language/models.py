@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from obygaze_features.backbones.backbone import published
-from obygaze_features.backbones.checkpoints import Checkpoint, fetch_files, resolve
+from obygaze_features.backbones.checkpoints import Checkpoint, resolve
 from obygaze_features.backbones.devices import (
     arithmetic,
     choose_device,
@@ -23,9 +23,7 @@ from obygaze_features.backbones.devices import (
 )
 from obygaze_features.backbones.network_config import loading, refuse_code
 from obygaze_features.backbones.weights import (
-    TOKENIZER_FILES,
     Tokenizer,
-    has_tokenizer,
     load_model,
     quiet,
     read_tokenizer,
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
 TOKENS_PER_BATCH = 2048
 """The maximum number of tokens in a batch. Each token's output is as long as the vocabulary."""
 TEXTS_PER_BATCH = 64
-_ENCODER_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-_MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
-"""The files of a sentence encoder's other modules, such as pooling or a dense layer."""
 
 TEXT_MODELS = {
     checkpoint.name: checkpoint
@@ -171,22 +166,7 @@ def prefetch(name: str) -> Path:
 
 
 def _resolve(spec: str | Path) -> Checkpoint:
-    """Return a model's folder; download its tokenizer and, for an encoder, its modules."""
-    command = "obygaze features caption-scores --help"
-    checkpoint = resolve(str(spec), TEXT_MODELS, list_command=command)
-    folder = checkpoint.path
-    if not checkpoint.repository or has_tokenizer(folder):
-        return checkpoint
-
-    fetch_files(checkpoint.repository, folder.name, (*TOKENIZER_FILES, *_ENCODER_FILES))
-    modules = []
-    if (folder / "modules.json").is_file():
-        modules = read_json(folder / "modules.json", BackboneError)
-    for module in modules:
-        names = [f"{module['path']}/{name}" for name in _MODULE_FILES]
-        if module["path"]:
-            fetch_files(checkpoint.repository, folder.name, names)
-    return checkpoint
+    return resolve(str(spec), TEXT_MODELS)
 
 
 def _about(checkpoint: Checkpoint, files: Sequence[Path]) -> dict[str, Any]:

@@ -22,26 +22,22 @@ def processor(**changes):
 
 
 TYPES = (
-    "xclip, vivit, videomae, vjepa2, clip, siglip, dinov2, dinov2_with_registers, "
+    "xclip, vivit, clip, siglip, dinov2, dinov2_with_registers, "
     "dinov3_vit, clap, audio-spectrogram-transformer, wav2vec2, hubert, obygaze-words$"
 )
-TUBELETS = "vivit.embeddings.patch_embeddings.projection.weight"
 SLIPS = [
     ("tiny-xclip", config(model_type="bert"), f"model_type 'bert'; supported types: {TYPES}"),
     ("tiny-xclip", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ("tiny-xclip", lambda folder: write(folder / "preprocessor_config.json", "[]"),
      "must hold a JSON object with a processor's configuration"),
-    ("tiny-xclip", processor(crop_size=16), "crops to 16x16, .* takes 32x32"),
+    ("tiny-xclip", processor(crop_size=16), r"crops to \(16, 16\), .* takes \(32, 32\)"),
     ("tiny-clap", processor(truncation="fusion"), "fusion.* Use .*laion/clap-htsat-unfused"),
     ("tiny-clap", processor(feature_size=20), r"\(1, 201, 20\).* network takes \(1, 201, 16\)"),
     ("tiny-clap", processor(hop_length="no"), "settings that do not work"),
-    ("tiny-clap", processor(padding="x"), r"padding must be repeatpad, .*got 'x'"),
-    ("tiny-clap", processor(max_length_s=10**5), r"needs .* numbers .* to 11,520,000"),
-    ("tiny-clap", processor(feature_size=10**7), r"needs .* numbers"),
-    ("tiny-clap", processor(sampling_rate=7999), r"sampling_rate must be .*got 7999"),
-    ("tiny-clap", processor(sampling_rate="16000"), "from 8,000 to 192,000 .*got '16000'"),
-    ("tiny-clap", processor(hop_length=-1), r"needs .* numbers"),
-    ("tiny-clap", processor(feature_extractor_type="Other"), "not .* of a ClapFeatureExtractor"),
+    ("tiny-clap", processor(padding="x"), "padding must be repeatpad, repeat or pad"),
+    ("tiny-clap", processor(max_length_s=10**5), r"windows of 100000 s at 16000 samples"),
+    ("tiny-clap", processor(sampling_rate="16000"), "settings that do not work"),
+    ("tiny-clap", processor(feature_extractor_type="Other"), "not the config.* ClapFeat"),
     ("tiny-ast", processor(max_length=90), r"\(90, 16\).* takes \(100, 16\)"),
     ("tiny-vivit",
      lambda folder: edit_json(in_shards(folder) / "model.safetensors.index.json",
@@ -49,9 +45,6 @@ SLIPS = [
      "is not an index of weights"),
     ("tiny-vivit", config(num_frames=9),
      r"config\.json: num_frames must be a multiple .* 2 frames \(got 9\)"),
-    ("tiny-vivit",
-     lambda folder: edit_weights(folder, lambda state: state[TUBELETS][0].fill_(torch.nan)),
-     "different results; .* NaN"),
     ("tiny-siglip", config(vision_config=SMALL_VISION | {"vision_use_head": False}),
      "has no pooling head"),
     ("tiny-xclip-lsmdc",
@@ -61,9 +54,9 @@ SLIPS = [
         {"clip.visual.positional_embedding": torch.zeros(16, 64)})),
      "impossible sizes for an X-CLIP: 15 patches"),
     ("tiny-xclip-lsmdc", lambda folder: touch(folder, "pytorch_model.bin.4"),
-     r"2 checkpoints; choose .*bin.0 \.\.\. "),
+     "no config.json, and 2 files pytorch_model.bin.N"),
     ("tiny-xclip-lsmdc", lambda folder: (folder / "pytorch_model.bin.0").unlink(),
-     "no config.json, no pytorch_model.bin.N"),
+     "no config.json, and 0 files"),
 ]  # fmt: skip
 
 
@@ -103,10 +96,10 @@ def test_a_hostile_pickle_runs_no_code(copy, tmp_path, name):
 
 @pytest.mark.parametrize(("spec", "options", "facts"), [
     ("PATH", {"precision": "half"}, "unknown precision 'half'; use one of float32"),
-    ("PATH", {"device": "cuda:99"}, "device 'cuda:99' cannot be used.* this machine has cpu"),
+    ("PATH", {"device": "cuda:99"}, "device 'cuda:99' cannot be used"),
     ("../mine=PATH", {}, "'../mine' is not a valid store name"),
     ("tiny-vivid", {}, "neither a path .*; did you mean tiny-vivit"),
-    ("mine=nowhere/tiny", {}, "folder nowhere/tiny does not exist, and nowhere/tiny is not in the"),
+    ("mine=nowhere/tiny", {}, "nowhere/tiny is not in the Hub's cache"),
 ])  # fmt: skip
 def test_a_typing_error_is_one_line(checkpoints, tmp_path, monkeypatch, spec, options, facts):
     monkeypatch.chdir(tmp_path)
@@ -135,15 +128,7 @@ def test_names_come_from_the_user_or_the_folder(checkpoints, tmp_path, monkeypat
         if "tiny-vivit" in str(spec):
             same = of.load_backbone(vivit, "cpu").about["weights_sha256"]
             assert about["weights_sha256"] == same
-    assert len(list((tmp_path / "cache").rglob("SYNTHETIC.txt"))) == 1
+    assert len(list((tmp_path / "cache").rglob("config.json"))) == 1
     # A folder of this name takes precedence over a known checkpoint.
     shutil.copytree(lsmdc, tmp_path / "vivit")
     assert of.load_backbone("mine=vivit", "cpu").about["family"] == "xclip-lsmdc"
-
-
-@pytest.mark.gate
-def test_vjepa2s_processor_may_be_in_the_file_for_images(copy):
-    folder = copy("tiny-vjepa2")
-    before = of.load_backbone(folder, "cpu").preprocessing
-    (folder / "video_preprocessor_config.json").rename(folder / "preprocessor_config.json")
-    assert of.load_backbone(folder, "cpu").preprocessing == before

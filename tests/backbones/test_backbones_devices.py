@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,20 +128,6 @@ def test_tf32_is_set_and_then_restored(caller, precision):
         assert torch.backends.cuda.matmul.fp32_precision == "ieee"
 
 
-@pytest.mark.usefixtures("restored")
-def test_tf32_uses_the_switches_of_older_torch(monkeypatch):
-    """Torch before 2.9 lacks `fp32_precision`."""
-    CALLERS["medium"]()
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.backends.cuda, "matmul", SimpleNamespace())
-        for precision, allowed in (("float32", False), ("tf32", True)):
-            with devices.arithmetic("cuda:0", precision):
-                assert torch.get_float32_matmul_precision() == ("high" if allowed else "highest")
-                assert torch.backends.cudnn.allow_tf32 == allowed
-            assert torch.get_float32_matmul_precision() == "medium"
-            assert torch.backends.cudnn.allow_tf32
-
-
 def test_threads_of_other_precisions_do_not_mix():
     """TF32 is a switch of the whole process."""
     entered, leave, before = threading.Event(), threading.Event(), formats()
@@ -207,10 +192,8 @@ cuDNN error: CUDNN_STATUS_BAD_PARAM
 """
 
 
-def test_memory_errors_are_recognised_by_their_messages(monkeypatch):
-    without_message = torch.OutOfMemoryError()
-    monkeypatch.delattr(torch, "OutOfMemoryError")  # torch 2.4 has none
-    assert devices.is_out_of_memory(without_message)
+def test_memory_errors_are_recognised_by_their_messages():
+    assert devices.is_out_of_memory(torch.OutOfMemoryError())
     assert devices.is_out_of_memory(MemoryError())
     for message in (MEMORY + NOT_MEMORY).splitlines():
         assert devices.is_out_of_memory(RuntimeError(message)) is (message in MEMORY), message

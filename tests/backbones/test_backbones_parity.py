@@ -19,8 +19,6 @@ from tests.kit import models as tiny
 
 WIDTH = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 3}
 MIT = {"mit_hidden_size": 32, "mit_intermediate_size": 64, "mit_num_attention_heads": 2}
-DECODER = {"decoder_hidden_size": 24, "decoder_num_attention_heads": 2,
-           "decoder_num_hidden_layers": 1, "decoder_intermediate_size": 32}  # fmt: skip
 
 
 def vision(patch, side, **more):
@@ -67,25 +65,7 @@ def vivit_arrays(model, pixels):
             "native": tokens[:, 0], **max_and_mean(tokens)}  # fmt: skip
 
 
-def tubelet_arrays(model, pixels, *, trunk, depth=2):
-    """Return arrays of VideoMAE and V-JEPA 2; without a classifier the embedding is the mean."""
-    network = getattr(model, trunk, model)
-    read = getattr(network, "get_vision_features", network)(pixels)
-    tokens = getattr(read, "last_hidden_state", read)
-    native = {} if hasattr(model, "classifier") else {"native": tokens.mean(1)}
-    frames = by_moment(tokens, pixels.shape[1] // depth)
-    return {"frames": frames, "tokens": tokens, **native, **max_and_mean(tokens)}
-
-
-def jepa(frames, side, depth=2):
-    sizes = {"hidden_size": 48, "num_attention_heads": 4, "crop_size": side}
-    return tiny.TINY_VJEPA2 | sizes | {"frames_per_clip": frames, "tubelet_size": depth}
-
-
-MAE = vision(16, 48, num_frames=16, **DECODER)
 DINO = {**WIDTH, "image_size": 48, "patch_size": 14}
-of_mae = partial(tubelet_arrays, trunk="videomae")
-of_jepa = partial(tubelet_arrays, trunk="vjepa2")
 ALWAYS = {
     # The writer, its sizes, the class in transformers, and the arrays that it returns.
     "xclip": (write_xclip, [vision(32, 128, num_frames=8, **MIT), 32], "XCLIPModel", xclip_arrays),
@@ -106,12 +86,6 @@ GATE = {
     # At 69 pixels there are more than the patches take, as in So400m/14 at 384.
     **{f"siglip-{patch}": (tiny.write_siglip, [vision(patch, side)], "SiglipModel", image_arrays)
        for patch, side in ((16, 48), (14, 69), (8, 32))},
-    "videomae": (partial(tiny.write_videomae, finetuned=False), [MAE], "VideoMAEModel", of_mae),
-    "videomae-tuned": (tiny.write_videomae, [MAE], "VideoMAEForVideoClassification", of_mae),
-    "vjepa2": (tiny.write_vjepa2, [jepa(8, 32)], "VJEPA2Model", of_jepa),
-    "vjepa2-9": (tiny.write_vjepa2, [jepa(9, 32, 3)], "VJEPA2Model", partial(of_jepa, depth=3)),
-    **{f"vjepa2-{frames}-tuned": (partial(tiny.write_vjepa2, finetuned=True), [jepa(frames, side)],
-        "VJEPA2ForVideoClassification", of_jepa) for frames, side in ((8, 32), (6, 24))},
     # Their input has 32 pixels, but they were trained with 48.
     **{f"dino-{kind}": (tiny.write_dino, [DINO | more, kind], f"{kind}Model",
                       partial(image_arrays, embeds=False))
@@ -152,7 +126,7 @@ def test_features_equal_those_of_transformers(tmp_path, case):
     arrays = [spec.name for spec in of.load_backbone(f"x={tmp_path}", "cpu").arrays]
     backbone = of.load_backbone(f"x={tmp_path}", "cpu", arrays=[*arrays, "tokens"])
     steps, frames = backbone.preprocessing, backbone.sampling.frames
-    if model_name.startswith(("VJEPA2", "DINOv3")):  # torchvision processors are tested elsewhere
+    if model_name.startswith("DINOv3"):  # torchvision processors are tested elsewhere
         pixels = kit.pictures(2, frames, 3, *steps.crop)
     else:
         # Only cropped; resizing is compared with the processors elsewhere.
@@ -201,28 +175,6 @@ def test_an_image_classifiers_trunk_is_loaded(tmp_path):
     pixels = kit.pictures(1, backbones[0].sampling.frames, 3, *backbones[0].preprocessing.crop)
     trunk, network = (kit.embed(backbone, pixels) for backbone in backbones)
     close(trunk["native"], network["native"], 0)
-
-
-@pytest.mark.gate
-@pytest.mark.parametrize("tuned", [True, False])
-def test_videomae_follows_its_tensors(tmp_path, tuned):
-    """The configuration may omit this setting, or have a wrong value."""
-    pixels = kit.pictures(1, 16, 3, 48, 48)
-    tiny.write_videomae(tmp_path, 5, MAE, finetuned=tuned)
-    before = kit.embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
-    assert torch.equal(before["native"], before["mean"]) is not tuned
-    kit.edit_json(tmp_path / "config.json", use_mean_pooling=None, architectures=["VideoMAEModel"])
-    after = kit.embed(of.load_backbone(f"v={tmp_path}", "cpu"), pixels)
-    close(after["native"], before["native"], 0)
-    if tuned:  # somebody fine-tunes the pretrained one: its configuration keeps the old switch
-        kit.edit_json(tmp_path / "config.json", use_mean_pooling=False)
-        kit.edit_weights(tmp_path, lambda tensors: tensors.update({
-            f"videomae.layernorm.{kind}": tensors.pop(f"fc_norm.{kind}")
-            for kind in ("weight", "bias")
-        }))  # fmt: skip
-        backbone = of.load_backbone(f"v={tmp_path}", "cpu", arrays=["native", "tokens"])
-        ours = kit.embed(backbone, pixels)
-        close(ours["native"], ours["tokens"].mean(1), 1e-5)
 
 
 TEXTS = [

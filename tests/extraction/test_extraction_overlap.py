@@ -34,9 +34,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 @pytest.fixture(scope="module")
-def three(tiny) -> list[Backbone]:
+def three(tiny, checkpoints) -> list[Backbone]:
     """Two backbones with the same sampling, and one with different sampling."""
-    return [tiny, replace(tiny, name="second"), of.load_backbone("tiny-xclip-lsmdc", "cpu")]
+    third = of.load_backbone(checkpoints["tiny-xclip-lsmdc"], "cpu")
+    return [tiny, replace(tiny, name="second"), third]
 
 
 @pytest.fixture(scope="module")

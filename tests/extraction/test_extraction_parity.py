@@ -21,7 +21,7 @@ from tests.kit.models import write_checkpoint
     "tiny-xclip",
     pytest.param("tiny-vivit", marks=pytest.mark.gate),
     *(pytest.param(f"tiny-{name}", marks=pytest.mark.night) for name in (
-        "vjepa2", "dinov2", "dinov3")),
+        "dinov2", "dinov3")),
 ])  # fmt: skip
 def test_a_store_holds_the_features_of_its_frames(films, tmp_path, name):
     """clip0 has five frames, fewer than each of these backbones takes."""

@@ -1,22 +1,21 @@
 """Networks with random weights for the tests: small ones of every family, and full-size ones.
 
-The package itself ships `tiny-xclip`, `tiny-vivit`, `tiny-clap` and `tiny-xclip-lsmdc`.
+The package itself ships `tiny-xclip`, `tiny-vivit` and `tiny-clap`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny
+import numpy as np
+
+from obygaze_features.backbones import KnownCheckpoint, known_checkpoints, tiny, xclip_lsmdc
 from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE
-from obygaze_features.backbones.image_families import clip_arrays, dino_arrays, siglip_arrays
 from obygaze_features.backbones.sampling import Sampling
 from obygaze_features.backbones.sound import SoundSampling
-from obygaze_features.backbones.sound_families import ast_arrays, speech_arrays
 from obygaze_features.backbones.tiny import SMALL, SMALL_VISION, video_processor, write_model
-from obygaze_features.backbones.video_families import videomae_arrays, vjepa2_arrays
 from obygaze_features.backbones.weights import write_random_weights
-from obygaze_features.backbones.xclip_lsmdc import write_xclip_lsmdc
 from obygaze_features.common.files import to_json, write_text
 
 Sizes = Mapping[str, Any]
@@ -88,26 +87,6 @@ def write_siglip(folder: Path, seed: int, vision: Sizes) -> None:
     write_sentence_tokenizer(folder, vocabulary, merges)
 
 
-def write_videomae(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = True) -> None:
-    """Write a VideoMAE, with a classifier or before fine-tuning."""
-    model = "ForVideoClassification" if finetuned else "ForPreTraining"
-    processor = video_processor(sizes.get("image_size", 224))
-    sizes = {**sizes, "use_mean_pooling": finetuned}
-    write_network(folder, seed, "VideoMAE", model, sizes, processor)
-
-
-def write_vjepa2(folder: Path, seed: int, sizes: Sizes, *, finetuned: bool = False) -> None:
-    """Write a V-JEPA 2, pretrained or with the attention and classifier from fine-tuning."""
-    side = sizes.get("crop_size", 256)
-    processor = video_processor(side)
-    del processor["image_processor_type"]
-    processor["video_processor_type"] = "VJEPA2VideoProcessor"
-    processor["size"] = {"shortest_edge": side * 256 // 224}
-    model = "ForVideoClassification" if finetuned else "Model"
-    write_network(folder, seed, "VJEPA2", model, sizes, processor)
-    (folder / "preprocessor_config.json").rename(folder / "video_preprocessor_config.json")
-
-
 def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> None:
     """Write a DINOv2, a DINOv2 with registers (``Dinov2WithRegisters``), or a DINOv3."""
     # DINOv2 was trained at 518 pixels, and its processor crops to 224.
@@ -122,6 +101,34 @@ def write_dino(folder: Path, seed: int, sizes: Sizes, kind: str = "Dinov2") -> N
                       "size": {"height": side, "width": side}, "do_center_crop": None,
                       "crop_size": None}  # fmt: skip
     write_network(folder, seed, kind, "Model", sizes, processor)
+
+
+def write_xclip_lsmdc(folder: Path, seed: int, sizes: Mapping[str, int]) -> None:
+    """Write a state dict of X-CLIP by Ma et al., with a single tensor for the text tower."""
+    import torch
+
+    network = xclip_lsmdc.make_network({**sizes, "temporal_layers": 4}, positions=77)
+    random = np.random.default_rng(seed)
+    state: dict[str, Any] = {
+        "clip.logit_scale": torch.tensor(4.6),
+        xclip_lsmdc.SYNTHETIC_TENSOR: torch.ones(()),
+    }
+    for name, weights in network.state_dict().items():
+        if "ln_" in name:
+            state[name] = torch.full_like(weights, float(name.endswith("weight")))
+            continue
+        values = torch.from_numpy(random.standard_normal(weights.shape, np.float32))
+        is_matrix = weights.ndim > 1 and "embedding" not in name
+        if xclip_lsmdc.POSITIONS in name:
+            values *= 0.05
+        elif weights.ndim > 1:
+            values *= 0.5 / math.sqrt(weights[0].numel())
+        else:
+            values *= 0.5 / math.sqrt(len(weights))
+        # Published checkpoints have CLIP's matrices in float16.
+        state[name] = values.half() if name.startswith(xclip_lsmdc.VISION) and is_matrix else values
+    state[xclip_lsmdc.FRAME_WEIGHTS] = torch.eye(12)
+    torch.save(state, folder / "pytorch_model.bin.0")
 
 
 def write_gpt2(folder: Path, seed: int) -> None:
@@ -208,12 +215,6 @@ def write_sentence_tokenizer(folder: Path, vocabulary: dict[str, int], merges: M
     write_text(folder / "tokenizer_config.json", to_json(config))
 
 
-TINY_VJEPA2: Sizes = {
-    "crop_size": 32, "patch_size": 8, "frames_per_clip": 8, "hidden_size": 32, "mlp_ratio": 2,
-    "num_hidden_layers": 2, "num_attention_heads": 2, "num_pooler_layers": 1,
-    "pred_hidden_size": 24, "pred_num_attention_heads": 2, "pred_num_hidden_layers": 1,
-    "pred_num_mask_tokens": 2,
-}  # fmt: skip
 # 48 pixels, so that its embeddings of positions are resized, as in the published ones.
 TINY_DINOV2 = {**SMALL, "image_size": 48, "patch_size": 8, "mlp_ratio": 2}
 del TINY_DINOV2["intermediate_size"]
@@ -227,48 +228,45 @@ TINY_AST = {**SMALL, "max_length": 100, "num_mel_bins": 16}
 AST_STEPS = {"max_length": 100, "num_mel_bins": 16, "mean": -3.5, "std": 3.25}
 CLAP_STEPS = {"padding": "repeatpad", "truncation": "rand_trunc"}
 SPEECH_STEPS = {"padding_value": 0, "return_attention_mask": False, "sampling_rate": 8000}
-EIGHT = {**SMALL_VISION, "num_frames": 8}
 REGISTERS = {**SMALL_VISION, "num_register_tokens": 4}
+TINY_LSMDC = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "dim": 64}
 LSMDC = {"image_size": 224, "patch_size": 32, "width": 768, "layers": 12, "dim": 512}
-#: name -> the writer, its sizes and, for tiny checkpoints, their arrays.
+#: name -> the writer and its sizes.
 _WRITERS: dict[str, tuple[Any, ...]] = {
-    "tiny-clip": (write_clip, [SMALL_VISION, 32], clip_arrays(32, 16, 32)),
-    "tiny-siglip": (write_siglip, [SMALL_VISION], siglip_arrays(16, 32)),
-    "tiny-videomae": (write_videomae, [EIGHT],
-                      videomae_arrays(4, 16, 32, finetuned=True)),
-    "tiny-vjepa2": (write_vjepa2, [TINY_VJEPA2], vjepa2_arrays(4, 16, 32, finetuned=False)),
-    "tiny-dinov2": (write_dino, [TINY_DINOV2], dino_arrays(16, 32)),
-    "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"],
-                                   dino_arrays(16, 32, 4)),
-    "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"], dino_arrays(16, 32, 4)),
-    **{f"tiny-{kind.lower()}": (write_network, [kind, *rest], arrays)
-       for kind, arrays, *rest in (
-           ("AST", ast_arrays(32), "ForAudioClassification", TINY_AST, AST_STEPS),
-           ("Wav2Vec2", speech_arrays(64), "ForCTC", TINY_SPEECH, SPEECH_STEPS),
-           ("Hubert", speech_arrays(64), "Model", TINY_SPEECH, SPEECH_STEPS))},
+    "tiny-clip": (write_clip, [SMALL_VISION, 32]),
+    "tiny-siglip": (write_siglip, [SMALL_VISION]),
+    "tiny-dinov2": (write_dino, [TINY_DINOV2]),
+    "tiny-dinov2-with-registers": (write_dino, [TINY_DINOV2, "Dinov2WithRegisters"]),
+    "tiny-dinov3": (write_dino, [REGISTERS, "DINOv3ViT"]),
+    "tiny-ast": (write_network, ["AST", "ForAudioClassification", TINY_AST, AST_STEPS]),
+    "tiny-wav2vec2": (write_network, ["Wav2Vec2", "ForCTC", TINY_SPEECH, SPEECH_STEPS]),
+    "tiny-hubert": (write_network, ["Hubert", "Model", TINY_SPEECH, SPEECH_STEPS]),
     # Differences from the defaults of XCLIPVisionConfig, which are B/32 at 8 frames.
     "random-ast": (write_network, ["AST", "ForAudioClassification", {}, {"max_length": 1024}]),
     "random-clap": (write_network, ["Clap", "Model", {}, CLAP_STEPS]),
     "random-xclip": (tiny.write_xclip, [{"patch_size": 16, "num_frames": 32}, 512]),
+    "tiny-xclip-lsmdc": (write_xclip_lsmdc, [TINY_LSMDC]),
     "random-xclip-lsmdc": (write_xclip_lsmdc, [LSMDC]),
     "random-clip": (write_clip, [{}, 512]),
     "random-dinov2": (write_dino, [{"image_size": 518}]),
     **{f"random-{name}": (write, [{}]) for name, write in (
-        ("vivit", tiny.write_vivit), ("siglip", write_siglip), ("videomae", write_videomae),
-        ("vjepa2", write_vjepa2),
+        ("vivit", tiny.write_vivit), ("siglip", write_siglip),
     )},
 }  # fmt: skip
-VIDEO = ("tiny-videomae", "tiny-vjepa2")
-"""Networks of eight frames; the others take 32."""
 
 SECOND, SPEECH = SoundSampling(16_000, 1, 1), SoundSampling(8000, 10, 10)
-HEARING = {"tiny-ast": SECOND, "tiny-wav2vec2": SPEECH, "tiny-hubert": SPEECH}
+SAMPLINGS = {
+    "tiny-xclip-lsmdc": Sampling(12, 1.0),
+    "tiny-ast": SECOND,
+    "tiny-wav2vec2": SPEECH,
+    "tiny-hubert": SPEECH,
+}
 
 
-def _card(name: str, write: Any, sizes: Sequence[Any], arrays: Any = ()) -> KnownCheckpoint:
-    sampling = HEARING.get(name) or Sampling(8 if name in VIDEO else 32)
+def _card(name: str, write: Any, sizes: Sequence[Any]) -> KnownCheckpoint:
+    sampling = SAMPLINGS.get(name) or Sampling(32)
     return KnownCheckpoint(
-        name, "", sampling, arrays, write=lambda folder, seed: write(folder, seed, *sizes)
+        name, "", sampling, write=lambda folder, seed: write(folder, seed, *sizes)
     )
 
 

@@ -63,7 +63,7 @@ def write_toy(folder: Path, seed: int) -> None:
 
 
 CHECKPOINTS = (
-    KnownCheckpoint("tiny-toy", "mean colours, mixed at random", SAMPLING, ARRAYS, write=write_toy),
+    KnownCheckpoint("tiny-toy", "mean colours, mixed at random", SAMPLING, write=write_toy),
 )
 
 FAMILY = Family("toy", "toy", CHECKPOINTS, load)

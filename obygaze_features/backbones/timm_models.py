@@ -1,0 +1,81 @@
+"""Backbones of timm's networks by name.
+
+Inputs are preprocessed with timm's settings, but with the code that every other backbone uses.
+Pixels differ by at most one level (of 256) from timm's own preprocessing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from obygaze_features.backbones.backbone import RANDOM_WEIGHTS_NOTE, Backbone
+from obygaze_features.backbones.preprocess import AUTHOR_SQUASH, CLIP_TORCHVISION
+from obygaze_features.common.plugins import one_line
+from obygaze_features.errors import BackboneError
+
+RANDOM = ".random"
+"""The suffix of a model's name that requests untrained weights."""
+
+
+def load_timm(spec: str, mode: str) -> Backbone:
+    """Load ``timm:NAME``; ``@LAYER`` uses the output of a layer.
+
+    The weights are timm's default for NAME, or the weights with a tag (``NAME.TAG``).
+    ``NAME.random`` has untrained weights, which are the same each time.
+    """
+    model, _, layer = spec.removeprefix("timm:").partition("@")
+    name = model.removesuffix(RANDOM)
+    is_trained = name == model
+    try:
+        timm: Any = importlib.import_module("timm")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            net = timm.create_model(name, pretrained=is_trained, num_classes=0)
+        config = timm.data.resolve_model_data_config(net)
+    except Exception as problem:  # errors of timm, the hub or the network
+        raise BackboneError(
+            f"{spec} cannot be loaded ({one_line(problem)}). Install timm (pip install timm), "
+            "check the name, or load it on a machine with internet access and copy the cache"
+        ) from None
+    steps = replace(CLIP_TORCHVISION, **_timm_steps(spec, config))
+    if mode == "author":
+        steps = replace(steps, squash=AUTHOR_SQUASH, mode=mode)
+    licence = ""
+    if is_trained:
+        licence = net.pretrained_cfg.get("license") or ""
+    backbone = Backbone.from_torch(
+        net, frames=32, transform=steps, layer=layer or None, licence=licence
+    )
+    if is_trained:
+        return backbone
+    return replace(backbone, config={**backbone.config, "synthetic": RANDOM_WEIGHTS_NOTE})
+
+
+def _timm_steps(spec: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Preprocessing` for timm's data configuration."""
+    _, *crop = config["input_size"]
+    part = config["crop_pct"]
+    edge: int | None = 0
+    if config["crop_mode"] == "center":
+        edge = math.floor(crop[0] / part)
+    elif config["crop_mode"] == "squash" and part == 1:
+        edge = None
+    is_oblong = edge is not None and crop[0] != crop[1]
+    if config["interpolation"] not in ("bilinear", "bicubic") or edge == 0 or is_oblong:
+        raise BackboneError(
+            f"{spec} resizes frames in an unsupported way ({config}). Pass its transform: "
+            "Backbone.from_torch(net, transform=...)"
+        )
+    return {
+        "shortest_edge": edge,
+        "filter": config["interpolation"],
+        "crop": tuple(crop),
+        "mean": config["mean"],
+        "std": config["std"],
+    }
