@@ -132,8 +132,4 @@ def write(writers: Mapping[str, StoreWriter], outcomes: Outcomes) -> None:
     """Commit the outcomes of a block to its stores."""
     for name, rows in outcomes.items():
         writer = writers[name]
-        block = min(rows) // writer.store.block_rows
-        if writer.is_written(block):
-            writer.rewrite(block, rows)
-        else:
-            writer.write_block(block, [rows.get(row) for row in writer.rows_of(block)])
+        writer.rewrite(min(rows) // writer.store.block_rows, rows)

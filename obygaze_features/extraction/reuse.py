@@ -14,7 +14,7 @@ from obygaze_features.extraction.job import Job
 from obygaze_features.extraction.loop import write
 from obygaze_features.items.media import locate
 from obygaze_features.store import Done, Status, Store, StoreWriter, open_store
-from obygaze_features.store.writer import recipe_differences
+from obygaze_features.store.writer import append_to_log, differences
 from obygaze_features.video.index import fingerprint
 
 logger = logging.getLogger(__name__)
@@ -31,8 +31,7 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
         old = open_store(path)
         ids = unchanged_ids(job, old)
         for name, writer in writers.items():
-            own = {key: writer.store.attributes[key] for key in ("items_digest", "block_rows")}
-            if recipe_differences(writer.store.attributes, {**old.attributes, **own}):
+            if differences(writer.store.attributes, old.attributes):
                 continue
             count = 0
             for block in job.blocks:
@@ -47,7 +46,7 @@ def reuse_rows(job: Job, writers: Mapping[str, StoreWriter]) -> Job:
                 if rows:
                     write({name: writer}, {name: rows})
                 count += len(rows)
-            writer.log("reused", rows=count)
+            append_to_log(writer.store.path, "reused", rows=count)
             logger.info(f"Copied {count} rows of {path} into {job.paths[name]}")
     return replace(job, stores={name: writer.store.refresh() for name, writer in writers.items()})
 

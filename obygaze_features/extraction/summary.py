@@ -265,6 +265,6 @@ def log_run(summary: Summary, writers: Mapping[str, StoreWriter], devices: dict[
     fields = summary.to_json()
     brief = {key: fields[key] for key in ("clips", "seconds", "shares")}
     for name, writer in writers.items():
-        writer.log("extracted", device=devices[name], **packages, **brief)
-        folder = writer.store.path.parent
-    append_to_log(folder, "extracted", devices=devices, **packages, **fields)
+        path = writer.store.path
+        append_to_log(path, "extracted", device=devices[name], **packages, **brief)
+    append_to_log(path.parent, "extracted", devices=devices, **packages, **fields)

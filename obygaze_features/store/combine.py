@@ -6,6 +6,7 @@ regular writer, so the files are the same as after an extraction.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from obygaze_features.common.files import disk_errors, new_folder
 from obygaze_features.common.progress import progress
-from obygaze_features.errors import StoreError, UsageError
+from obygaze_features.errors import StoreError, UsageError, errors_as
 from obygaze_features.items.films import find_films, titles_in
 from obygaze_features.items.items import Item, Items
 from obygaze_features.store import format as fmt
@@ -29,7 +30,7 @@ from obygaze_features.store.writer import (
     append_to_log,
     commit_block,
     read_outcomes,
-    require_same_recipe,
+    require_same,
     write_empty_store,
 )
 
@@ -73,15 +74,13 @@ def subset(
     if ids is None and films is None:
         raise UsageError("a subset needs ids or films; pass either or both")
     output = _check_output(output, [store])
-    row_of = store.items.row_of
     films = films and find_films(films, titles_in(store.items))
     items = store.items.select(ids=ids, films=films)
     if not len(items):
         raise UsageError(f"no item of {store.where} is selected; choose other films or ids")
-    rows = np.array([row_of[item_id] for item_id in items.ids], np.intp)
+    rows = np.array([store.items.row_of[item_id] for item_id in items.ids], np.intp)
     plan = Plan(items, [store], np.zeros(len(rows), np.intp), rows)
-    attributes = {**store.attributes, "items_digest": items.digest, "n": len(items)}
-    return _make(output, plan, attributes, "subset", overwrite=overwrite)
+    return write_plan(output, plan, store.attributes, "subset", overwrite=overwrite)
 
 
 def merge(
@@ -102,54 +101,73 @@ def merge(
     overwrite
         Replace an existing store at `output`.
     """
-    if isinstance(stores, str | Path | Store):
-        raise UsageError(f"stores must be a list of two or more stores (got {stores!r:.200})")
+    if isinstance(stores, str | Path | Store) or len(stores) < 2:
+        raise UsageError(f"pass a list of two or more stores to merge (got {stores!r:.200})")
     opened = [store if isinstance(store, Store) else open_store(store) for store in stores]
-    if len(opened) < 2:
-        raise UsageError(f"merging needs two or more stores (got {len(opened)})")
     output = _check_output(output, opened)
-    first = dict(opened[0].attributes)
+    first = opened[0]
     for store in opened[1:]:
-        # Only items and block size may differ.
-        ours = {name: first[name] for name in ("items_digest", "block_rows")}
-        message = f"{store.where} cannot be merged with {opened[0].where}"
-        require_same_recipe(first, {**store.attributes, **ours}, message)
+        message = f"{store.where} cannot be merged with {first.where}"
+        require_same(first.attributes, store.attributes, message)
 
+    attributes = dict(first.attributes)
     for key in ("manifest", "licence", "citation", "software"):
         texts = dict.fromkeys(store.attributes[key] for store in opened)
-        first[key] = "; ".join(filter(None, texts))
-    if all(store.attributes["items_digest"] == first["items_digest"] for store in opened):
+        attributes[key] = "; ".join(filter(None, texts))
+    if len({store.attributes["items_digest"] for store in opened}) == 1:
         plan = _plan_parts(opened)
     else:
         plan = _plan_films(opened)
-        first |= {"items_digest": plan.items.digest, "n": len(plan.items)}
-    return _make(output, plan, first, "merged", overwrite=overwrite)
+    return write_plan(output, plan, attributes, "merged", overwrite=overwrite)
 
 
 def write_plan(
-    folder: Path, plan: Plan, attributes: Mapping[str, Any], probe: Mapping[str, NDArray[Any]]
-) -> None:
-    """Write an open store into an empty folder. Rows without a source remain to be computed."""
-    specs = plan.stores[0].specs
-    write_empty_store(folder, {**attributes, "state": "open"}, specs, plan.items, probe)
-    store = open_store(folder)
-    for block in progress(range(store.blocks), "Writing", unit="block"):
-        outcomes = _read_planned(plan, store.rows_of_block(block))
-        if any(outcomes):
-            commit_block(store, block, outcomes)
-
-
-def _make(
-    output: Path, plan: Plan, attributes: Mapping[str, Any], event: str, *, overwrite: bool
+    output: Path,
+    plan: Plan,
+    attributes: Mapping[str, Any],
+    event: str,
+    *,
+    probe: Mapping[str, NDArray[Any]] | None = None,
+    overwrite: bool,
+    log: Path | None = None,
 ) -> Store:
-    probe: dict[str, NDArray[Any]] = {}
-    for store in plan.stores:
-        probe = probe or read_probe(store)
+    """Write a planned store. Rows without a source remain to be computed.
+
+    Parameters
+    ----------
+    output, plan
+        The store to write, and its rows.
+    attributes
+        The attributes of the new store, but for its items and state.
+    event
+        The event that is appended to the log.
+    probe
+        The probe (default: that of the first store that has one).
+    overwrite
+        Replace an existing store at `output`.
+    log
+        The log to continue.
+    """
+    if probe is None:
+        probe = next(filter(None, map(read_probe, plan.stores)), {})
+    attributes = {
+        **attributes,
+        "state": "open",
+        "items_digest": plan.items.digest,
+        "n": len(plan.items),
+    }
     with (
         disk_errors(output, StoreError),
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as folder,
     ):
-        write_plan(folder, plan, attributes, probe)
+        write_empty_store(folder, attributes, plan.items, probe)
+        store = open_store(folder)
+        for block in progress(range(store.blocks), "Writing", unit="block"):
+            outcomes = _read_planned(plan, store.rows_of_block(block))
+            if any(outcomes):
+                commit_block(store, block, outcomes)
+        if log is not None and log.exists():
+            shutil.copyfile(log, folder / fmt.LOG)
         append_to_log(folder, event, sources=[store.where for store in plan.stores])
     return open_store(output)
 
@@ -159,13 +177,9 @@ def _read_planned(plan: Plan, rows: range) -> list[Outcome]:
     outcomes: list[Outcome] = [None] * len(rows)
     source = plan.source[rows.start : rows.stop]
     for number in np.unique(source[source != NO_SOURCE]).tolist():
-        store = plan.stores[number]
         at = np.flatnonzero(source == number)
-        old_rows = plan.row[rows.start + at]
-        stated = store.rows_table["source"]
-        sources = [stated[row] or None for row in old_rows.tolist()]
-        old = read_outcomes(store, old_rows, store.status[old_rows], sources, store.failures)
-        for index, outcome in zip(at.tolist(), old, strict=True):
+        read = read_outcomes(plan.stores[number], plan.row[rows.start + at])
+        for index, outcome in zip(at.tolist(), read, strict=True):
             outcomes[index] = outcome
     return outcomes
 
@@ -175,65 +189,43 @@ def _plan_parts(stores: Sequence[Store]) -> Plan:
 
     Raises `StoreError` if two stores have different values for a row.
     """
-    n = len(stores[0])
-    source = np.full(n, NO_SOURCE, np.intp)
-    for number, store in enumerate(stores):
-        source[(source == NO_SOURCE) & (store.status == Status.DONE)] = number
-    for number, store in enumerate(stores):
-        source[(source == NO_SOURCE) & (store.status > Status.DONE)] = number
-    for number, store in enumerate(stores):
-        duplicates = np.flatnonzero((store.status == Status.DONE) & (source != number))
-        _refuse_unequal(stores, store, duplicates, source)
-    return Plan(stores[0].items, stores, source, np.arange(n))
+    status = np.array([store.status for store in stores])
+    is_done = status == Status.DONE
+    is_known = status != Status.TODO
+    source = np.where(is_done.any(axis=0), is_done.argmax(axis=0), is_known.argmax(axis=0))
 
-
-def _refuse_unequal(
-    stores: Sequence[Store], part: Store, rows: NDArray[np.intp], source: NDArray[np.intp]
-) -> None:
-    """Raise `StoreError` if a row that is done in two stores has different values in them."""
-    for row in progress(rows.tolist(), "Comparing", unit="row"):
-        first = stores[source[row]]
-        item_id = part.ids[row]
-        there = first[item_id]
-        here = part[item_id]
-        for name in part.arrays:
-            if not np.array_equal(there[name], here[name], equal_nan=True):  # padding
-                raise StoreError(
-                    f"the {name} row of {item_id} differs between {first.where} and "
-                    f"{part.where}. Compare the stores with: "
-                    f"obygaze stores diff {first.where} {part.where}"
-                )
+    for number, part in enumerate(stores):
+        repeated = np.flatnonzero(is_done[number] & (source != number))
+        for row in progress(repeated.tolist(), "Comparing", unit="row"):
+            item_id = part.ids[row]
+            first = stores[source[row]]
+            there = first[item_id]
+            for name, values in part[item_id].items():
+                if not np.array_equal(there[name], values, equal_nan=True):  # padding
+                    raise StoreError(
+                        f"the {name} row of {item_id} differs between {first.where} and "
+                        f"{part.where}. Compare the stores with: "
+                        f"obygaze stores diff {first.where} {part.where}"
+                    )
+    return Plan(stores[0].items, stores, source, np.arange(len(source)))
 
 
 def _plan_films(stores: Sequence[Store]) -> Plan:
     """Plan to take all items of all stores, one store after another."""
-    store_of: dict[str, Store] = {}
-    for store in stores:
-        common = [item_id for item_id in store.ids if item_id in store_of]
-        if common:
-            first = store_of[common[0]]
-            raise StoreError(
-                f"{store.where} cannot be merged with {first.where}: their items differ, "
-                f"but they share ids ({len(common)}, such as {common[0]}). Make a subset of one "
-                "store without these ids: obygaze stores subset"
-            )
-        store_of |= dict.fromkeys(store.ids, store)
-    tables = [store.items for store in stores]
-    rows = [np.arange(len(store)) for store in stores]
-    source = np.repeat(np.arange(len(stores)), [len(store) for store in stores])
-    return Plan(_join_items(tables), stores, source, np.concatenate(rows))
-
-
-def _join_items(tables: Sequence[Items]) -> Items:
-    """Return the items of several tables, one table after another."""
     items: list[Item] = []
     extra: dict[str, list[str]] = {}
-    for table in tables:
-        for name in {**extra, **table.extra}:
+    for store in stores:
+        for name in {**extra, **store.items.extra}:
             column = extra.setdefault(name, [""] * len(items))
-            column += table.extra.get(name, [""] * len(table))
-        items += list(table)
-    return Items.of(items, extra)
+            column += store.items.extra.get(name, [""] * len(store))
+        items += list(store.items)
+
+    counts = [len(store) for store in stores]
+    source = np.repeat(np.arange(len(stores)), counts)
+    row = np.concatenate([np.arange(count) for count in counts])
+    remedy = "stores of different items must not share ids; make a subset of one without them"
+    with errors_as(StoreError, remedy):
+        return Plan(Items.of(items, extra), stores, source, row)
 
 
 def _check_output(output: Path | str, stores: Sequence[Store]) -> Path:

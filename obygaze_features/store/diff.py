@@ -17,11 +17,11 @@ from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.rows import open_shard
 from obygaze_features.store.shards import DamagedChunk
-from obygaze_features.store.writer import differences, recipe_differences
+from obygaze_features.store.writer import SAME_STORE, differences
 
 BATCH_ROWS = 64
-_TEXTS = ("name", "manifest", "n", "licence", "citation", "software")
-"""The attributes to compare besides those of the recipe."""
+_NAMES = (*SAME_STORE, "name", "manifest", "n", "licence", "citation", "software")
+"""The attributes to compare."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,6 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
     if not isinstance(right, Store):
         right = open_store(right)
 
-    attributes = recipe_differences(left.attributes, right.attributes)
-    texts = []
-    for store in (left, right):
-        texts.append({name: store.attributes.get(name) for name in _TEXTS})
-    attributes |= differences(*texts)
-
     shapes = {spec.name: spec.shape for spec in right.specs}
     names = [spec.name for spec in left.specs if shapes.get(spec.name) == spec.shape]
 
@@ -117,7 +111,7 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
     in_right = set(right.done_ids())
     common = [item_id for item_id in left_ids if item_id in in_right]
     return Difference(
-        attributes=attributes,
+        attributes=differences(left.attributes, right.attributes, _NAMES),
         probe=probe,
         probes_equal=probes_equal,
         rows={name: _compare_rows(left, right, common, name) for name in names},

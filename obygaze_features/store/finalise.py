@@ -41,10 +41,9 @@ from obygaze_features.store.reader import PART_BYTES, Store, open_store
 from obygaze_features.store.shards import ShardLayout, write_shard
 from obygaze_features.store.writer import (
     append_to_log,
-    create_group,
     finish_moves,
+    write_arrays,
     write_checksums,
-    write_probe,
 )
 
 TEXTS = ("licence", "citation", "name")
@@ -150,22 +149,19 @@ def _write_final(folder: Path, store: Store) -> None:
 def _write_metadata(folder: Path, store: Store, films: Sequence[str]) -> None:
     """Write the Zarr metadata, the ids and the status array of a final store."""
     texts = dict(zip(fmt.COORDINATES, (store.ids, films), strict=True))
-    attributes = {**store.attributes, "state": "final"}
-    # The group's attributes tell xarray which arrays are coordinates rather than features.
+    # These tell xarray which arrays are coordinates rather than features.
     times = [name for name in store.arrays if name == "frame_time"]
-    coordinates = " ".join([*texts, fmt.IDS, fmt.STATUS, *times])
-    group = create_group(folder, {fmt.ATTRIBUTES: attributes, "coordinates": coordinates})
+    group = write_arrays(
+        folder,
+        {**store.attributes, "state": "final"},
+        store.id_bytes,
+        read_probe(store),
+        coordinates=" ".join([*texts, fmt.IDS, fmt.STATUS, *times]),
+    )
     n = len(store)
-    for spec in store.specs:
-        rows = fmt.final_rows(spec, n)
-        group.create_array(**fmt.array_layout(spec, n, *rows, beside=store.specs))
     for name, column in texts.items():
         group.create_array(**fmt.coordinate_layout(name, n))[:] = np.array(column, object)
-    table = store.id_bytes
-    group.create_array(**fmt.ids_layout(*table.shape))[:] = table
     group.create_array(**fmt.status_layout(n))[:] = store.status
-    if probe := read_probe(store):
-        write_probe(group, store.specs, probe)
 
 
 def _consolidate(folder: Path) -> None:

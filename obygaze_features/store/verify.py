@@ -9,10 +9,10 @@ A repair drops the damaged rows, and the next extraction computes them again. Ot
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from obygaze_features.common.files import (
     clear_unfinished,
     disk_errors,
-    new_folder,
     require_plain_file,
     sync_path,
 )
@@ -28,7 +27,6 @@ from obygaze_features.common.progress import progress
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.combine import NO_SOURCE, Plan, write_plan
-from obygaze_features.store.diff import read_probe
 from obygaze_features.store.files import Folder, Location, is_store_name, location_of, sha256_at
 from obygaze_features.store.format import Status
 from obygaze_features.store.metadata import DamagedFile, NewerStore, StoredArray, read_checksums
@@ -75,12 +73,12 @@ def verify(store: Store | Path | str) -> list[Damage]:
     rows: list[Damage] = []
     try:
         opened = open_at(location)
-        if opened.is_final:
-            rows = list(_check_shards(opened, checksums, reasons))
+        if not opened.is_final:
+            rows = list(_check_blocks(opened))
+        else:
+            rows = list(_check_shards(opened, reasons))
             if checksums:  # unless the list is damaged itself
                 reasons = compare_list(opened, checksums) | reasons
-        else:
-            rows = list(_check_blocks(opened))
     except StoreError as problem:
         if isinstance(problem, NewerStore) or not location.exists(fmt.ITEMS):
             raise
@@ -92,11 +90,11 @@ def verify(store: Store | Path | str) -> list[Damage]:
 
 def _compare_files(location: Location) -> tuple[dict[str, str], dict[str, str]]:
     """Return the checksum of each listed file, and the reason for each file that is damaged."""
+    checksums: dict[str, str] = {}
     reasons = {}
     try:
         checksums = read_checksums(location)
     except DamagedFile as problem:
-        checksums = {}
         reasons = _reason(problem)
     for name, sha256 in progress(checksums.items(), "Verifying", unit="file", total=len(checksums)):
         reason = compare_file(location, name, sha256)
@@ -104,21 +102,22 @@ def _compare_files(location: Location) -> tuple[dict[str, str], dict[str, str]]:
             reasons[name] = reason
 
     if isinstance(location, Folder):
-        log = location.path / fmt.LOG
-        if log.is_symlink() or (log.exists() and not log.is_file()):
-            reasons[fmt.LOG] = "it is a link, a device or a folder"
+        try:
+            require_plain_file(location.path / fmt.LOG, StoreError)
+        except StoreError as problem:
+            reasons[fmt.LOG] = str(problem)
     return checksums, reasons
 
 
-def compare_file(location: Location, name: str, sha256: str | None) -> str | None:
-    """Describe the damage to a file, if any; without a checksum, only try to read the file."""
+def compare_file(location: Location, name: str, sha256: str) -> str | None:
+    """Describe the damage to a file, if any."""
     if not is_store_name(name):
         return "a store cannot have a file with this name"
     try:
         actual = sha256_at(location, name)
     except FileNotFoundError:
         return _MISSING
-    if sha256 and actual != sha256:
+    if actual != sha256:
         return CHANGED
     return None
 
@@ -147,46 +146,40 @@ def _check_blocks(store: Store) -> Iterator[Damage]:
             sha256 = record.shards[spec.name]
             if sha256 is None:
                 continue
-            name = fmt.staged_name(spec, block, sha256)  # until it is moved
-            reason = compare_file(store.location, name, sha256)
-            if reason == _MISSING:
-                name = fmt.shard_name(spec, block)
+            # It is staged until it is moved.
+            for name in (fmt.staged_name(spec, block, sha256), fmt.shard_name(spec, block)):
                 reason = compare_file(store.location, name, sha256)
+                if reason != _MISSING:
+                    break
             if reason:
                 damaged = _find_damaged(store, store.stored(spec.name), name, done)
                 # If all chunks are intact, the whole shard is another one.
-                yield Damage(name, _ids(store, damaged if damaged.size else done), reason)
+                yield Damage(name, _ids(store, damaged or done.tolist()), reason)
 
 
-def _check_shards(
-    store: Store, checksums: Mapping[str, str], reasons: Mapping[str, str]
-) -> Iterator[Damage]:
-    """Yield damage to the shards of a final store."""
+def _check_shards(store: Store, reasons: Mapping[str, str]) -> Iterator[Damage]:
+    """Yield the damaged shards of a final store, whose files have been compared.
+
+    If all chunks are intact, the list may be wrong, so no rows are named.
+    """
     done = np.flatnonzero(store.status == Status.DONE)
     for array in map(store.stored, store.arrays):
         shards = done // array.layout.shard_rows
-        for shard in progress(np.unique(shards).tolist(), "Verifying", unit="shard"):
+        for shard in np.unique(shards).tolist():
             name = fmt.shard_name(array.spec, shard)
-            reason = reasons.get(name)
-            if reason is None and name not in checksums:
-                reason = compare_file(store.location, name, None) or CHANGED
-            if reason:
+            if name in reasons:
                 damaged = _find_damaged(store, array, name, done[shards == shard])
-                # If all chunks are intact, the list may be wrong, so no rows are named.
-                if damaged.size or name in checksums:
-                    yield Damage(name, _ids(store, damaged), reason)
+                yield Damage(name, _ids(store, damaged), reasons[name])
 
 
-def _find_damaged(
-    store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]
-) -> NDArray[np.intp]:
+def _find_damaged(store: Store, array: StoredArray, name: str, rows: NDArray[np.intp]) -> list[int]:
     """Return those rows of a shard that cannot be read."""
     layout = array.layout
     try:
         shard = Shard(store.location, name, array)
     except (StoreError, FileNotFoundError):
-        return rows
-    damaged = []
+        return list(rows)
+    damaged: list[int] = []
     chunks = rows // layout.chunk_rows
     for chunk in np.unique(chunks).tolist():
         in_chunk = rows[chunks == chunk]
@@ -194,11 +187,11 @@ def _find_damaged(
             shard.read(in_chunk % layout.shard_rows)
         except StoreError:
             damaged += in_chunk.tolist()
-    return np.array(damaged, np.intp)
+    return damaged
 
 
-def _ids(store: Store, rows: NDArray[np.intp]) -> tuple[str, ...]:
-    return tuple(store.ids[row] for row in rows.tolist())
+def _ids(store: Store, rows: Iterable[int]) -> tuple[str, ...]:
+    return tuple(store.ids[row] for row in rows)
 
 
 def compare_list(store: Store, listed: Collection[str]) -> dict[str, str]:
@@ -207,25 +200,20 @@ def compare_list(store: Store, listed: Collection[str]) -> dict[str, str]:
     The probe, the coordinates and an older store's second card are optional.
     """
     names = {"zarr.json", fmt.ITEMS, fmt.ROWS, fmt.CARD, f"{fmt.IDS}/c/0/0", f"{fmt.STATUS}/c/0"}
-    for array in (*store.arrays, fmt.IDS, fmt.STATUS):
-        names.add(f"{array}/zarr.json")
-    done = np.flatnonzero(store.status == Status.DONE)
-    for stored in map(store.stored, store.arrays):
-        for shard in np.unique(done // stored.layout.shard_rows).tolist():
-            names.add(fmt.shard_name(stored.spec, shard))
-
+    names |= {f"{name}/zarr.json" for name in (*store.arrays, fmt.IDS, fmt.STATUS)}
     optional = {fmt.CROISSANT, f"{fmt.PROBE}/zarr.json"}
-    for spec in store.specs:
-        optional |= {f"{fmt.PROBE}/{spec.name}/zarr.json", f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"}
     for name in fmt.COORDINATES:
         optional |= {f"{name}/zarr.json", f"{name}/c/0"}
 
-    reasons = {}
-    for name in sorted(names.difference(listed)):
-        reasons[name] = f"{fmt.CHECKSUMS} does not list {name!r:.80}"
-    for name in sorted(set(listed) - names - optional):
-        reasons[name] = f"{fmt.CHECKSUMS} lists {name!r:.80}, which is not a store's file"
-    return reasons
+    done = np.flatnonzero(store.status == Status.DONE)
+    for spec in store.specs:
+        optional |= {f"{fmt.PROBE}/{spec.name}/zarr.json", f"{fmt.PROBE}/{fmt.shard_name(spec, 0)}"}
+        for shard in np.unique(done // store.stored(spec.name).layout.shard_rows).tolist():
+            names.add(fmt.shard_name(spec, shard))
+
+    wrong = names.symmetric_difference(set(listed) - optional)
+    reason = f"{fmt.CHECKSUMS} does not list this store's files, no more and no less: see "
+    return {name: f"{reason}{name!r:.80}" for name in sorted(wrong)}
 
 
 def check_list(store: Store, listed: Collection[str]) -> None:
@@ -253,23 +241,22 @@ def repair(path: Path | str, *, reopen: bool = False) -> Repair:
         clear_unfinished(store.path)  # left over if an earlier repair was killed
         damage = verify(store)
         _refuse_irreparable(store, damage)
+        lost_ids = {item_id for entry in damage for item_id in entry.ids}
+        lost = np.flatnonzero([item_id in lost_ids for item_id in store.ids])
+        to_do = _ids(store, lost)
         reopened = store.is_final and bool(damage or reopen)
         if reopened:
-            _reopen(store, damage)
+            _reopen(store, lost, damage)
         elif not store.is_final:
             _drop_records(store, damage)
             writer = StoreWriter(store.refresh())  # finishes what a killed writer began
+            lost = lost[store.status[lost] == Status.DONE]
+            for block in np.unique(lost // store.block_rows).tolist():
+                rows = lost[lost // store.block_rows == block]
+                writer.rewrite(block, dict.fromkeys(rows.tolist()))
             if damage:
-                _drop_rows(writer)
-                writer.log("repaired", files=[entry.file for entry in damage])
-    to_do = [store.ids[row] for row in _rows_of(store, damage)]
-    return Repair(store.path, tuple(damage), tuple(to_do), reopened)
-
-
-def _rows_of(store: Store, damage: Sequence[Damage]) -> list[int]:
-    """Return the damaged rows, in order."""
-    lost = {item_id for entry in damage for item_id in entry.ids}
-    return [row for row, item_id in enumerate(store.ids) if item_id in lost]
+                append_to_log(store.path, "repaired", files=[entry.file for entry in damage])
+    return Repair(store.path, tuple(damage), to_do, reopened)
 
 
 def _refuse_irreparable(store: Store, damage: Sequence[Damage]) -> None:
@@ -298,29 +285,19 @@ def _drop_records(store: Store, damage: Sequence[Damage]) -> None:
             sync_path(store.path / fmt.RECORDS)
 
 
-def _drop_rows(writer: StoreWriter) -> None:
-    """Write the blocks of an open store again without their damaged rows."""
-    store = writer.store
-    blocks: dict[int, list[int]] = {}
-    for row in _rows_of(store, verify(store)):
-        blocks.setdefault(row // store.block_rows, []).append(row)
-    for block, rows in blocks.items():
-        writer.drop(block, rows)
-
-
-def _reopen(store: Store, damage: Sequence[Damage]) -> None:
+def _reopen(store: Store, lost: NDArray[np.intp], damage: Sequence[Damage]) -> None:
     """Replace a final store with an open store that lacks the damaged rows."""
-    n = len(store)
-    source = np.zeros(n, np.intp)
-    source[_rows_of(store, damage)] = NO_SOURCE
-    try:
-        probe = read_probe(store)
-    except StoreError:
+    source = np.zeros(len(store), np.intp)
+    source[lost] = NO_SOURCE
+    probe: dict[str, NDArray[Any]] | None = None
+    if any(entry.file.startswith(f"{fmt.PROBE}/") for entry in damage):
         probe = {}
-
-    plan = Plan(store.items, [store], source, np.arange(n))
-    with new_folder(store.path, overwrite=True, allow_missing=True) as folder:
-        write_plan(folder, plan, store.attributes, probe)
-        if (store.path / fmt.LOG).exists():
-            shutil.copyfile(store.path / fmt.LOG, folder / fmt.LOG)
-        append_to_log(folder, "reopened", damaged=[entry.file for entry in damage])
+    write_plan(
+        store.path,
+        Plan(store.items, [store], source, np.arange(len(store))),
+        store.attributes,
+        "reopened",
+        probe=probe,
+        overwrite=True,
+        log=store.path / fmt.LOG,
+    )

@@ -17,7 +17,7 @@ import json
 import os
 import platform
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -52,8 +52,10 @@ if TYPE_CHECKING:
 
     from obygaze_features.items.items import Items, NamedItems
 
-_RECIPE = ("items_digest", "backbone", "preprocessing", "precision", "arrays", "block_rows")
-"""The attributes that must be equal for rows to belong to the same store."""
+SAME_RECIPE = ("backbone", "preprocessing", "precision", "arrays")
+"""The attributes that must be equal for rows to belong together."""
+SAME_STORE = ("items_digest", *SAME_RECIPE, "block_rows")
+"""The attributes that must be equal for runs to fill the same store."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,6 @@ class StoreWriter:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._specs = {spec.name: spec for spec in store.specs}
         if not store.is_final:
             with disk_errors(store.path, StoreError):
                 finish_moves(store)
@@ -141,10 +142,9 @@ class StoreWriter:
         check_attributes(path, attributes)
 
         with disk_errors(path, StoreError), new_folder(path) as folder:
-            write_empty_store(folder, attributes, recipe.arrays, manifest.items, probe or {})
-        writer = cls(open_store(path))
-        writer.log("created")
-        return writer
+            write_empty_store(folder, attributes, manifest.items, probe or {})
+        append_to_log(path, "created")
+        return cls(open_store(path))
 
     @classmethod
     def resume(
@@ -166,22 +166,6 @@ class StoreWriter:
             return []
         return [block for block in range(self.store.blocks) if not self.is_written(block)]
 
-    def missing_in_block(
-        self, block: int, rows: Sequence[int], *, retry_failed: bool = False
-    ) -> list[int]:
-        """Return the rows of a block that, according to the disk, still have to be computed."""
-        record = self.store.read_record(block)
-        if record is None:
-            return list(rows)
-
-        first = self.rows_of(block).start
-        missing = []
-        for row in rows:
-            status = record.status[row - first]
-            if status == Status.TODO or (retry_failed and status > Status.DONE):
-                missing.append(row)
-        return missing
-
     def rows_of(self, block: int) -> range:
         """Return the row numbers of a block."""
         return self.store.rows_of_block(block)
@@ -198,55 +182,24 @@ class StoreWriter:
         """
         if self.is_written(block):
             raise StoreError(f"block {block} of {self.store.path} has already been written")
-        return commit_block(self.store, block, [self._check(row) for row in rows])
+        return commit_block(self.store, block, [check_row(self.store, row) for row in rows])
 
-    def rewrite(self, block: int, rows: Mapping[int, Done | Failed]) -> BlockRecord:
+    def rewrite(self, block: int, rows: Mapping[int, Outcome]) -> BlockRecord:
         """Write a block again with new outcomes for some rows; rows that are done are kept.
 
-        Writes nothing if no outcome changes.
+        A row whose outcome is None is dropped without reading it, and is then to do.
         """
-        record, before = self._read_block(block)
-        after = list(before)
-        first = self.rows_of(block).start
-        for row, outcome in rows.items():
-            if record.status[row - first] != Status.DONE:
-                after[row - first] = self._check(outcome)
-
-        # Rows that are done are the same objects, so their arrays are not compared.
-        if after == before:
-            return record
-        return commit_block(self.store, block, after)
-
-    def drop(self, block: int, rows: Sequence[int]) -> BlockRecord:
-        """Write a block again without some of its rows, which are then to do; they are not read."""
-        _, outcomes = self._read_block(block, without=rows)
-        return commit_block(self.store, block, outcomes)
-
-    def log(self, event: str, **fields: Any) -> None:
-        """Append an event to the log, the only file that may differ between equal stores."""
-        with disk_errors(self.store.path, StoreError):
-            append_to_log(self.store.path, event, **fields)
-
-    def _check(self, outcome: Outcome) -> Outcome:
-        if isinstance(outcome, Done):
-            return check_row(self._specs, outcome)
-        return outcome
-
-    def _read_block(
-        self, block: int, without: Sequence[int] = ()
-    ) -> tuple[BlockRecord, list[Outcome]]:
-        """Return a block's record, and the outcomes of its rows as they are on disk now."""
         store = self.store
-        record = store.read_record(block)
-        if record is None:
-            raise StoreError(f"block {block} of {store.path} has not been written yet")
-        if record != store.record_of(block):  # it was written after the store was opened
+        if store.read_record(block) != store.record_of(block):  # written since the store was opened
             store.refresh()
 
-        rows = np.array(self.rows_of(block))
-        status = np.array(record.status)
-        status[np.isin(rows, without)] = Status.TODO
-        return record, read_outcomes(store, rows, status, record.sources, record.failures)
+        after = {row: check_row(store, outcome) for row, outcome in rows.items()}
+        kept = []
+        for row in self.rows_of(block):
+            if row not in rows or (rows[row] and store.status[row] == Status.DONE):
+                kept.append(row)
+        after.update(zip(kept, read_outcomes(store, np.array(kept, np.intp)), strict=True))
+        return commit_block(store, block, [after[row] for row in self.rows_of(block)])
 
 
 def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> BlockRecord:
@@ -280,57 +233,46 @@ def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> Block
     return record
 
 
-def read_outcomes(
-    store: Store,
-    rows: NDArray[np.intp],
-    status: NDArray[Any],
-    sources: Sequence[str | None],
-    reasons: Mapping[str, str],
-) -> list[Outcome]:
-    """Read the values of the rows that are done, and return the outcome of each row.
-
-    Parameters
-    ----------
-    store, rows
-        The store, and the numbers of the rows.
-    status, sources
-        The status and the source of each of these rows.
-    reasons
-        The reason why rows failed, by id.
-    """
+def read_outcomes(store: Store, rows: NDArray[np.intp]) -> list[Outcome]:
+    """Return the outcome of each of these rows, with the values of those that are done."""
+    status = store.status[rows]
     done = rows[status == Status.DONE]
     values = {name: store.read_rows(name, done) for name in store.arrays}
+    sources = store.rows_table["source"]
 
     outcomes: list[Outcome] = []
     number = 0
-    for row, code, source in zip(rows.tolist(), status.tolist(), sources, strict=True):
+    for row, code in zip(rows.tolist(), status.tolist(), strict=True):
+        source = sources[row] or None
         if code == Status.TODO:
             outcomes.append(None)
         elif code == Status.DONE:
             outcomes.append(Done({name: values[name][number] for name in values}, source))
             number += 1
         else:
-            outcomes.append(Failed(Status(code), reasons[store.ids[row]], source))
+            outcomes.append(Failed(Status(code), store.failures[store.ids[row]], source))
     return outcomes
 
 
-def check_row(specs: Mapping[str, ArraySpec], row: Done) -> Done | Failed:
+def check_row(store: Store, row: Outcome) -> Outcome:
     """Convert a row to the arrays' dtypes; return a failure if an array cannot hold a value."""
-    if row.values.keys() != specs.keys():
+    if not isinstance(row, Done):
+        return row
+    if row.values.keys() != set(store.arrays):
         raise StoreError(
-            f"a row has the arrays {', '.join(row.values)}, but the store has {', '.join(specs)}"
+            f"a row has the arrays {', '.join(row.values)}, but the store has "
+            f"{', '.join(store.arrays)}"
         )
 
     values = {}
     filled = set()
-    for name, spec in specs.items():
+    for spec in store.specs:
+        name = spec.name
         computed = np.asarray(row.values[name])
         if computed.shape != spec.shape:
             raise StoreError(f"a row of {name} must have shape {spec.shape} (got {computed.shape})")
-        value = computed
-        if computed.dtype != spec.dtype:
-            with np.errstate(over="ignore", invalid="ignore"):
-                value = computed.astype(spec.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = computed.astype(spec.dtype, copy=False)
         values[name] = value
 
         content = spec.without_padding(value)
@@ -380,13 +322,10 @@ def _refuse_if_final(store: Store) -> None:
 
 def finish_moves(store: Store) -> None:
     """Finish commits whose writer was killed after writing the record."""
-    blocks = set()
-    for path in (store.path / fmt.STAGING).glob("*"):
-        number = path.name.partition(".")[0]
-        if number.isdecimal():
-            blocks.add(int(number))
-    for block in sorted(blocks):
-        record = store.read_record(block)
+    staged = (store.path / fmt.STAGING).glob("*")
+    numbers = {path.name.partition(".")[0] for path in staged}
+    for number in filter(str.isdecimal, numbers):
+        record = store.read_record(int(number))
         if record is not None:
             move_shards(store, record)
 
@@ -410,66 +349,60 @@ def move_shards(store: Store, record: BlockRecord) -> None:
 
 
 def require_resumable(
-    store: Store, manifest: NamedItems, recipe: Recipe | None, *, block_rows: int | None = None
+    store: Store, manifest: NamedItems, recipe: Recipe, *, block_rows: int | None = None
 ) -> None:
-    """Raise `StoreError` unless a run with this manifest and recipe can continue a store.
-
-    Without a recipe, only the items are compared, and `block_rows` if it is passed.
-    """
+    """Raise `StoreError` unless a run with this manifest and recipe can continue a store."""
     if store.is_final and not store.status.all():
         raise final_error(store.path, "is final, so its missing rows cannot be computed")
 
-    now = dict(store.attributes)
-    if recipe:
-        now |= recipe.attributes()
-    now["items_digest"] = manifest.items.digest
-    now["block_rows"] = block_rows or store.block_rows
-    require_same_recipe(store.attributes, now, f"{store.path} cannot be continued")
+    now = {
+        **recipe.attributes(),
+        "items_digest": manifest.items.digest,
+        "block_rows": block_rows or store.block_rows,
+    }
+    require_same(store.attributes, now, f"{store.path} cannot be continued", SAME_STORE)
 
 
-def recipe_differences(
-    left: Mapping[str, Any], right: Mapping[str, Any]
-) -> dict[str, tuple[Any, Any]]:
-    """Return how two stores' attributes differ, as far as their rows do not belong together.
-
-    Backbones with equal weights and settings are the same, whatever their names.
-    """
-    recipes = []
-    for attributes in (left, right):
-        recipe = {name: attributes[name] for name in _RECIPE}
-        backbone = recipe["backbone"]
-        recipe["backbone"] = {key: backbone.get(key) for key in ("weights_sha256", "config")}
-        recipes.append(recipe)
-    return differences(*recipes)
-
-
-def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the left and the right value of each key that differs; dots join keys of keys.
-
-    Examples
-    --------
-    >>> differences({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2}})
-    {'b.d': (3, None)}
-    """
-    found = {}
-    for key in {**left, **right}:
-        there = left.get(key)
-        here = right.get(key)
-        if isinstance(there, Mapping) and isinstance(here, Mapping):
-            for inner, pair in differences(there, here).items():
-                found[f"{key}.{inner}"] = pair
-        elif there != here:
-            found[key] = (there, here)
-    return found
-
-
-def require_same_recipe(left: Mapping[str, Any], right: Mapping[str, Any], message: str) -> None:
-    """Raise `StoreError`, which says what differs, if two stores' rows do not belong together."""
+def require_same(
+    left: Mapping[str, Any],
+    right: Mapping[str, Any],
+    message: str,
+    names: Sequence[str] = SAME_RECIPE,
+) -> None:
+    """Raise `StoreError`, which says what differs, if two stores' attributes differ."""
     parts = []
-    for name, (there, here) in recipe_differences(left, right).items():
+    for name, (there, here) in differences(left, right, names).items():
         parts.append(f"{name} ({there!s:.200} there, {here!s:.200} here)")
     if parts:
         raise StoreError(f"{message}: it was made with different {join_some(parts, 3)}")
+
+
+def differences(
+    left: Mapping[str, Any], right: Mapping[str, Any], names: Iterable[str] = SAME_RECIPE
+) -> dict[str, tuple[Any, Any]]:
+    """Return the left and the right value of each of these attributes that differs.
+
+    A dot joins the name of an attribute and a key in it. Backbones with equal weights and settings
+    are the same, whatever their names.
+
+    Examples
+    --------
+    >>> differences({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2}}, ["a", "b"])
+    {'b.d': (3, None)}
+    """
+    found = {}
+    for name in names:
+        there = left.get(name)
+        here = right.get(name)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            keys: Iterable[str] = {**there, **here}
+            if name == "backbone":
+                keys = ("weights_sha256", "config")
+            for key, pair in differences(there, here, keys).items():
+                found[f"{name}.{key}"] = pair
+        elif there != here:
+            found[name] = (there, here)
+    return found
 
 
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
@@ -484,30 +417,28 @@ def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
 def write_empty_store(
     folder: Path,
     attributes: Mapping[str, Any],
-    arrays: Sequence[ArraySpec],
     items: Items,
     probe: Mapping[str, NDArray[Any]],
 ) -> None:
     """Write the files of an open store that has no rows yet into an empty folder."""
-    group = create_group(folder, {fmt.ATTRIBUTES: dict(attributes)})
-    for spec in arrays:
-        group.create_array(
-            **fmt.array_layout(spec, len(items), attributes["block_rows"], beside=arrays)
-        )
-    ids = fmt.encode_ids(items.ids)
-    group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
+    write_arrays(folder, attributes, fmt.encode_ids(items.ids), probe)
     (folder / fmt.ITEMS).write_bytes(items.without_spoken_words().to_csv().encode())
-    if probe:
-        write_probe(group, arrays, probe)
     write_checksums(folder)
     for name in (fmt.RECORDS, fmt.STAGING):
         (folder / name).mkdir()
 
 
-def create_group(folder: Path, attributes: Mapping[str, Any]) -> zarr.Group:
-    """Create a Zarr group in a folder that no other process writes to.
+def write_arrays(
+    folder: Path,
+    attributes: Mapping[str, Any],
+    ids: NDArray[np.uint8],
+    probe: Mapping[str, NDArray[Any]],
+    **others: Any,
+) -> zarr.Group:
+    """Write the Zarr metadata of a store, the ids and the probe; return the group.
 
-    Zarr's own local store creates some files by hard link, which not every disk supports.
+    `others` are attributes for other software. Only this process may write to the folder: Zarr's
+    own local store creates some files by hard link, which not every disk supports.
     """
     import zarr.storage
 
@@ -516,19 +447,26 @@ def create_group(folder: Path, attributes: Mapping[str, Any]) -> zarr.Group:
             if not await self.exists(key):
                 await self.set(key, value)
 
-    return zarr.create_group(NewFolder(folder), attributes=dict(attributes))
+    group = zarr.create_group(
+        NewFolder(folder), attributes={fmt.ATTRIBUTES: dict(attributes), **others}
+    )
+    specs = fmt.specs_of(attributes)
+    for spec in specs:
+        rows = (attributes["block_rows"], 1)
+        if attributes["state"] == "final":
+            rows = fmt.final_rows(spec, len(ids))
+        group.create_array(**fmt.array_layout(spec, len(ids), *rows, beside=specs))
+    group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
 
-
-def write_probe(
-    group: zarr.Group, arrays: Sequence[ArraySpec], probe: Mapping[str, NDArray[Any]]
-) -> None:
-    """Write the features of the probe, laid out like a store with one item."""
-    inner = group.create_group(fmt.PROBE)
-    for spec in arrays:
-        if spec.name in probe:
-            array = inner.create_array(**fmt.array_layout(spec, 1, 1))
-            with np.errstate(over="ignore"):
-                array[:] = np.asarray(probe[spec.name])[None].astype(spec.dtype)
+    if probe:
+        # It is laid out like a store with one item.
+        inner = group.create_group(fmt.PROBE)
+        for spec in specs:
+            if spec.name in probe:
+                with np.errstate(over="ignore"):
+                    row = np.asarray(probe[spec.name])[None].astype(spec.dtype)
+                inner.create_array(**fmt.array_layout(spec, 1, 1))[:] = row
+    return group
 
 
 def write_checksums(folder: Path, computed: Mapping[str, str] | None = None) -> None:
@@ -536,18 +474,19 @@ def write_checksums(folder: Path, computed: Mapping[str, str] | None = None) -> 
 
     `computed` holds the checksums that are already known, by file name.
     """
-    files = (path for path in folder.rglob("*") if path.is_file())
-    names = sorted(path.relative_to(folder).as_posix() for path in files)
-    checksums = {
-        name: (computed or {}).get(name) or sha256_of(folder / name)
-        for name in names
-        if name not in (fmt.LOG, fmt.CHECKSUMS)
-    }
-    write_text(folder / fmt.CHECKSUMS, to_json(checksums))
+    checksums = dict(computed or {})
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name not in (fmt.LOG, fmt.CHECKSUMS, *checksums):
+            checksums[name] = sha256_of(path)
+    write_text(folder / fmt.CHECKSUMS, to_json(dict(sorted(checksums.items()))))
 
 
-def append_to_log(path: Path, event: str, **fields: Any) -> None:
-    """Append an event, with time and host, to a store's log."""
+def append_to_log(folder: Path, event: str, **fields: Any) -> None:
+    """Append an event, with time and host, to a log.
+
+    A store's log is its only file that may differ between equal stores.
+    """
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "event": event,
@@ -556,6 +495,7 @@ def append_to_log(path: Path, event: str, **fields: Any) -> None:
         "zarr": version("zarr"),
         **fields,
     }
-    require_plain_file(path / fmt.LOG, StoreError)
-    with (path / fmt.LOG).open("a", encoding="utf-8") as file:
+    path = folder / fmt.LOG
+    require_plain_file(path, StoreError)
+    with disk_errors(folder, StoreError), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")

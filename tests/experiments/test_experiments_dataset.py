@@ -305,7 +305,7 @@ def test_a_run_on_different_frames_starts_over(planted, tmp_path):
 
 def test_clips_without_frames_are_named(planted, model, monkeypatch, tmp_path):
     """Our writer rejects such rows, but stores from other programs may have them."""
-    monkeypatch.setattr(writer, "check_row", lambda specs, row: row)
+    monkeypatch.setattr(writer, "check_row", lambda store, row: row)
     frames = planted.frames.copy()
     frames[[3, 10]] = np.nan
     store = write_store(tmp_path / "s.zarr", planted.manifest, frames, planted.native)

@@ -91,10 +91,10 @@ def test_a_block_that_cannot_be_written_ends_the_run(
     def fail(writer, number, outcomes):
         if number == block:
             raise StoreError("the disk is full")
-        return write_block(writer, number, outcomes)
+        return rewrite(writer, number, outcomes)
 
-    write_block = StoreWriter.write_block
-    monkeypatch.setattr(StoreWriter, "write_block", fail)
+    rewrite = StoreWriter.rewrite
+    monkeypatch.setattr(StoreWriter, "rewrite", fail)
     with pytest.raises(StoreError, match="the disk is full"):
         of.extract(manifest, films, tiny, tmp_path)
     assert of.open_store(tmp_path / "tiny.zarr").status.nonzero()[0].tolist() == [*done]

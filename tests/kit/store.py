@@ -92,8 +92,9 @@ def fill(
         rows = writer.rows_of(block)
         if not writer.is_written(block):
             writer.write_block(block, [computed(row) for row in rows])
-        elif missing := writer.missing_in_block(block, rows):
-            writer.rewrite(block, {row: computed(row) for row in missing})
+        else:
+            missing = writer.store.missing_rows(np.array(rows))
+            writer.rewrite(block, {row: computed(row) for row in missing.tolist()})
 
 
 def a_store(
