@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from obygaze_features.common.progress import progress
-from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.metadata import StoredArray, remedy
+from obygaze_features.store.metadata import StoredArray
 from obygaze_features.store.reader import Store, open_store
 from obygaze_features.store.rows import open_shard
-from obygaze_features.store.shards import DamagedChunk
 from obygaze_features.store.writer import SAME_STORE, differences
 
 BATCH_ROWS = 64
@@ -99,13 +97,11 @@ def diff(left: Store, right: Store | Path | str) -> Difference:
     theirs = read_probe(right)
     probe = {}
     probes_equal = ours.keys() == theirs.keys()
-    for name in ours:
-        if name in theirs:
-            a = np.nan_to_num(ours[name])  # padding counts as equal to padding
-            b = np.nan_to_num(theirs[name])
-            probes_equal = probes_equal and np.array_equal(a, b)
-            if name in names:
-                probe[name] = float(_cosines(a[None], b[None])[0])
+    for name in names:
+        if name in ours and name in theirs:
+            equal, cosines = _compare(ours[name][None], theirs[name][None])
+            probes_equal = probes_equal and bool(equal[0])
+            probe[name] = float(cosines[0])
 
     left_ids = left.done_ids()
     in_right = set(right.done_ids())
@@ -131,44 +127,43 @@ def read_probe(store: Store) -> dict[str, NDArray[Any]]:
             probe[spec.name] = shard.read(np.zeros(1, np.intp))[0]
         except FileNotFoundError:
             continue
-        except DamagedChunk as problem:
-            raise StoreError(f"{problem}; {remedy(store.location)}") from None
     return probe
 
 
 def _compare_rows(left: Store, right: Store, ids: Sequence[str], name: str) -> Agreement:
-    equal = 0
+    if not ids:
+        return Agreement(0, 0, None, None)
+    count = 0
     total = 0.0
     least = np.inf
     for start in progress(range(0, len(ids), BATCH_ROWS), f"Comparing {name}", unit="part"):
         batch = ids[start : start + BATCH_ROWS]
-        a = left.read(name, batch)
-        b = right.read(name, batch)
-        if left.stored(name).spec.padded and right.stored(name).spec.padded:
-            # Padding is equal if both rows have it, and a difference if only one has it.
-            both_padded = np.isnan(a) & np.isnan(b)
-            a = np.nan_to_num(np.where(both_padded, 0, a))
-            b = np.nan_to_num(np.where(both_padded, 0, b))
-        cosines = _cosines(a, b)
-        equal += int((a == b).reshape(len(batch), -1).all(1).sum())
+        equal, cosines = _compare(left.read(name, batch), right.read(name, batch))
+        count += int(equal.sum())
         total += float(cosines.sum())
         least = min(least, float(cosines.min()))
-    if not ids:
-        return Agreement(0, 0, None, None)
-    return Agreement(len(ids), equal, total / len(ids), least)
+    return Agreement(len(ids), count, total / len(ids), least)
 
 
-def _cosines(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the cosine of each pair of rows: 1 if both rows are zero, 0 if only one is.
+def _compare(
+    left: NDArray[Any], right: NDArray[Any]
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return which pairs of rows are equal, and the cosine of each pair.
+
+    Padding counts as zeros. A pair of zeros has the cosine 1, and a zero and another row 0.
 
     Examples
     --------
-    >>> _cosines(np.array([[0, 0], [0, 0], [3, 4]]), np.array([[0, 0], [1, 1], [6, 8]])).tolist()
-    [1.0, 0.0, 1.0]
+    >>> _compare(np.array([[0, 0], [0, 0], [3, 4]]), np.array([[0, 0], [1, 1], [6, 8]]))
+    (array([ True, False, False]), array([1., 0., 1.]))
     """
-    x, y = (np.asarray(rows, np.float64).reshape(len(rows), -1) for rows in (a, b))
-    product = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    dots = np.einsum("ij,ij->i", x, y)
-    cosines: NDArray[np.float64] = np.divide(dots, product, out=np.zeros(len(x)), where=product > 0)
-    cosines[(x == y).all(1)] = 1.0
-    return np.clip(cosines, -1.0, 1.0)
+    rows = []
+    for side in (left, right):
+        rows.append(np.nan_to_num(np.array(side, np.float64), copy=False).reshape(len(side), -1))
+    a, b = rows
+    equal = (a == b).all(axis=1)
+    product = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    dots = np.einsum("ij,ij->i", a, b)
+    cosines = np.divide(dots, product, out=equal.astype(np.float64), where=product > 0)
+    cosines[equal] = 1.0
+    return equal, np.clip(cosines, -1.0, 1.0)

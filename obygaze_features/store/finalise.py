@@ -158,10 +158,9 @@ def _write_metadata(folder: Path, store: Store, films: Sequence[str]) -> None:
         read_probe(store),
         coordinates=" ".join([*texts, fmt.IDS, fmt.STATUS, *times]),
     )
-    n = len(store)
-    for name, column in texts.items():
-        group.create_array(**fmt.coordinate_layout(name, n))[:] = np.array(column, object)
-    group.create_array(**fmt.status_layout(n))[:] = store.status
+    columns = {name: np.array(column, object) for name, column in texts.items()}
+    for name, column in {**columns, fmt.STATUS: store.status}.items():
+        group.create_array(**fmt.small_layout(name, column.shape))[:] = column
 
 
 def _consolidate(folder: Path) -> None:
@@ -194,18 +193,18 @@ def _read_chunks(
 ) -> Iterator[NDArray[Any] | None]:
     """Yield the chunks of a shard that starts with row `first`; None if no row of it is done."""
     step = max(1, PART_BYTES // layout.chunk_bytes) * layout.chunk_rows
+    step = min(step, layout.shard_rows)
     for start in range(0, len(done), step):
         part = done[start : start + step]
         present = np.flatnonzero(part)
         rows = store.read_rows(spec.name, first + start + present)
         store.forget()
 
-        size = -(-len(part) // layout.chunk_rows) * layout.chunk_rows
-        if len(rows) < size:
-            filled = np.full((size, *spec.shape), spec.fill, spec.dtype)
+        if len(rows) < len(part) or len(part) % layout.chunk_rows:
+            filled = np.full((step, *spec.shape), spec.fill, spec.dtype)
             filled[present] = rows
             rows = filled
-        for chunk in range(0, size, layout.chunk_rows):
+        for chunk in range(0, len(part), layout.chunk_rows):
             within = slice(chunk, chunk + layout.chunk_rows)
             yield rows[within] if part[within].any() else None
 

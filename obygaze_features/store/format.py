@@ -43,6 +43,13 @@ CROISSANT = "croissant.json"
 """A second card of older final stores, which is no longer written."""
 COORDINATES = ("id", "film")
 """Text arrays that xarray reads in a final store; obygaze itself reads `IDS` and `ITEMS`."""
+MEANINGS = {
+    IDS: "ids in UTF-8, padded with zero bytes",
+    STATUS: "0 to do, 1 done, 2 and up: why it failed",
+    "id": f"id of each item, as in {ITEMS}",
+    "film": f"film of each item, as in {ITEMS}",
+}
+"""The meanings of the arrays that are not features."""
 CREDITS = ("licence", "citation", "paper")
 """Keys of the attribute `backbone` that credit the authors of the weights."""
 SHARD_BYTES = 256 * 2**20
@@ -375,39 +382,29 @@ def frame_count(arrays: Sequence[ArraySpec]) -> int | None:
     return next((lengths[name] for name in ARRAYS if name in lengths), None)
 
 
-def coordinate_layout(name: str, n: int) -> dict[str, Any]:
-    """Return the ``Group.create_array`` arguments for one of `COORDINATES`."""
-    from zarr.codecs import VLenUTF8Codec
+def small_layout(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the ``Group.create_array`` arguments for `IDS`, `STATUS` or one of `COORDINATES`.
 
-    text = {"serializer": VLenUTF8Codec(), "dtype": "string", "fill_value": ""}
-    return _one_chunk(name, (n,), f"{name} of each item, as in {ITEMS}") | text
+    The array is stored as one chunk with a checksum.
+    """
+    from zarr.codecs import BytesCodec, Crc32cCodec, VLenUTF8Codec
 
-
-def ids_layout(n: int, width: int) -> dict[str, Any]:
-    """Return the ``Group.create_array`` arguments for `IDS`."""
-    return _one_chunk(IDS, (n, width), "ids in UTF-8, padded with zero bytes")
-
-
-def status_layout(n: int) -> dict[str, Any]:
-    """Return the ``Group.create_array`` arguments for `STATUS`."""
-    return _one_chunk(STATUS, (n,), "0 to do, 1 done, 2 and up: why it failed")
-
-
-def _one_chunk(name: str, shape: tuple[int, ...], meaning: str) -> dict[str, Any]:
-    """Return the layout of a byte array stored as one chunk with a checksum."""
-    from zarr.codecs import BytesCodec, Crc32cCodec
-
+    kind: dict[str, Any] = {
+        "dtype": "uint8",
+        "fill_value": 0,
+        "serializer": BytesCodec(endian=None),
+    }
+    if name in COORDINATES:
+        kind = {"dtype": "string", "fill_value": "", "serializer": VLenUTF8Codec()}
     return {
         "name": name,
         "shape": shape,
-        "dtype": "uint8",
-        "fill_value": 0,
         "chunks": shape,
-        "serializer": BytesCodec(endian=None),
+        **kind,
         "filters": None,
         "compressors": (Crc32cCodec(),),
         "dimension_names": ("item", *(f"{name}_{axis}" for axis in range(1, len(shape)))),
-        "attributes": {"meaning": meaning},
+        "attributes": {"meaning": MEANINGS[name]},
         # Without this, Zarr omits a chunk of zeros, which would look like a lost chunk.
         "config": {"write_empty_chunks": True},
     }
@@ -419,11 +416,8 @@ def final_rows(spec: ArraySpec, n: int) -> tuple[int, int]:
     Shards are large, so there are few files. Chunks are small, so reading one clip is cheap.
     """
     chunk = 1
-    while (
-        chunk < n
-        and 2 * chunk * spec.row_bytes <= CHUNK_BYTES
-        and 4 * spec.row_bytes <= CHUNK_BYTES
-    ):
+    largest = CHUNK_BYTES // spec.row_bytes
+    while largest >= 4 and chunk < n and 2 * chunk <= largest:
         chunk *= 2
     max_chunks = max(1, SHARD_BYTES // (chunk * spec.row_bytes))
     return min(max_chunks, -(-n // chunk)) * chunk, chunk

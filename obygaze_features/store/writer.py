@@ -456,7 +456,7 @@ def write_arrays(
         if attributes["state"] == "final":
             rows = fmt.final_rows(spec, len(ids))
         group.create_array(**fmt.array_layout(spec, len(ids), *rows, beside=specs))
-    group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
+    group.create_array(**fmt.small_layout(fmt.IDS, ids.shape))[:] = ids
 
     if probe:
         # It is laid out like a store with one item.

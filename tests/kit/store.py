@@ -190,8 +190,8 @@ def final_state(
             layout = compressed(layout)
         group.create_array(**layout)[:] = store.read(spec.name, missing="nan")
     ids = fmt.encode_ids(store.ids)
-    group.create_array(**fmt.ids_layout(*ids.shape))[:] = ids
-    group.create_array(**fmt.status_layout(len(store)))[:] = store.status
+    group.create_array(**fmt.small_layout(fmt.IDS, ids.shape))[:] = ids
+    group.create_array(**fmt.small_layout(fmt.STATUS, (len(store),)))[:] = store.status
     (path / fmt.ITEMS).write_bytes((source / fmt.ITEMS).read_bytes())
     columns = {
         "id": store.ids,
