@@ -260,17 +260,10 @@ class BlockRecord:
 
 def specs_of(attributes: Mapping[str, Any]) -> list[ArraySpec]:
     """Return the specs of a store's arrays from its attributes."""
-    return [
-        ArraySpec(
-            name,
-            tuple(values["shape"]),
-            values["dtype"],
-            values["meaning"],
-            values.get("padded") is True,
-            tuple(values.get("columns", ())),
-        )
-        for name, values in attributes["arrays"].items()
-    ]
+    specs = []
+    for name, values in attributes["arrays"].items():
+        specs.append(msgspec.convert({**values, "name": name}, ArraySpec))
+    return specs
 
 
 def record_name(block: int) -> str:

@@ -54,6 +54,7 @@ class _Array(msgspec.Struct):
     dtype: Literal["float32", "float16", "float64", "int32"]
     meaning: str
     columns: list[str] = []
+    padded: bool = False
 
     def __post_init__(self) -> None:
         names = len(set(self.columns))
