@@ -435,10 +435,10 @@ class Remote(Location):
 def location_of(address: str | Path) -> Location:
     """Return the location of an address, without checking that it has a store."""
     if is_url(address):
-        remote = Remote(address)
-        if remote.where.endswith(".zip"):
-            raise StoreError(remote.where, "is a zip file behind a URL; download it first")
-        return remote
+        where = redact_url(address)
+        if where.endswith(".zip"):
+            raise StoreError(where, "is a zip file behind a URL; download it first")
+        return Remote(address)
     path = Path(address)
     if (cut := _CUT_URL.match(str(path))) and not path.exists():
         where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")

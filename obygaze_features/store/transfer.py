@@ -313,10 +313,11 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
             )
 
     folder = output.with_name(f".{output.name}.pulling")
+    lock = folder.with_name(f"{folder.name}.lock")
     busy = f"another process is fetching {output}; wait for it, or choose another name"
     with (
         disk_errors(output, StoreError),
-        only_process(folder.with_name(f"{folder.name}.lock"), StoreError(busy)),
+        only_process(lock, StoreError(busy)),
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as final,
     ):
         _prepare(folder, location.read(fmt.CHECKSUMS))
@@ -329,6 +330,7 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
             raise
         for name in (*checksums, fmt.CHECKSUMS):
             make_read_only(folder / name)
+        lock.unlink(missing_ok=True)  # before the store is there, so that a kill leaves no file
         final.rmdir()
         folder.rename(final)
     sizes = [file.stat().st_size for file in output.rglob("*") if file.is_file()]
