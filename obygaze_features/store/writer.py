@@ -166,22 +166,6 @@ class StoreWriter:
             return []
         return [block for block in range(self.store.blocks) if not self.is_written(block)]
 
-    def missing_in_block(
-        self, block: int, rows: Sequence[int], *, retry_failed: bool = False
-    ) -> list[int]:
-        """Return the rows of a block that, according to the disk, still have to be computed."""
-        record = self.store.read_record(block)
-        if record is None:
-            return list(rows)
-
-        first = self.rows_of(block).start
-        missing = []
-        for row in rows:
-            status = record.status[row - first]
-            if status == Status.TODO or (retry_failed and status > Status.DONE):
-                missing.append(row)
-        return missing
-
     def rows_of(self, block: int) -> range:
         """Return the row numbers of a block."""
         return self.store.rows_of_block(block)
