@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,6 +19,7 @@ from obygaze_features.commands._shared import (
     resumable,
 )
 from obygaze_features.common.cli import (
+    ADDRESS,
     PATH,
     echo,
     exit_if,
@@ -31,10 +32,6 @@ from obygaze_features.common.cli import (
     show,
 )
 from obygaze_features.errors import VideoError
-
-if TYPE_CHECKING:
-    pass
-
 
 _input_options = join_options(
     click.option("--preprocessing", type=click.Choice(["standard", "author"]), default="standard",
@@ -108,7 +105,7 @@ _input_options = join_options(
 )
 @click.option(
     "--reuse",
-    type=PATH,
+    type=ADDRESS,
     multiple=True,
     metavar="OLD.zarr",
     help="An older store: copy the rows of clips that are the same, and compute the rest. "

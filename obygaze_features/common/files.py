@@ -289,7 +289,7 @@ def new_folder(
         yield temporary
         if path.exists() and not allow_missing:
             _refuse_to_lose(path, temporary)
-        _sync_all(temporary)
+        sync_folder(temporary)
         with _alone_in(path.parent):
             if overwrite and path.exists():
                 _exchange(temporary, path)
@@ -317,7 +317,7 @@ def check_new_folder(path: Path, *, overwrite: bool = False, marker: str | None 
 
 def publish_folder(folder: Path, path: Path) -> None:
     """Flush a folder and all its files to disk, and rename it to a path that is still free."""
-    _sync_all(folder)
+    sync_folder(folder)
     _rename_folder(folder, path)
 
 
@@ -330,7 +330,8 @@ def _rename_folder(folder: Path, path: Path) -> None:
     sync_path(path.parent)
 
 
-def _sync_all(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Flush a folder and all its files to disk."""
     for parent, _, names in os.walk(folder):
         for name in names:
             sync_path(Path(parent, name))

@@ -243,7 +243,7 @@ def fill(
         progress.end = progress.begin + 3600 * options.max_hours
     job = plan_job(manifest, media, backbones, output, options)
     writers = open_stores(job, backbones)
-    if options.reuse:
+    if options.reuse and job.blocks:
         job = reuse_rows(job, writers)
     progress.devices = {backbone.name: describe_device(backbone.device) for backbone in backbones}
     try:

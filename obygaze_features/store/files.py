@@ -54,6 +54,7 @@ GAP_BYTES = 128 * 2**10
 """The largest gap in bytes between two parts that are read with one request."""
 MAX_JSON_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 2**30
+MAX_SHARD_BYTES = 2**33
 """The largest file that is read into memory, so that a server cannot exhaust the memory."""
 CREDENTIALS = (
     "set credentials: https://USER:PASSWORD@HOST/...; for S3, AWS_ACCESS_KEY_ID and "
@@ -435,15 +436,12 @@ class Remote(Location):
 def location_of(address: str | Path) -> Location:
     """Return the location of an address, without checking that it has a store."""
     if is_url(address):
-        remote = Remote(address)
-        if remote.where.endswith(".zip"):
-            raise StoreError(remote.where, "is a zip file behind a URL; download it first")
-        return remote
+        return Remote(address)
     path = Path(address)
     if (cut := _CUT_URL.match(str(path))) and not path.exists():
         where = redact_url(f"{cut[1]}://{str(path)[cut.end() :]}")
         raise UsageError(f"{where.replace('://', ':/')}: did you mean {where}?")
-    if path.suffix == ".zip" and path.is_file():
+    if path.suffix.lower() == ".zip" and path.is_file():
         return Zip(path)
     return Folder(path)
 
@@ -526,6 +524,8 @@ def _open_system(address: str) -> tuple[Any, str, str]:
             f"{where}: stores cannot be read from or written to {shorten(scheme)} addresses; use "
             f"{', '.join(SCHEMES)}"
         )
+    if where.lower().endswith(".zip"):
+        raise StoreError(where, "is a zip file behind a URL; download it first")
     fsspec = need("fsspec", extra="remote")
     if scheme in ("s3", "gs"):
         bucket = urlsplit(address).netloc
@@ -594,6 +594,20 @@ def _open_http(headers: dict[str, str]) -> Any:
                     if len(data) >= limit:
                         break
             return bytes(data[:limit])
+
+        async def _get_file(self, url: str, path: str, **_: Any) -> None:
+            session = await self.set_session()
+            async with session.get(self.encode_url(url)) as sent:
+                self.has_answered = True
+                self._raise_not_found_for_status(sent, url)
+                size = 0
+                with Path(path).open("wb") as file:
+                    async for part in sent.content.iter_any():
+                        size += len(part)
+                        if size > MAX_SHARD_BYTES:
+                            limit = format_size(MAX_SHARD_BYTES)
+                            raise StoreError(f"{redact_url(url)} is larger than {limit}")
+                        file.write(part)
 
     options = {
         "headers": headers,

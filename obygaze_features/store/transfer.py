@@ -29,6 +29,7 @@ from obygaze_features.common.files import (
     refuse_to_overwrite,
     require_plain_file,
     sha256_of,
+    sync_folder,
     write_bytes,
 )
 from obygaze_features.common.package import need
@@ -313,10 +314,11 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
             )
 
     folder = output.with_name(f".{output.name}.pulling")
+    lock = folder.with_name(f"{folder.name}.lock")
     busy = f"another process is fetching {output}; wait for it, or choose another name"
     with (
         disk_errors(output, StoreError),
-        only_process(folder.with_name(f"{folder.name}.lock"), StoreError(busy)),
+        only_process(lock, StoreError(busy)),
         new_folder(output, overwrite=overwrite, marker=fmt.CHECKSUMS, allow_missing=True) as final,
     ):
         _prepare(folder, location.read(fmt.CHECKSUMS))
@@ -329,6 +331,8 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
             raise
         for name in (*checksums, fmt.CHECKSUMS):
             make_read_only(folder / name)
+        sync_folder(folder)
+        lock.unlink(missing_ok=True)  # before the store is there, so that a kill leaves no file
         final.rmdir()
         folder.rename(final)
     sizes = [file.stat().st_size for file in output.rglob("*") if file.is_file()]
@@ -369,6 +373,8 @@ def _fetch(location: Location, checksums: Mapping[str, str], folder: Path) -> in
         )
     (folder / fmt.LOG).unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):  # the log may be lost; it affects no features
+        if isinstance(location, Folder):  # no checksum tells whose file it is
+            require_plain_file(location.path / fmt.LOG, StoreError)
         location.fetch([fmt.LOG], folder)
     return fetched
 

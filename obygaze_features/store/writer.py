@@ -166,22 +166,6 @@ class StoreWriter:
             return []
         return [block for block in range(self.store.blocks) if not self.is_written(block)]
 
-    def missing_in_block(
-        self, block: int, rows: Sequence[int], *, retry_failed: bool = False
-    ) -> list[int]:
-        """Return the rows of a block that, according to the disk, still have to be computed."""
-        record = self.store.read_record(block)
-        if record is None:
-            return list(rows)
-
-        first = self.rows_of(block).start
-        missing = []
-        for row in rows:
-            status = record.status[row - first]
-            if status == Status.TODO or (retry_failed and status > Status.DONE):
-                missing.append(row)
-        return missing
-
     def rows_of(self, block: int) -> range:
         """Return the row numbers of a block."""
         return self.store.rows_of_block(block)
@@ -277,6 +261,9 @@ def commit_block(store: Store, block: int, outcomes: Sequence[Outcome]) -> Block
         _refuse_if_final(store)
         write_bytes(store.path / fmt.record_name(block), record.to_bytes())
         move_shards(store, record)
+        for spec in store.specs:
+            if shards[spec.name] is None:
+                (store.path / fmt.shard_name(spec, block)).unlink(missing_ok=True)
     return record
 
 
@@ -392,14 +379,16 @@ def finish_moves(store: Store) -> None:
 
 
 def move_shards(store: Store, record: BlockRecord) -> None:
-    """Finish a commit by moving the shards that are still staged."""
+    """Finish a commit by moving the shards that are still staged.
+
+    Nothing is removed, because another part may have written the block again meanwhile.
+    """
     for spec in store.specs:
-        target = store.path / fmt.shard_name(spec, record.block)
         sha256 = record.shards[spec.name]
         if sha256 is None:
-            target.unlink(missing_ok=True)
             continue
 
+        target = store.path / fmt.shard_name(spec, record.block)
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # it may have been moved already
             os.replace(store.path / fmt.staged_name(spec, record.block, sha256), target)
@@ -475,7 +464,8 @@ def require_same_recipe(left: Mapping[str, Any], right: Mapping[str, Any], messa
 def is_in_part(blocks: NDArray[np.intp], part: str) -> NDArray[np.bool_]:
     """Return a mask of a part's blocks; ``"2/4"`` is every fourth, starting with the second."""
     first, _, step = part.partition("/")
-    if not (first.isdecimal() and step.isdecimal() and 1 <= int(first) <= int(step)):
+    is_number = first.isdecimal() and step.isdecimal() and len(first) <= len(step) < 7
+    if not (is_number and 1 <= int(first) <= int(step)):
         raise UsageError(f"a part must be I/N with I from 1 to N, such as 2/4 (got {part!r})")
     selected: NDArray[np.bool_] = blocks % int(step) == int(first) - 1
     return selected

@@ -92,7 +92,10 @@ def fill(
         rows = writer.rows_of(block)
         if not writer.is_written(block):
             writer.write_block(block, [computed(row) for row in rows])
-        elif missing := writer.missing_in_block(block, rows):
+            continue
+        record = writer.store.read_record(block)
+        missing = [row for row, status in zip(rows, record.status, strict=True) if not status]
+        if missing:
             writer.rewrite(block, {row: computed(row) for row in missing})
 
 
