@@ -55,9 +55,16 @@ READ_ONLY = 0o444
 
 
 def refuse_to_overwrite(path: Path, *, overwrite: bool = False) -> None:
-    """Raise `OutputExists` if `path` exists and may not be replaced."""
+    """Raise `OutputExists` if `path` exists and may not be replaced.
+
+    An ELAN file is never replaced, because people edit it.
+    """
+    remedy = "choose another name or add --overwrite"
+    if path.suffix == ".eaf":
+        overwrite = False
+        remedy = "choose another folder for ELAN"
     if not overwrite and os.path.lexists(path):
-        raise OutputExists(f"{path} already exists; choose another name or add --overwrite")
+        raise OutputExists(f"{path} already exists; {remedy}")
 
 
 def require_folder_name(path: Path, *accepted: str) -> None:
