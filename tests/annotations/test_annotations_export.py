@@ -231,7 +231,7 @@ def test_elan_files_are_never_replaced(marked, tmp_path, obygaze):
     command = ("annotations", "export", tmp_path / "t", "-o", out)
     assert f"2 files for ELAN, one per film -> {out}" in obygaze(*command, code=0).stdout
     (out / "=Léon.eaf").unlink()
-    film = write(out / "Juno — 2007.eaf", "edited\n")
+    film = write(out / "Juno — 2007.eaf", "edited")
     refused(obygaze(*command), f"{film} already exists; choose another folder")
     assert [*out.iterdir()] == [film]
     with pytest.raises(OutputExists):
