@@ -440,20 +440,19 @@ def clear_unfinished(path: Path) -> None:
     with contextlib.suppress(OSError):  # the caller will report the folder
         for entry in path.parent.iterdir():
             match = pattern.fullmatch(entry.name)
-            if match and not entry.is_symlink() and not is_alive(int(match[1])):
+            if match and not entry.is_symlink() and not _is_alive(int(match[1])):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def is_alive(process: object) -> bool:
+def _is_alive(process: int) -> bool:
     """Return True if a process on this host is running, or if this is unknown."""
-    if not isinstance(process, int) or sys.platform == "win32":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
+    if sys.platform != "win32":
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+        except (PermissionError, OverflowError):
+            pass
     return True
 
 
