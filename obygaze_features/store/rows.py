@@ -318,7 +318,7 @@ class RowReader:
     def _names(self, array: StoredArray, number: int) -> list[str]:
         """Return the names that a shard's file may have."""
         names = [fmt.shard_name(array.spec, number)]
-        record = self.store.record_of(number)
+        record = self.store.records.get(number)
         sha256 = record.shards[array.spec.name] if record else None
         if sha256:
             # A writer was interrupted, or has not moved the shard yet.

@@ -51,7 +51,7 @@ from obygaze_features.store.files import (
     require_store_name,
 )
 from obygaze_features.store.metadata import read_attributes, read_checksums
-from obygaze_features.store.reader import Store, open_at
+from obygaze_features.store.reader import Store
 from obygaze_features.store.verify import check_list
 
 GROUP = "zarr.json"
@@ -322,7 +322,7 @@ def pull(source: Path | str, path: Path | str, *, overwrite: bool = False) -> Pu
         _prepare(folder, location.read(fmt.CHECKSUMS))
         try:
             fetched = _fetch(location, checksums, folder)
-            check_list(open_at(Folder(folder, location.where)), checksums)
+            check_list(Store(Folder(folder, location.where)), checksums)
         except StoreError:
             if location.is_local:  # reading the source again costs little
                 shutil.rmtree(folder, ignore_errors=True)

@@ -170,7 +170,7 @@ class StoreWriter:
         self, block: int, rows: Sequence[int], *, retry_failed: bool = False
     ) -> list[int]:
         """Return the rows of a block that, according to the disk, still have to be computed."""
-        record = self.store.read_record(block)
+        record = self.store.read_records([block]).get(block)
         if record is None:
             return list(rows)
 
@@ -237,10 +237,10 @@ class StoreWriter:
     ) -> tuple[BlockRecord, list[Outcome]]:
         """Return a block's record, and the outcomes of its rows as they are on disk now."""
         store = self.store
-        record = store.read_record(block)
+        record = store.read_records([block]).get(block)
         if record is None:
             raise StoreError(f"block {block} of {store.path} has not been written yet")
-        if record != store.record_of(block):  # it was written after the store was opened
+        if record != store.records.get(block):  # it was written after the store was opened
             store.refresh()
 
         rows = np.array(self.rows_of(block))
@@ -386,7 +386,7 @@ def finish_moves(store: Store) -> None:
         if number.isdecimal():
             blocks.add(int(number))
     for block in sorted(blocks):
-        record = store.read_record(block)
+        record = store.read_records([block]).get(block)
         if record is not None:
             move_shards(store, record)
 
