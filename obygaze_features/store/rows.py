@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from obygaze_features.errors import StoreError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import Location, Part
+from obygaze_features.store.files import Location, MappedFile, Part
 from obygaze_features.store.metadata import StoredArray, remedy
 from obygaze_features.store.shards import (
     ABSENT,
     CHECKSUM_BYTES,
     DamagedChunk,
-    MappedFile,
     checksum,
 )
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import mmap
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,30 +27,6 @@ CHECKSUM_BYTES = 4
 BUFFER_BYTES = 1 << 20
 """The size of the pieces in which a shard is written."""
 ABSENT = np.uint64(2**64 - 1)
-
-
-@dataclass(frozen=True, eq=False)
-class MappedFile:
-    """A file, or part of a file, mapped into memory as an array of bytes."""
-
-    where: str
-    bytes: NDArray[np.uint8]
-    memory: mmap.mmap | None
-    """The memory map; None for an empty file, which cannot be mapped."""
-
-    def forget(self) -> None:
-        """Release the memory of pages that were read. The system reads pages again when needed."""
-        # Windows lacks this call, and trims a process's pages by itself.
-        if sys.platform != "win32" and self.memory is not None:
-            self.memory.madvise(mmap.MADV_DONTNEED)
-
-
-def map_file(path: Path) -> MappedFile:
-    """Map a file into memory; raise FileNotFoundError or another OSError if that fails."""
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
-    return MappedFile(str(path), np.frombuffer(memory or b"", np.uint8), memory)
 
 
 @dataclass(frozen=True)

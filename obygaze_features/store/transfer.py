@@ -16,7 +16,7 @@ import shutil
 import stat
 import sys
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +38,6 @@ from obygaze_features.common.text import redact_url
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
 from obygaze_features.store.files import (
-    AT_ONCE,
     PIECE_BYTES,
     Folder,
     Location,
@@ -132,7 +131,7 @@ def push(store: Store, target: Path | str) -> Pushed:
     where = str(target).rstrip("/")
     if where.startswith(("http://", "https://")):
         raise UsageError(
-            f"{redact_url(where)}: cannot push over HTTP; use a folder, s3://, gs:// or hf://"
+            f"{redact_url(where)}: cannot push over HTTP; use a folder, s3:// or hf://"
         )
     if where.startswith("hf://"):
         sent = _push_to_hub(store, checksums, sizes, where)
@@ -212,40 +211,27 @@ def _push_to_bucket(
 ) -> int:
     """Upload the files that are missing or have other sizes; return their number."""
     there = Remote(where)
-    system = there.connect()
     root = there.path("").rstrip("/")
-
-    def sizes_there() -> dict[str, int]:
-        system.invalidate_cache()
+    with one_line_errors(there.where):
         try:
-            found = system.find(root, detail=True)
+            found = there.connect().find(root, detail=True)
         except FileNotFoundError:
-            return {}
-        return {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
+            found = {}
+    sizes_there = {path.removeprefix(f"{root}/"): info["size"] for path, info in found.items()}
 
-    def send(names: Sequence[str]) -> None:
-        for start in progress(range(0, len(names), AT_ONCE), "Sending", unit="batch"):
-            batch = names[start : start + AT_ONCE]
-            sources = [str(store.path / name) for name in batch]
-            system.put(sources, [there.path(name) for name in batch], batch_size=AT_ONCE)
-
+    unsent = _find_unsent(store, checksums, sizes, there, sizes_there)
+    first = [name for name in unsent if name == fmt.CHECKSUMS]
+    last = [name for name in unsent if name == GROUP]
     try:
-        with one_line_errors(there.where):
-            unsent = _find_unsent(store, checksums, sizes, there, sizes_there())
-            first = [name for name in unsent if name == fmt.CHECKSUMS]
-            last = [name for name in unsent if name == GROUP]
-            body = [name for name in unsent if name not in (fmt.CHECKSUMS, GROUP)]
-            send(first)
-            for names in (body, last):
-                if not _is_same(store, there):  # another push may have started meanwhile
-                    raise _holds_another(there.where)
-                send(names)
-            if not sizes.items() <= sizes_there().items():
-                raise StoreError(f"{there.where} is incomplete; run the same command again")
+        there.send(first, store.path)
+        there.send([name for name in unsent if name not in (*first, *last)], store.path)
     except FileNotFoundError:
         raise StoreError(
             f"{there.where}: the bucket does not exist; check its name, or create it"
         ) from None
+    if not _is_same(store, there):  # another push may have started meanwhile
+        raise _holds_another(there.where)
+    there.send(last, store.path)
     return len(unsent)
 
 

@@ -41,7 +41,7 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import require_store_name
+from obygaze_features.store.files import Folder, require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
 from obygaze_features.store.reader import Store, open_store
@@ -374,7 +374,7 @@ def _stage(store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome
 
 def _refuse_if_final(store: Store) -> None:
     """Raise `StoreError` if the store has been finalised since it was opened."""
-    if read_attributes(store.location)["state"] != "open":
+    if read_attributes(Folder(store.path))["state"] != "open":
         raise final_error(store.path, "was finalised while rows were being written")
 
 
