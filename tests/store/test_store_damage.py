@@ -80,7 +80,7 @@ def test_a_damaged_index_gives_no_traceback(path, offset, size):
 def test_a_lost_shard_names_its_rows(path, state, spoil):
     spoil(path / SHARD)
     hit = SHARD_HIT[state]
-    more = f"{', '.join(hit[:3])} and of {len(hit) - 3} more" if len(hit) > 3 else ", ".join(hit)
+    more = f"{', '.join(hit[:3])} and {len(hit) - 3} more" if len(hit) > 3 else ", ".join(hit)
     for checksums in (True, False):
         with pytest.raises(StoreError, match=f"{path / SHARD}: .* row of {more} cannot"):
             open_store(path, checksums=checksums).read("native", missing="nan")
