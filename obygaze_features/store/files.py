@@ -278,8 +278,8 @@ class Remote(Location):
         """Read a whole file, and check it against the store's list of checksums."""
         if name == fmt.CHECKSUMS and isinstance(self.identity, bytes):
             return self.identity
-        with self._refusing():
-            data = self._read_whole(name)
+        data = self._read_whole(name)
+        assert data is not None
         sha256 = self._checksums.get(name)
         if sha256 is None:
             self._refuse_new_versions()
@@ -295,8 +295,7 @@ class Remote(Location):
     def read_parts(self, parts: Sequence[Part], *, missing_ok: bool = False) -> list[Any]:
         """Read several parts of files in parallel; nearby parts share one request."""
         runs = list(_join_near(sorted(set(parts))))
-        with self._refusing():
-            answers = self._request(runs, missing_ok=missing_ok)
+        answers = self._request(runs, missing_ok=missing_ok)
         self._refuse_new_versions()
         read: dict[Part, bytes | None] = {}
         for run, data in zip(runs, answers, strict=True):
@@ -322,9 +321,7 @@ class Remote(Location):
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
-        with contextlib.suppress(FileNotFoundError):
-            return self._read_whole(fmt.CHECKSUMS)
-        return None
+        return self._read_whole(fmt.CHECKSUMS, missing_ok=True)
 
     def pin(self) -> None:
         """Remember the store's list of checksums, which `read` compares files with."""
@@ -334,25 +331,17 @@ class Remote(Location):
             with contextlib.suppress(ValueError):  # `verify` reports a damaged list
                 self._checksums = msgspec.json.decode(self.identity, type=dict[str, str])
 
-    def _read_whole(self, name: str) -> bytes:
+    def _read_whole(self, name: str, *, missing_ok: bool = False) -> bytes | None:
         """Read a whole file, unless it is larger than the limit."""
         limit = MAX_FILE_BYTES
         if name.endswith(".json"):
             limit = MAX_JSON_BYTES
         # With a range of the limit, a longer file would arrive cut, and without an error.
-        data: bytes = self._request([[(name, 0, limit + 1)]])[0]
-        if len(data) > limit:
+        data: bytes | None
+        [data] = self._request([[(name, 0, limit + 1)]], missing_ok=missing_ok)
+        if data and len(data) > limit:
             raise StoreError(f"{self.join(name)} is larger than {format_size(limit)}")
         return data
-
-    @contextlib.contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """Raise `StoreUnreadable` if a file is missing because the store was replaced."""
-        try:
-            yield
-        except FileNotFoundError:
-            self.refuse_if_changed()
-            raise
 
     def _refuse_new_versions(self) -> None:
         """Raise `StoreUnreadable` if files that were read may belong to a store that replaced this.
@@ -385,7 +374,10 @@ class Remote(Location):
             time.sleep(pause)
 
         for number, answer in answers.items():
-            if isinstance(answer, FileNotFoundError) and missing_ok:
+            if isinstance(answer, FileNotFoundError):
+                if not missing_ok:
+                    self.refuse_if_changed()
+                    raise missing_file(self.join(runs[number][0][0]))
                 answers[number] = None
             elif isinstance(answer, OSError) and "not satisfiable" in str(answer):
                 answers[number] = b""  # on S3, the file was read to its end

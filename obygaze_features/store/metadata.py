@@ -321,8 +321,8 @@ def read_array(location: Location, spec: ArraySpec, attributes: Mapping[str, Any
         sharding = header["codecs"][0]["configuration"]
         rows = [shard_shape[0], sharding["chunk_shape"][0]]
         shard_rows, chunk_rows = msgspec.convert(rows, list[Count])
+        compressed = sharding["codecs"] == _COMPRESSED
     codecs = _CHECKED
-    compressed = sharding["codecs"] == _COMPRESSED
     if compressed:
         codecs = _COMPRESSED
 

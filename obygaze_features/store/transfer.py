@@ -199,10 +199,8 @@ def _push_to_folder(store: Store, files: int, target: Path) -> int:
         pull(store.path, target)
         return files
     there = Folder(target)
-    with contextlib.suppress(StoreError, FileNotFoundError):
-        is_whole = read_attributes(there)["state"] == "final"
-        if is_whole and there.read(fmt.CHECKSUMS) == store.location.read(fmt.CHECKSUMS):
-            return 0
+    if there.exists(GROUP) and _is_same(store, there):
+        return 0
     raise _holds_another(target)
 
 
