@@ -309,15 +309,26 @@ class Remote(Location):
     def fetch(self, names: Sequence[str], folder: Path) -> None:
         """Download files into a folder, several at a time."""
         for batch in batches(names, "Fetching"):
-            self._fetch_batch(batch, folder)
+            targets = [str(folder / name) for name in batch]
+            for pause in (*PAUSES_S, 0):
+                try:
+                    self.connect().get(list(map(self.path, batch)), targets, batch_size=AT_ONCE)
+                    break
+                except FileNotFoundError:
+                    absent = [name for name in batch if not self.exists(name)]
+                    raise missing_file(self.join((absent or batch)[0])) from None
+                except Exception as problem:
+                    if not pause or not self._may_pass(problem):
+                        with one_line_errors(self.join(batch[0])):
+                            raise
+                time.sleep(pause)
 
     def send(self, names: Sequence[str], folder: Path) -> None:
         """Upload files from a folder, several at a time."""
         for batch in batches(names, "Sending"):
             sources = [str(folder / name) for name in batch]
-            targets = [self.path(name) for name in batch]
             with one_line_errors(self.where):
-                self.connect().put(sources, targets, batch_size=AT_ONCE)
+                self.connect().put(sources, list(map(self.path, batch)), batch_size=AT_ONCE)
 
     def identify(self) -> object:
         """Return the list of checksums, which identifies the store; None if there is no list."""
@@ -393,23 +404,6 @@ class Remote(Location):
         if start >= 0:
             end = run[-1][1] + run[-1][2]
         return self.path(name), start, end
-
-    def _fetch_batch(self, names: Sequence[str], folder: Path) -> None:
-        targets = [str(folder / name) for name in names]
-        for pause in (*PAUSES_S, None):
-            system = self.connect()
-            paths = [self.path(name) for name in names]
-            try:
-                system.get(paths, targets, batch_size=AT_ONCE)
-                return
-            except FileNotFoundError:
-                absent = next((name for name in names if not self.exists(name)), names[0])
-                raise missing_file(self.join(absent)) from None
-            except Exception as problem:
-                if pause is None or not self._may_pass(problem):
-                    with one_line_errors(self.join(names[0])):
-                        raise
-            time.sleep(pause)
 
     def _may_pass(self, answer: object) -> bool:
         """Return True if a request failed that may succeed when repeated."""

@@ -10,11 +10,9 @@ compressed, so that they can be mapped. Equal stores give equal zip files, excep
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import stat
-import sys
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -95,6 +93,7 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
         raise UsageError(f"{output}: the name of a packed store must end in .zip")
     store.location.refuse_as_output(output)
     checksums, sizes, left_out = _list_files(store)
+    _require_intact(store, checksums, sizes)
     with (
         disk_errors(output, StoreError),
         new_file(output, overwrite=overwrite) as temporary,
@@ -105,13 +104,8 @@ def pack(store: Store, output: Path | str, *, overwrite: bool = False) -> Packed
             info.create_system = 3  # Unix, on every system
             info.external_attr = (stat.S_IFREG | READ_ONLY) << 16
             info.file_size = sizes[name]
-            digest = hashlib.sha256()
             with (store.path / name).open("rb") as file, archive.open(info, "w") as member:
-                while data := file.read(PIECE_BYTES):
-                    digest.update(data)
-                    member.write(data)
-            if checksums.get(name) not in (None, digest.hexdigest()):
-                raise _damaged(store, name)
+                shutil.copyfileobj(file, member, PIECE_BYTES)
     return Packed(output, len(sizes), output.stat().st_size, left_out)
 
 
@@ -186,10 +180,15 @@ def _find_unsent(
     if sizes_there and not _is_same(store, there):
         raise _holds_another(there.where)
     unsent = [name for name, size in sizes.items() if sizes_there.get(name) != size]
-    for name in progress(unsent, "Verifying", unit="file"):
+    _require_intact(store, checksums, unsent)
+    return unsent
+
+
+def _require_intact(store: Store, checksums: Mapping[str, str], names: Iterable[str]) -> None:
+    """Raise `StoreError` if a file that is about to be copied does not match its checksum."""
+    for name in progress(list(names), "Verifying", unit="file"):
         if name in checksums and sha256_of(store.path / name) != checksums[name]:
             raise _damaged(store, name)
-    return unsent
 
 
 def _push_to_folder(store: Store, files: int, target: Path) -> int:
@@ -248,8 +247,6 @@ def _push_to_hub(
     dataset = {"repo_id": hub_repository(where), "repo_type": "dataset"}
     there = Remote(where)
     hub = need("huggingface_hub", extra="remote")
-    if not sys.stderr.isatty():
-        need("huggingface_hub.utils", extra="remote").disable_progress_bars()
     api = hub.HfApi()
     with one_line_errors(where):
         api.create_repo(**dataset, private=True, exist_ok=True)
