@@ -260,8 +260,9 @@ class Store:
         if missing not in ("raise", "nan", "drop"):
             raise UsageError(f"missing must be 'raise', 'nan' or 'drop' (got {missing!r})")
         stored = self.stored(array)
-        rows = np.arange(len(self))
-        if ids is not None:
+        if ids is None:
+            rows = np.arange(len(self))
+        else:
             _require_ids(ids)
             if len(ids) == 1 and (row := self._find_done(ids[0])) is not None:
                 return self._row_reader.read_row(stored, row)[None]
@@ -310,17 +311,15 @@ class Store:
 
     def done_ids(self, ids: Sequence[str] | None = None) -> list[str]:
         """Return the ids whose rows are done, in the order of `ids` (default: all ids)."""
-        rows = np.arange(len(self))
         if ids is None:
             ids = self.ids
+            done = self.status == Status.DONE
         else:
-            _require_ids(ids)
-            rows = self._find_rows(ids)
-        return list(itertools.compress(ids, self._are_done(rows).tolist()))
+            done = self._are_done(self._find_rows(ids))
+        return list(itertools.compress(ids, done.tolist()))
 
     def rows_of(self, ids: Sequence[str]) -> Rows:
         """Return the row numbers of ids; raise `StoreError` if a row is not done."""
-        _require_ids(ids)
         rows = self._find_rows(ids)
         self._require_done(rows, ids)
         return rows
@@ -405,6 +404,7 @@ class Store:
 
     def _find_rows(self, ids: Sequence[str]) -> Rows:
         """Return the row number of each id; -1 for ids that are not in the store."""
+        _require_ids(ids)
         encoded, listed, rows = self._sorted_ids
         asked = list(map(_encode, ids))
         places = np.searchsorted(encoded[:-1], np.array(asked, "S"))
