@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class ShardLayout:
         """The number of chunks per shard, including absent ones."""
         return self.shard_rows // self.chunk_rows
 
-    @property
+    @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
         """The shape of one chunk."""
         return (self.chunk_rows, *self.row_shape)
@@ -61,7 +62,7 @@ class ShardLayout:
         """The size of a shard's index in bytes, including its checksum."""
         return self.chunks * 16 + CHECKSUM_BYTES
 
-    @property
+    @cached_property
     def chunk_bytes(self) -> int:
         """The size of one chunk in bytes, without its checksum."""
         return math.prod(self.chunk_shape) * self.dtype.itemsize
