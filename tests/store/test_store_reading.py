@@ -150,7 +150,7 @@ def test_a_store_is_the_same_in_every_state(either):
 
 
 def test_ids_in_any_order_are_found(tmp_path):
-    ids = ["b", "B", "aa", "z" * 20, "a", "a-1", "tt1"]
+    ids = ["b", "c", "aa", "z" * 20, "a", "a-1", "tt1"]
     items = Items.of([Item(item_id, media=f"{row}.mp4") for row, item_id in enumerate(ids)])
     manifest = Manifest("made-up", items, licence="CC0")
     writer = StoreWriter.create(tmp_path / "a.zarr", manifest, toys.plain_recipe(), block_rows=3)
@@ -160,7 +160,7 @@ def test_ids_in_any_order_are_found(tmp_path):
         rows = store.read("native", asked)[:, 0]
         assert [ids[int(row)] for row in rows] == asked
     assert store.done_ids(["a\0", "zz", *ids, "", "é"]) == ids
-    assert "B" in store
+    assert "c" in store
     assert "e" not in store
 
 
