@@ -41,7 +41,7 @@ from obygaze_features.common.package import obygaze_version
 from obygaze_features.common.text import counted, join_some
 from obygaze_features.errors import StoreError, UsageError
 from obygaze_features.store import format as fmt
-from obygaze_features.store.files import require_store_name
+from obygaze_features.store.files import Folder, require_store_name
 from obygaze_features.store.format import ArraySpec, BlockRecord, Recipe, Status
 from obygaze_features.store.metadata import check_attributes, final_error, read_attributes
 from obygaze_features.store.reader import Store, open_store
@@ -221,10 +221,10 @@ class StoreWriter:
     ) -> tuple[BlockRecord, list[Outcome]]:
         """Return a block's record, and the outcomes of its rows as they are on disk now."""
         store = self.store
-        record = store.read_record(block)
+        record = store.read_records([block]).get(block)
         if record is None:
             raise StoreError(f"block {block} of {store.path} has not been written yet")
-        if record != store.record_of(block):  # it was written after the store was opened
+        if record != store.records.get(block):  # it was written after the store was opened
             store.refresh()
 
         rows = np.array(self.rows_of(block))
@@ -361,7 +361,7 @@ def _stage(store: Store, block: int, spec: ArraySpec, outcomes: Sequence[Outcome
 
 def _refuse_if_final(store: Store) -> None:
     """Raise `StoreError` if the store has been finalised since it was opened."""
-    if read_attributes(store.location)["state"] != "open":
+    if read_attributes(Folder(store.path))["state"] != "open":
         raise final_error(store.path, "was finalised while rows were being written")
 
 
@@ -373,7 +373,7 @@ def finish_moves(store: Store) -> None:
         if number.isdecimal():
             blocks.add(int(number))
     for block in sorted(blocks):
-        record = store.read_record(block)
+        record = store.read_records([block]).get(block)
         if record is not None:
             move_shards(store, record)
 
