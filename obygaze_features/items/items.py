@@ -483,9 +483,12 @@ def name_film(film: str, media: str) -> str:
 def seconds_problems(table: Table) -> Iterator[tuple[int, str]]:
     """Yield a problem for every start and end in a table that is not a number of seconds."""
     for column in ("start", "end"):
-        for row, cell in enumerate(table.columns.get(column, [])):
-            if cell and not _SECONDS.fullmatch(cell):
-                yield row, f"{column} {shorten(cell)} is not a number of seconds"
+        cells = table.columns.get(column, [])
+        wrong = {cell for cell in set(cells) if cell and not _SECONDS.fullmatch(cell)}
+        if wrong:
+            for row, cell in enumerate(cells):
+                if cell in wrong:
+                    yield row, f"{column} {shorten(cell)} is not a number of seconds"
 
 
 def format_seconds(value: float) -> str:
