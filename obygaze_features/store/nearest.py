@@ -208,8 +208,8 @@ def _match(array: str, store: Store, row: int, cosine: float, frame: int) -> Mat
     match = Match(store.ids[row], store.items.films[row], store.where, cosine)
     if frame < 0:
         return match
-    time = None
-    if "frame_time" in store.arrays:
-        times = store.read_rows("frame_time", np.array([row]))
-        time = float(token_times(times, _spec(store, array).shape[0])[0, frame])
-    return replace(match, frame=frame, time=time)
+    if "frame_time" not in store.arrays:
+        return replace(match, frame=frame)
+    times = store.read_rows("frame_time", np.array([row]))
+    time = token_times(times, _spec(store, array).shape[0])[0, frame]
+    return replace(match, frame=frame, time=float(time))
