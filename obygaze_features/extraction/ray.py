@@ -98,7 +98,7 @@ def run_part(
     extract_part, paths, folder, software, end = shared
     if version("obygaze") != software or not all(path.exists() for path in paths):
         raise ClusterError(
-            f"the machine {os.uname().nodename} must have obygaze {software}, and see these paths: "
+            f"the machine {socket.gethostname()} must have obygaze {software}, and see these paths: "
             f"{', '.join(map(str, paths))}"
         )
     with contextlib.suppress(OSError):
