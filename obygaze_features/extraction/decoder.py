@@ -119,11 +119,7 @@ class Decoder:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        if sys.platform == "win32":  # it cannot pass open sockets and files to a new process
-            raise VideoError(
-                "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
-                "Subsystem for Linux"
-            )
+        _refuse_windows()
         # The process imports from the same folders as this one, except the current folder.
         search_path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
         with contextlib.ExitStack() as resources:  # until `discard`, if the process starts
@@ -237,3 +233,12 @@ def map_items(
     with Decoders(count, options.stall_timeout) as decoders:
         results = decoders.map(do, items, ahead=count)
         yield from progress(results, label, unit="clip", total=len(items))
+
+
+def _refuse_windows() -> None:
+    """Raise `VideoError` on Windows, which cannot pass open sockets and files to a new process."""
+    if sys.platform == "win32":
+        raise VideoError(
+            "clips cannot be decoded on Windows. Extract on Linux or macOS, or in the Windows "
+            "Subsystem for Linux"
+        )
